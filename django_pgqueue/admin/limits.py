@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import IntegerField
-from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
-from .. import formatting
 from ..jobs.limits import UNCHANGED, clear_limit, write_limit
 from ..models import Limit
+from ..monitoring.limits import declared_text, origin, rate_text, with_running
 from ..tasks.keys import RateLimit, rate_problem
 from . import display
 from .base import DatabaseAdmin
@@ -31,38 +29,6 @@ else:
 
 __all__ = ["LimitAdmin"]
 
-# The keys of a limit stand together in the index, because they are compared byte by byte: "0" follows the
-# slash.
-_BUSY = """
-    (SELECT count(*) FROM pgqueue_job_live AS job WHERE job.status = 'running' AND CASE
-        WHEN pgqueue_limit.name = '*' THEN true
-        WHEN pgqueue_limit.name LIKE 'queue:%%' THEN job.queue_name = substr(pgqueue_limit.name,
-        length('queue:') + 1) ELSE job.limit_key = pgqueue_limit.name
-            OR job.limit_key > pgqueue_limit.name || '/' AND job.limit_key < pgqueue_limit.name || '0'
-    END)
-"""
-
-
-def rate_text(starts: int | None, period: timedelta | None, burst: int | None) -> str:
-    """Return a rate in words; "" without one."""
-    if starts is None or period is None:
-        return ""
-    words = formatting.rate(starts, period)
-    if burst is None or burst == 1:
-        return words
-    return str(_("%(rate)s, burst %(burst)s") % {"rate": words, "burst": display.number(burst)})
-
-
-def declared_numbers(limit: Limit) -> str:
-    """Return what the code declares."""
-    rate = rate_text(limit.declared_rate, limit.declared_per, limit.declared_burst)
-    return "; ".join(
-        filter(
-            None,
-            ["" if limit.declared_concurrency is None else display.number(limit.declared_concurrency), rate],
-        )
-    )
-
 
 class LimitForm(ModelForm):
     """Checks a limit, and that its name is not used in the displayed database."""
@@ -76,7 +42,7 @@ class LimitForm(ModelForm):
         if self.instance.is_declared and "concurrency" in self.fields:
             self.fields["concurrency"].help_text = _(
                 "Empty, and no starts: as the code declares (%(numbers)s)."
-            ) % {"numbers": declared_numbers(self.instance)}
+            ) % {"numbers": declared_text(self.instance)}
 
     def clean(self) -> dict[str, Any]:
         """Refuse a limit of a queue, or a rate, that does not let jobs wait; and a rate that is not whole."""
@@ -128,13 +94,7 @@ class LimitAdmin(DatabaseAdmin[Limit]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Limit]:
         """The limits, with the number of jobs that hold their slots."""
-        return (
-            super()
-            .get_queryset(request)
-            .annotate(
-                busy_now=RawSQL(_BUSY, (), IntegerField())  # noqa: S611 - a constant
-            )
-        )
+        return with_running(super().get_queryset(request))
 
     @admin.display(description=_("name"))
     def named(self, limit: Limit) -> str:
@@ -154,18 +114,12 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     @admin.display(description=_("running, all keys"))
     def busy(self, limit: Any) -> str:
         """How many jobs of all of its keys run now."""
-        return display.number(limit.busy_now)
+        return display.number(limit.running_now)
 
     @admin.display(description=_("source"))
     def origin(self, limit: Limit) -> str:
         """Where the number comes from."""
-        if limit.is_left_over:
-            return str(_("no longer declared in code; it can be deleted"))
-        if not limit.is_declared:
-            return str(_("set by hand"))
-        if limit.is_overridden:
-            return str(_("set by hand; the code declares %(numbers)s") % {"numbers": declared_numbers(limit)})
-        return str(_("declared in code"))
+        return origin(limit)
 
     def get_form(
         self, request: HttpRequest, obj: Limit | None = None, change: bool = False, **kwargs: Any

@@ -121,14 +121,14 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     @admin.display(description=pgettext_lazy("number of jobs", "waiting"))
     def waiting(self, queue: Any) -> str:
-        """How many jobs are not due yet, how many of these back off, and how many are blocked."""
+        """How many jobs are not due yet, how many of these are retrying, and how many are blocked."""
         standing: Standing = queue.standing
         depth = standing.figures.depth
         parts = [_("%(count)s scheduled") % {"count": display.capped(depth.scheduled)}] * bool(
             depth.scheduled
         )
         for count, status, text in (
-            (depth.retrying, "retry", _("{} backing off")),
+            (depth.retrying, "retry", _("{} retrying")),
             (depth.blocked, "blocked", _("{} blocked")),
         ):
             if count:
@@ -413,7 +413,7 @@ def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Itera
     yield Fact(gettext("Ready"), display.capped(depth.ready))
     yield Fact(gettext("Oldest due for"), display.period(figures.oldest) or "-")
     yield Fact(gettext("Scheduled"), display.capped(depth.scheduled))
-    yield Fact(gettext("Backing off"), count(display.capped(depth.retrying), status="retry"))
+    yield Fact(gettext("Retrying"), count(display.capped(depth.retrying), status="retry"))
     yield Fact(gettext("Blocked"), count(display.capped(depth.blocked), status="blocked"))
     slots = sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING)
     running = count(display.capped(depth.running), status="running")

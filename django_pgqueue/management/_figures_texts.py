@@ -12,41 +12,80 @@ from django.utils.translation import gettext as _
 from ..formatting import period
 from ..models.stat import HISTOGRAM_BOUNDS
 from ..monitoring.queues import MOST
-from ..monitoring.spans import SHARES
+from ..monitoring.spans import SHARES, rate_text
 from ..postgres.clock import local
-from ._output import table
+from ._output import fitting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..monitoring.queues import Depth
     from ..monitoring.spans import Figures
     from ._output import Marks
 
-__all__ = ["count_text", "depth_json", "depth_table", "figures_json", "figures_table", "seconds_text"]
+__all__ = [
+    "count_text", "depth_counts", "depth_json", "depth_table", "figures_json", "figures_table", "limit_json",
+    "oldest_text", "queue_text", "seconds_text", "some_rate",
+]  # fmt: skip
 
 
-def depth_table(depths: Sequence[tuple[Depth, int]], width: int | None, marks: Marks) -> str:
-    """Return the table of queues, each with the number of workers that claim its jobs."""
-    head = (
-        _("Queue"), _("Ready"), _("Scheduled"), _("Backing off"), _("Running"), _("Blocked"),
-        _("Oldest ready"), _("Workers"),
-    )  # fmt: skip
+def depth_table(
+    depths: Sequence[tuple[Depth, int]],
+    width: int | None,
+    marks: Marks,
+    rates: Mapping[str, float] | None = None,
+) -> str:
+    """Return the table of queues, each with the number of workers that claim its jobs, and its rate."""
+    head = [
+        _("Queue"), _("Ready"), _("Scheduled"), _("Retrying"), _("Blocked"), _("Running"),
+        _("Oldest"), _("Workers"),
+    ]  # fmt: skip
     rows = [
-        (
-            _("%(queue)s (paused)") % {"queue": depth.queue_name} if depth.is_paused else depth.queue_name,
-            *map(count_text, (depth.ready, depth.scheduled, depth.retrying, depth.running, depth.blocked)),
-            seconds_text(depth.oldest_ready) if depth.ready else "-",
-            str(workers),
-        )
+        [queue_text(depth), *depth_counts(depth), oldest_text(depth), str(workers)]
         for depth, workers in depths
     ]
-    return table(head, rows, right=range(1, len(head)), width=width, marks=marks)
+    if rates is not None:
+        head.append(_("Rate"))
+        for row, (depth, _workers) in zip(rows, depths, strict=True):
+            row.append(some_rate(rates.get(depth.queue_name, 0.0)))
+    return fitting(head, rows, right=range(1, len(head)), width=width, marks=marks)
+
+
+def queue_text(depth: Depth) -> str:
+    """Return the name of a queue, and that it is paused."""
+    return _("%(queue)s (paused)") % {"queue": depth.queue_name} if depth.is_paused else depth.queue_name
+
+
+def depth_counts(depth: Depth) -> list[str]:
+    """Return how many jobs are ready, scheduled, retrying, blocked and running."""
+    counts = (depth.ready, depth.scheduled, depth.retrying, depth.blocked, depth.running)
+    return [count_text(count) for count in counts]
+
+
+def oldest_text(depth: Depth) -> str:
+    """Return how long the oldest ready job has been due."""
+    return seconds_text(depth.oldest_ready) if depth.ready else "-"
+
+
+def some_rate(per_second: float) -> str:
+    """Return a rate in words, if anything ran."""
+    return rate_text(per_second) if per_second else "-"
 
 
 def depth_json(depth: Depth, workers: int) -> dict[str, Any]:
     """Return the values of a queue."""
     return {**asdict(depth), "workers": workers}
+
+
+def limit_json(limit: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the numbers of a limit, or with the prefix ``declared_`` those that the code declares."""
+    per = getattr(limit, f"{prefix}per")
+    return {
+        "concurrency": getattr(limit, f"{prefix}concurrency"),
+        "rate": getattr(limit, f"{prefix}rate"),
+        "per": None if per is None else per.total_seconds(),
+        "burst": getattr(limit, f"{prefix}burst"),
+    }
 
 
 def figures_table(rows: Sequence[Figures], by: str, width: int | None, marks: Marks) -> str:
@@ -67,7 +106,7 @@ def figures_table(rows: Sequence[Figures], by: str, width: int | None, marks: Ma
         )
         for row in rows
     ]
-    return table(head, lines, right=range(1, len(head)), width=width, marks=marks)
+    return fitting(head, lines, right=range(1, len(head)), width=width, marks=marks)
 
 
 def figures_json(row: Figures, by: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from unicodedata import combining, east_asian_width
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from django.core.management.base import OutputWrapper
 
 __all__ = [
-    "SPACE", "Marks", "aligned", "cells", "cut", "marks_for", "no_reader", "plain", "plain_lines", "prepare",
-    "print_json", "table", "terminal_size", "width_of", "widths",
+    "SPACE", "Marks", "aligned", "cells", "cut", "fitting", "marks_for", "no_reader", "plain", "plain_lines",
+    "prepare", "print_json", "table", "terminal_size", "width_of", "widths",
 ]  # fmt: skip
 
 SPACE = "  "
 """What stands between two columns."""
 
+_KEPT = "\0"  # a space that is no place to break a line
 _NARROWEST = 40
 _LEAST_COLUMN = 5
 
@@ -150,6 +152,45 @@ def table(
         for row in every
     ]
     return "\n".join(lines if width is None else [cut(line, width, marks) for line in lines])
+
+
+def fitting(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    width: int | None = None,
+    marks: Marks = _UTF8,
+) -> str:
+    """Return a table in which nothing is cut. If it is wider than ``width``, columns in which no row says
+    anything are left out; if that is not enough, it is a paragraph for each row.
+    """
+    every = [[plain(text) for text in row] for row in (head, *rows)]
+    places = list(range(len(head)))
+    if width is None or _is_in(every, width):
+        return table(head, rows, right=right)
+    places = [place for place in places if any(_says(row[place]) for row in every[1:])]
+    every = [[row[place] for place in places] for row in every]
+    if _is_in(every, width):
+        return table(every[0], every[1:], right=[new for new, place in enumerate(places) if place in right])
+    return "\n".join(line for row in every[1:] for line in _paragraph(every[0], row, width, marks))
+
+
+def _is_in(rows: Sequence[Sequence[str]], width: int) -> bool:
+    sizes = widths(rows, None)
+    return sum(sizes) + len(SPACE) * (len(sizes) - 1) <= width
+
+
+def _says(text: str) -> bool:
+    return text not in ("", "-", "0")
+
+
+def _paragraph(head: Sequence[str], row: Sequence[str], width: int, marks: Marks) -> Iterator[str]:
+    yield cut(row[0], width, marks)
+    said = [f"{name}: {text}" for name, text in zip(head[1:], row[1:], strict=True) if _says(text)]
+    whole = [text.replace(" ", _KEPT) if len(text) < width - len(SPACE) else text for text in said]
+    for line in textwrap.wrap(", ".join(whole), width, initial_indent=SPACE, subsequent_indent=SPACE):
+        yield line.replace(_KEPT, " ")
 
 
 def widths(rows: Sequence[Sequence[str]], width: int | None) -> list[int]:

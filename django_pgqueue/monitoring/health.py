@@ -5,7 +5,7 @@ A queue that is paused is not measured, since its jobs wait on purpose.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,13 +21,14 @@ from ..conf import Thresholds
 from ..formatting import age, period
 from ..models import Pause, stat
 from ..postgres.timeout import TimeLimitReached, time_limit, within
+from .fixes import fix
 from .foreign_locks import foreign_locks
 from .queues import MOST, Depth, depths, lost_jobs
 from .spans import Span, per_second, rate_text, series
 from .workers import Crew, Vital
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from .foreign_locks import Holder
     from .spans import Figures
@@ -49,13 +50,13 @@ __all__ = [
 ]
 
 
-#: The last four are found by ``verdict()`` only: they are no reason to restart anything or to wake up
-#: somebody.
 Kind = Literal[
     "no_worker", "few_workers", "age", "depth", "unserved", "foreign_lock", "lost_jobs",
     "unreachable",
     "lost", "silent", "failures", "paused",
 ]  # fmt: skip
+#: Those that are found by ``verdict()`` only: they are no reason to restart anything or to wake up somebody.
+MINOR = ("lost", "silent", "failures", "paused")
 
 PATIENCE = 2.0  # seconds that one statement may take
 ALL_OTHERS = "*"
@@ -70,9 +71,16 @@ class Problem:
     queue: str
     """Empty if it is not about one queue."""
     text: str
+    fix: str = field(default="", compare=False)
+    """What helps, in a sentence."""
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def is_minor(self) -> bool:
+        """Whether the queue is healthy in spite of it."""
+        return self.kind in MINOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +164,7 @@ def judged(
         problems.append(Problem("foreign_lock", "", "; ".join(map(str, holders))))
     return Health(
         alias,
-        tuple(problems),
+        _with_fixes(problems, alias, crew),
         workers=crew.count(Vital.RUNNING),
         ready=sum(depth.ready for depth in seen),
         oldest_ready=max((depth.oldest_ready for depth in seen if not depth.is_paused), default=0.0),
@@ -169,7 +177,14 @@ def unreachable(alias: str, *, is_slow: bool = False) -> Health:
     if is_slow:
         limit = period(timedelta(seconds=PATIENCE))
         text = _("the database did not answer within %(limit)s") % {"limit": limit}
-    return Health(alias, (Problem("unreachable", "", text),))
+    return Health(alias, _with_fixes([Problem("unreachable", "", text)], alias, None))
+
+
+def _with_fixes(problems: Iterable[Problem], alias: str, crew: Crew | None) -> tuple[Problem, ...]:
+    is_starting = crew is not None and crew.one_is_starting
+    return tuple(
+        replace(each, fix=fix(each.kind, each.queue, alias, is_starting=is_starting)) for each in problems
+    )
 
 
 def _named() -> set[str]:
@@ -298,6 +313,11 @@ class Verdict:
         return not self.problems
 
     @property
+    def is_working(self) -> bool:
+        """Whether ``health`` finds no problem."""
+        return all(problem.is_minor for problem in self.problems)
+
+    @property
     def line(self) -> str:
         """The verdict in one line, with its reasons."""
         return ": ".join(filter(None, [self.headline, "; ".join(map(str, self.problems))]))
@@ -333,7 +353,8 @@ def judge(state: State) -> Verdict:
         found = unreachable(state.alias, is_slow=True)
     else:
         found = judged(state.alias, state.depths, state.crew, holders=state.holders or ())
-    more = [*_lost(state), *_silent(state), *_failures(state), *_paused(state)]
+    minor = [*_lost(state), *_silent(state), *_failures(state), *_paused(state)]
+    more = _with_fixes(minor, state.alias, state.crew)
     return _told((*found.problems, *more)) if found.problems or more else Verdict(_healthy(state, found), ())
 
 

@@ -125,7 +125,7 @@ def test_the_list_shows_how_many_jobs_run_under_each_limit(root: Client) -> None
     for job in jobs:
         start(job)
     response = root.get(url("changelist", model="limit"))
-    assert {limit.pk: limit.busy_now for limit in response.context["cl"].result_list} == {
+    assert {limit.pk: limit.running_now for limit in response.context["cl"].result_list} == {
         "k": 1, "queue:default": 1, "queue:mail": 1, "*": 2,
     }  # fmt: skip
 

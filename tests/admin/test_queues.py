@@ -169,7 +169,7 @@ def test_the_page_of_a_queue(root: Client) -> None:
     set_limit(queue="mail", concurrency=7)
     page = body(root, url("change", "mail", model="queue"))
     said = tiles(page)
-    now = ("Ready", "Scheduled", "Backing off", "Running of slots", "Lost")
+    now = ("Ready", "Scheduled", "Retrying", "Running of slots", "Lost")
     assert [said[name] for name in now] == ["1", "1", "2", "2 of 4", "1"]
     assert re.fullmatch(r"< 0\.1 jobs/min|0\.1 jobs/min", said["Rate"])
     assert said["Oldest due for"] == "5 min"

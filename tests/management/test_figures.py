@@ -74,7 +74,10 @@ def test_stats_as_json() -> None:
     JobStatFactory.create(done=1, run_histogram=classes(c23=1))
     found = json.loads(run("stats", "--json"))
     assert (found["healthy"], found["verdict"], found["problems"]) == (
-        False, "1 problem", [{"kind": "no_worker", "queue": "", "text": "no worker claims jobs"}],
+        False, "1 problem", [
+            {"kind": "no_worker", "queue": "", "text": "no worker claims jobs",
+             "fix": "Start a worker: manage.py runqueueworker"},
+        ],
     )  # fmt: skip
     assert [(queue["queue_name"], queue["ready"], queue["workers"]) for queue in found["queues"]] == [
         ("mail", 1, 0)

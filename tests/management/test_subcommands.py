@@ -21,7 +21,7 @@ from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import _subcommands, subcommands
 from django_pgqueue.management._output import Marks, cells, cut, marks_for, print_json, table
 from django_pgqueue.management.commands import pgqueue
-from django_pgqueue.models import Pause
+from django_pgqueue.models import Limit, Pause
 from tests.support.factories import ERROR, JobFactory, JobStatFactory, ScheduleFactory, WorkerFactory
 from tests.support.failures import fold, note
 
@@ -285,6 +285,7 @@ def test_no_terminal_obeys_what_a_job_contains(json_too: tuple[str, ...]) -> Non
         steps=[{"name": bad, "kind": bad, "attempt": 1, "seconds": 1, "result": bad}],
     )  # fmt: skip
     Pause.objects.create(kind="task", name=bad, reason=bad, author=bad)
+    Limit.objects.create(name=bad, concurrency=1, declared_by=bad)
     ScheduleFactory.create(name=bad, task_path=bad, args=[bad], pause_reason=bad)
     JobStatFactory.create(task_path=bad, queue_name=bad)
     note(
@@ -294,6 +295,7 @@ def test_no_terminal_obeys_what_a_job_contains(json_too: tuple[str, ...]) -> Non
     commands: list[tuple[str, ...]] = [
         ("jobs",), ("jobs", str(job.pk)), ("why", str(job.pk)), ("workers",), ("pauses",), ("schedules",),
         ("schedules", "show", bad), ("stats",), ("tasks",), ("failures",), ("failures", "f00"), ("database",),
+        ("queues",), ("limits",), ("status",),
     ]  # fmt: skip
     printed = {command: run(*command, *json_too) for command in commands + [("top",)] * (not json_too)}
     obeyed = {

@@ -125,7 +125,7 @@ def _queues(reading: Reading, order: str) -> Pane:
     found = [depths.get(name, Depth(name)) for name in {*depths, *reading.rates}]
     by_age = lambda depth: (depth.is_paused, -depth.oldest_ready, depth.queue_name)  # noqa: E731
     head = (
-        _("Queues"), _("Ready"), _("Oldest"), _("Rate"), _("Running"), _("Scheduled"), _("Backing off"),
+        _("Queues"), _("Ready"), _("Oldest"), _("Rate"), _("Running"), _("Scheduled"), _("Retrying"),
         _("Blocked"), _("Workers"), "",
     )  # fmt: skip
     pane = Pane(head, right=frozenset(range(1, 9)), empty=_("No queue has live jobs."))

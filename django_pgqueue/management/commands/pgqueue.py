@@ -14,7 +14,7 @@ from ...exceptions import PgQueueError
 from .._arguments import database_alias
 from .._output import no_reader, prepare
 from .._parser import BROKEN_PIPE, INTERRUPTED, USAGE, Parser
-from .._subcommands import accept_options, found
+from .._subcommands import DEFAULT, accept_options, found
 from .._workers import check_database, check_vendor, unreachable
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs"
         )
-        chosen = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
+        chosen = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND")
         for name, subcommand in found().items():
             inner = chosen.add_parser(
                 name,
@@ -47,7 +47,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **given: Any) -> None:
         """Run the subcommand."""
-        subcommand = found()[given["subcommand"]]
+        subcommand = found()[given["subcommand"] or DEFAULT]
         try:
             alias = database_alias(given["database"])
             check_vendor(alias)

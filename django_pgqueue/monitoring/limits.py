@@ -1,0 +1,117 @@
+"""Limits with what runs and waits under them, and in words: for the admin and for ``pgqueue limits``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import IntegerField
+from django.db.models.expressions import RawSQL
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+
+from .. import formatting
+from ..models import Limit
+from ..postgres.timeout import time_limit
+from ..tasks.registry import known_tasks
+from .queues import MOST, PATIENCE, depths
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import timedelta
+
+    from django.db.models import QuerySet
+
+__all__ = [
+    "LimitFigures", "concurrency_text", "declared_text", "limit_figures", "numbers_text", "origin",
+    "rate_text", "with_running",
+]  # fmt: skip
+
+_RUNNING, _WAITING = (
+    Path(__file__).with_name(f"limit_{name}.sql").read_text(encoding="utf-8")
+    for name in ("running", "waiting")
+)
+_QUEUE = "queue:"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFigures:
+    """One limit, and the jobs of all of its keys."""
+
+    limit: Limit
+    kind: str
+    """As ``pgqueue_set_limit`` takes it: ``queue``, ``task``, ``limit`` or ``all``."""
+    name: str
+    running: int
+    waiting: int
+    """Jobs in its wait queues, counted up to ``MOST``. For a queue, or everything: the ready jobs."""
+
+
+def limit_figures(alias: str) -> list[LimitFigures]:
+    """Return all limits by name. Raise ``TimeLimitReached``."""
+    waiting = RawSQL(f"({_WAITING})", (MOST, MOST), IntegerField())  # noqa: S611 - a constant
+    with time_limit(alias, PATIENCE):
+        rows: list[Any] = [
+            *with_running(Limit.objects.using(alias)).annotate(waiting_now=waiting).order_by("name")
+        ]
+        ready = {name: depth.ready for name, depth in depths(alias).items()} if rows else {}
+    ready = {f"{_QUEUE}{name}": count for name, count in ready.items()} | {"*": sum(ready.values())}
+    tasks = known_tasks()
+    return [
+        LimitFigures(row, *_target(row.name, tasks), row.running_now, ready.get(row.name, row.waiting_now))
+        for row in rows
+    ]
+
+
+def _target(name: str, tasks: Collection[str]) -> tuple[str, str]:
+    if name == "*":
+        return "all", ""
+    if name.startswith(_QUEUE):
+        return "queue", name.removeprefix(_QUEUE)
+    return "task" if name in tasks else "limit", name
+
+
+def with_running(limits: QuerySet[Limit]) -> QuerySet[Any]:
+    """Annotate limits with the number of jobs that hold their slots, as ``running_now``."""
+    running = RawSQL(f"({_RUNNING})", (), IntegerField())  # noqa: S611 - a constant
+    rows: QuerySet[Any] = limits.annotate(running_now=running)
+    return rows
+
+
+def rate_text(limit: int | None, per: timedelta | None, burst: int | None) -> str:
+    """Return a rate in words; "" without one."""
+    if limit is None or per is None:
+        return ""
+    words = formatting.rate(limit, per)
+    if burst is None or burst == 1:
+        return words
+    return _("%(rate)s, burst %(burst)s") % {"rate": words, "burst": concurrency_text(burst)}
+
+
+def numbers_text(limit: Limit) -> str:
+    """Return how many jobs may run at once, and at which rate; "" without a limit."""
+    rate = rate_text(limit.rate, limit.per, limit.burst)
+    return "; ".join(filter(None, [concurrency_text(limit.concurrency), rate]))
+
+
+def declared_text(limit: Limit) -> str:
+    """Return what the code declares."""
+    rate = rate_text(limit.declared_rate, limit.declared_per, limit.declared_burst)
+    return "; ".join(filter(None, [concurrency_text(limit.declared_concurrency), rate]))
+
+
+def origin(limit: Limit) -> str:
+    """Return where the numbers come from."""
+    if limit.is_left_over:
+        return _("no longer declared in code; it can be deleted")
+    if not limit.is_declared:
+        return _("set by hand")
+    if limit.is_overridden:
+        return _("set by hand; the code declares %(numbers)s") % {"numbers": declared_text(limit)}
+    return _("declared in code")
+
+
+def concurrency_text(limit: int | None) -> str:
+    """Return how many jobs may run at once; "" for any number."""
+    return "" if limit is None else number_format(limit, use_l10n=True, force_grouping=True)
