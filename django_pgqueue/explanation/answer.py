@@ -208,7 +208,7 @@ def _why_parent(facts: Facts, job: int, alias: str) -> str:
 
 
 def _why_other(job: int, alias: str) -> str:
-    return _("To see why that one is not over: %(command)s") % {"command": _command("why", job, alias)}
+    return _("To see why that one is not finished: %(command)s") % {"command": _command("why", job, alias)}
 
 
 def _why_first(facts: Facts, job: int, alias: str) -> str:

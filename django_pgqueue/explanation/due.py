@@ -59,7 +59,7 @@ def _in_line(facts: Facts) -> str:
     if place is None:
         return ""
     if not place:
-        return " " + _("It is the next one in line.")
+        return " " + _("It is the next one in the wait queue.")
     text = ngettext(
         "%(count)s job of its key is before it.", "%(count)s jobs of its key are before it.", place
     )
@@ -137,7 +137,7 @@ def _locked(facts: Facts) -> Sentence:
 
 
 def _in_line_of_key(facts: Facts) -> Sentence:
-    text = _("It is in line for its key %(key)s, in which %(first)s is the first.%(more)s")
+    text = _("It is in the wait queue of its limit key %(key)s, in which %(first)s is the first.%(more)s")
     place = Facts({"place": facts["ahead"]})
     return Sentence(
         text, {"key": facts.text("key"), "first": reference(facts["first"] or 0), "more": _in_line(place)}

@@ -25,7 +25,7 @@ def sentence(code: str, facts: dict[str, Any]) -> Sentence:
 def _unknown(facts: Facts) -> Sentence:
     return Sentence(_(
         "There is no job with this id. Either the transaction that made it has not committed or was rolled "
-        "back, or the job is in another database, or it is over and no longer kept."
+        "back, or the job is in another database, or it is finished and no longer kept."
     ))  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def _failed(facts: Facts) -> Sentence:
 
 
 def _cancelled(facts: Facts) -> Sentence:
-    words = facts.text("reason") or (_("somebody asked for it") if facts["asked_to_cancel_at"] else "")
+    words = facts.text("reason") or (_("on request") if facts["asked_to_cancel_at"] else "")
     values = {"at": facts.moment("ended_at"), "why": f": {words}" if words else ""}
     return Sentence(_("It was cancelled at %(at)s%(why)s."), values)
 
@@ -165,7 +165,10 @@ def _after_open_batch(facts: Facts) -> Sentence:
 
 def _after_over(facts: Facts) -> Sentence:
     return Sentence(
-        _("All that it waited for is over. Upkeep, which a worker does every few seconds, lets it go.")
+        _(
+            "All that it waited for is finished. "
+            "Maintenance, which a worker does every few seconds, lets it go."
+        )
     )
 
 

@@ -258,5 +258,5 @@ def unknown(ids: Sequence[int], alias: str) -> str:
     jobs, have = ("job", "has") if len(ids) == 1 else ("jobs", "have")
     return (
         f"No {jobs} in the database {alias!r} {have} the id {', '.join(map(str, ids))}. It was never "
-        "committed, or it is over and no longer kept."
+        "committed, or it is finished and no longer kept."
     )

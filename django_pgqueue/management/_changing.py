@@ -131,7 +131,7 @@ def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tupl
     """Run a change on single jobs. Yield each of them, and whether it changed.
 
     Race: a job that waits may be done when its turn comes, and must not run a second time. So a job changes
-    only if it is as it was seen: not over, or over in the same way.
+    only if it is as it was seen: not finished, or finished in the same way.
     """
     for job in seen:
         alias = job._state.db
@@ -142,7 +142,7 @@ def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tupl
 
 
 class Interruption:
-    """Whether somebody has asked the command to stop."""
+    """Whether Ctrl-C was pressed."""
 
     is_asked = False
 
@@ -196,7 +196,7 @@ class Report:
         return f"{jobs}{which} {one if self._matched == 1 else many}."
 
     def show(self, done: Done) -> None:
-        """Show how far it is, if somebody watches."""
+        """Show how far it is, on a terminal."""
         if sys.stderr.isatty() and not (self._options.get("quiet") or self._options.get("json")):
             self._is_shown = True
             sys.stderr.write(f"\r{done.tried:,} of {done.matched:,} jobs ")
@@ -374,7 +374,7 @@ def _with_states(change: Change, filters: Filters) -> Filters:
         return filters
     usual = tuple(state for state in change.usual if not (filters.key and state.is_terminal))
     if not usual:
-        raise ArgumentTypeError("--key finds jobs that are not over. Add --status retry.")
+        raise ArgumentTypeError("--key finds jobs that are not finished. Add --status retry.")
     return replace(filters, status=usual)
 
 

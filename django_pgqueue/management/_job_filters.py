@@ -103,14 +103,14 @@ def add_filters(parser: ArgumentParser, *, status: str) -> None:
         "--key",
         default="",
         metavar="KEY",
-        help="that are not over and have this concurrency or unique key",
+        help="that are not finished and have this limit key or unique key",
     )
     add("--batch", type=int, metavar="ID", help="of this batch")
     add(
         "--fingerprint",
         default="",
         metavar="HASH",
-        help="that are not over or have failed, and whose last error has this fingerprint",
+        help="that are not finished or have failed, and whose last error has this fingerprint",
     )
     add("--worker", metavar="WORKER", help="that this worker runs now: its name or its id")
 
@@ -128,7 +128,7 @@ def filters_of(options: dict[str, Any], alias: str) -> Filters:
     if given["worker"] is not None and set(status) - {Status.RUNNING}:
         raise ArgumentTypeError("--worker chooses jobs that run now. Leave out --status.")
     if given["key"] is not None and status and all(each.is_terminal for each in status):
-        raise ArgumentTypeError("--key finds jobs that are not over. Leave out --status.")
+        raise ArgumentTypeError("--key finds jobs that are not finished. Leave out --status.")
     return Filters(
         status=status,
         queue=given["queue"] or "",
@@ -177,7 +177,7 @@ def _on_shelves(jobs: QuerySet[Job], states: tuple[Status, ...]) -> QuerySet[Job
     jobs = jobs.filter(status__in=states)
     if set(states) == {Status.FAILED}:
         return jobs.filter(shelf=KEPT_SHELF)
-    over = [state.is_terminal for state in states]
-    if all(over):
+    finished = [state.is_terminal for state in states]
+    if all(finished):
         return jobs.filter(shelf__gt=LIVE_SHELF)
-    return jobs if any(over) else jobs.filter(shelf=LIVE_SHELF)
+    return jobs if any(finished) else jobs.filter(shelf=LIVE_SHELF)

@@ -125,7 +125,7 @@ def _facts(job: Any, workers: dict[int, str], marks: Marks) -> dict[str, str]:
         _("Worker"): worker,
         _("Batch"): str(job.batch_id or ""),
         _("After"): ", ".join(map(str, job.parent_ids or ())),
-        _("Limited by"): job.limit_key or "",
+        _("Limit key"): job.limit_key or "",
         _("Group"): job.group_key or "",
         _("Unique key"): job.unique_key or "",
         _("User"): str(job.user_id or ""),

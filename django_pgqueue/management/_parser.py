@@ -1,4 +1,4 @@
-"""The parser of both commands: it names what somebody may have meant, and ends with the right exit code."""
+"""The parser of both commands: it names what the user may have meant, and ends with the right exit code."""
 
 from __future__ import annotations
 

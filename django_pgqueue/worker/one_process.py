@@ -283,7 +283,7 @@ def _why_not(job: Job) -> str:
         return f"{what} another transaction has locked it, or its queue has reached a limit."
     public = public_id(job.pk, job._state.db)  # the number alone may be another job
     again = f"retry({job.pk if public == str(job.pk) else repr(public)})"
-    return f"{what} it is over ({job.status}). Enqueue it again with: {again}"
+    return f"{what} it is finished ({job.status}). Enqueue it again with: {again}"
 
 
 # ----------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def test_the_page_of_a_job_shows_its_place_in_line_and_who_holds_the_slot(root: 
     assert ">queue default</a>, 1 of 9 run" in page
     settings = url("change", quote("queue:default"), model="limit")
     assert f'href="{settings}"' in page
-    assert "next in line" in lines(root, second)
+    assert "next in the wait queue" in lines(root, second)
     assert "held by" not in lines(root, first)
     viewer = lines(staff("view_job"), third)
     assert f'held by <a href="{url("change", first)}">' in viewer
@@ -170,7 +170,7 @@ def test_the_page_of_a_job_shows_its_place_in_line_and_who_holds_the_slot(root: 
 def test_the_page_of_a_job_without_limits_does_not_mention_them(root: Client) -> None:
     assert "field-limits" not in lines(root, enqueue(noop))
     job = enqueue(tasks.ship, 7)
-    assert "0 of 1 run, next in line" in lines(root, job)
+    assert "0 of 1 run, next in the wait queue" in lines(root, job)
     Job.objects.filter(pk=job.pk).cancel()
     assert "ship/7" in lines(root, job).replace("<wbr>", "")
 
@@ -217,7 +217,7 @@ def test_the_page_of_a_job_shows_when_its_rate_lets_the_next_one_start(root: Cli
         cursor.execute("SELECT pgqueue_take_rate('k', 'x')")
     page = lines(root, job)
     assert "waits for its rate limit, next start at <time " in page
-    assert "next in line" in page
+    assert "next in the wait queue" in page
     assert "run, next" not in page
 
 

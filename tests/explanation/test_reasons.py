@@ -209,7 +209,7 @@ CASES = {
     ),
     "cancelled": Case(
         "cancelled", lambda: waiting(cancelled=True, cancel_requested_at=NOW()),
-        f"It was cancelled at {ENDED}: somebody asked for it\\.", "pgqueue retry <job>$",
+        f"It was cancelled at {ENDED}: on request\\.", "pgqueue retry <job>$",
     ),
     "expired before": Case(
         "cancelled", lambda: waiting(cancelled=True, waiting_reason="expired at noon"), "expired at noon"
@@ -290,7 +290,7 @@ CASES = {
         "after_failed", lambda: after(BatchFactory.create(over=True, outcome="failed")),
         r"batch \d+", r"manage\.py pgqueue retry --batch \d+$",
     ),
-    "after what is over": Case("after_over", lambda: after(JobFactory.create(done=True)), "Upkeep"),
+    "after what is over": Case("after_over", lambda: after(JobFactory.create(done=True)), "Maintenance"),
     "all paused": Case(
         "paused", paused(everything=True),
         f"Everything is paused: since {ENDED}, until {ENDED}, by anna, with the reason “the bank is down”\\.",
@@ -342,7 +342,7 @@ CASES = {
         "busy", taken_by_lost_jobs, "are taken, 2 of 2 by lost jobs, which were given back", "more workers"
     ),
     "in line": Case(
-        "wait_queue", in_line, r"in line for its key send/5, in which job \d+ is the first. 1 job of its key",
+        "wait_queue", in_line, r"wait queue of its limit key send/5, in which job \d+ is the first. 1 job of",
         r"why \d+",
     ),
     "behind": Case(

@@ -64,7 +64,7 @@ def test_ids_that_do_not_change() -> None:
     assert code == 1
     assert statuses()[failed.pk] == "pending"
     message, code = refusal("cancel", str(done.pk))
-    assert message.startswith(f"Not changed: {done.pk} (done). Jobs that are over")
+    assert message.startswith(f"Not changed: {done.pk} (done). Finished jobs, and")
     assert refusal("cancel", str(failed.pk), "404")[0].startswith("No job in the database 'default' has the")
     assert statuses()[failed.pk] == "pending"
 
@@ -148,7 +148,7 @@ def test_the_question(
         (["cancel"], "Say which jobs: their ids, or options"),
         (["retry", "--status", "running"], "--status running: such jobs cannot change. Running and blocked"),
         (["cancel", "--status", "failed,pending"], "--status failed: such jobs cannot change."),
-        (["retry", "--key", "sku"], "--key finds jobs that are not over. Add --status retry."),
+        (["retry", "--key", "sku"], "--key finds jobs that are not finished. Add --status retry."),
         (["retry", "5", "--queue", "mail"], "either ids or options"),
         (["retry", "--worker", "app-1:7"], "--worker chooses jobs that run now. Running and blocked"),
     ],

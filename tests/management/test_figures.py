@@ -73,7 +73,7 @@ def test_stats_as_json() -> None:
     JobFactory.create(queue_name="mail")
     JobStatFactory.create(done=1, run_histogram=classes(c23=1))
     found = json.loads(run("stats", "--json"))
-    assert (found["healthy"], found["verdict"], found["problems"]) == (
+    assert (found["healthy"], found["summary"], found["problems"]) == (
         False, "1 problem", [
             {"kind": "no_worker", "queue": "", "text": "no worker claims jobs",
              "fix": "Start a worker: manage.py runqueueworker"},

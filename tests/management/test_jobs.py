@@ -104,7 +104,7 @@ def test_everything_about_a_job() -> None:
     assert text.startswith(f"Job {job.pk}: tests.app.tasks.add, failed\n  Why:          It failed at ")
     for line in (
         "  Attempts:     2 of 5",
-        "  Limited by:   sku-7",
+        "  Limit key:    sku-7",
         '  Arguments:    ["told-nobody"]',
         "  load  step  1        0.25 s  ",
         "  attempt 2, 2026-11-2",
@@ -151,7 +151,7 @@ def test_jobs_of_another_database() -> None:
         (["--status", "faild"], "'faild' is not a status. Did you mean 'failed'?", 2),
         (["--since", "soon"], "'soon' is neither a duration such as 30m", 2),
         (["--worker", "app-9:1"], "No worker has the name or the id 'app-9:1'", 1),
-        (["--key", "a", "--status", "done"], "--key finds jobs that are not over.", 2),
+        (["--key", "a", "--status", "done"], "--key finds jobs that are not finished.", 2),
         (["--json", "--quiet"], "--json and --quiet cannot be used together.", 2),
         (["--task", "visit"], "the task is not known. Did you mean 'tests.receipts.tasks.visit'?", 1),
         (["--queue", "a\0b"], "contains a NUL", 2),

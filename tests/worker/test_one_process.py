@@ -283,7 +283,7 @@ def test_jobs_that_cannot_be_run(bodies: Any) -> None:
 
     job = enqueue(tasks.run_body, "x")
     run(job)
-    with pytest.raises(CommandError, match=rf"it is over \(done\)\. .*retry\({job.pk}\)"):
+    with pytest.raises(CommandError, match=rf"it is finished \(done\)\. .*retry\({job.pk}\)"):
         run(job)
     with pytest.raises(CommandError, match=f"There is no job {job.pk + 1000} in the database 'default'"):
         run(Job(pk=job.pk + 1000))

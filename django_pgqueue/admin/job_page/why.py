@@ -172,7 +172,7 @@ def _line(job: Job, limit: Standing, page_url: Callable[..., str]) -> str:
         parts.append(display.filled(words, time=display.time(limit.next_start)))
     if limit.place is not None:
         ahead = _("%(count)s before it") % {"count": count(limit.place)}
-        parts.append(_of_key(limit, ahead, page_url) if limit.place else _("next in line"))
+        parts.append(_of_key(limit, ahead, page_url) if limit.place else _("next in the wait queue"))
     others = [each for each in limit.holders if each != job.pk]
     full = limit.allowed is not None and limit.running >= limit.allowed
     if full and others and job.status != Job.Status.RUNNING:

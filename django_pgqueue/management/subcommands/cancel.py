@@ -25,7 +25,7 @@ _CHANGE = _changing.Change(
     possible=(Status.PENDING, Status.RETRY, Status.BLOCKED, Status.RUNNING),
     would=("would be cancelled, or asked to stop", "would be cancelled, or asked to stop"),
     does=("was cancelled, or asked to stop", "were cancelled, or asked to stop"),
-    rule="Jobs that are over, or were already asked to stop, cannot be cancelled.",
+    rule="Finished jobs, and those that were already asked to stop, cannot be cancelled.",
     or_else=" (a job that is cancelled may take along those that wait for it)",
     where=Q(cancel_requested_at__isnull=True),
 )

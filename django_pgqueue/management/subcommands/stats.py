@@ -47,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print the verdict and two tables."""
+    """Print the health and two tables."""
     alias = options["database"]
     by: Literal["queue", "task", "time"] = options.get("by") or "task"
     span = _arguments.span(options.get("span") or "1h")
@@ -70,7 +70,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         found = {
             "database": alias,
             "healthy": state.is_healthy,
-            "verdict": state.headline,
+            "summary": state.headline,
             "problems": [asdict(problem) for problem in state.problems],
             "queues": [texts.depth_json(depth, workers) for depth, workers in queues],
             "span": span.name,

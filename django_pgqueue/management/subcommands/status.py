@@ -72,7 +72,7 @@ def _json(state: State, found: Verdict, ran: dict[str, float]) -> dict[str, Any]
     return {
         "database": state.alias,
         "healthy": found.is_working,
-        "verdict": found.headline,
+        "summary": found.headline,
         "problems": [{**asdict(each), "is_minor": each.is_minor} for each in found.problems],
         "workers": crew.count(Vital.RUNNING) if crew else None,
         "queues": [

@@ -63,7 +63,7 @@ def read_locks(alias: str, *, statements: bool = False) -> Part:
             "time": words(longest),
         }
     rule = _(
-        "Act when somebody waits for more than %(limit)s: workers then give up and repeat their statement."
+        "Act when a session waits for more than %(limit)s: workers then give up and repeat their statement."
         " End the session that blocks the others (pg_terminate_backend), or make its transactions shorter."
     ) % {"limit": words(LONGEST_WAIT)}
     state = State.ACT if longest > LONGEST_WAIT else State.FINE

@@ -92,14 +92,14 @@ class Ring:
 def read_ring(alias: str) -> Part:
     """Return the position of the ring."""
     found = Ring(*rows_of(alias, "ring")[0])
-    finding = _("Jobs have ended on shelf %(shelf)d of 8 for %(time)s; they are kept for %(retention)s.") % {
+    finding = _("Jobs have ended in part %(shelf)d of 8 for %(time)s; they are kept for %(retention)s.") % {
         "shelf": found.current,
         "time": words(found.seconds),
         "retention": words(found.retention),
     }
     rule = _(
-        "Act when the ring has not moved for more than a third of the retention: no worker does the upkeep,"
-        " or a long transaction reads the oldest shelf, which can then not be emptied."
+        "Act when history has not moved on for more than a third of the retention: no worker does the"
+        " maintenance, or a long transaction reads the oldest part, which can then not be emptied."
     )
     state = State.ACT if found.is_late else State.FINE
     return Part("ring", state, finding, rule, [found])

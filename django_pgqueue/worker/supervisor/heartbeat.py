@@ -242,7 +242,7 @@ class Heartbeat:
             what = "no connection yet" if self._session is None else "the connection is lost"
             self._outage.tell(what, error)
         else:  # a failed round of upkeep must not end the workers
-            logger.exception("upkeep failed; it is retried with a new connection")
+            logger.exception("maintenance failed; it is retried with a new connection")
         if self._session is not None:
             self._session.close()
         self._session = None
