@@ -28,7 +28,7 @@ def test_queues() -> None:
     JobFactory.create(queue_name="mail", failed=True)
     JobFactory.create(queue_name="reports", running=True)
     JobStatFactory.create(queue_name="mail", done=7200)
-    Queue.objects.create(name="mail", keep_done=timedelta(days=1), keep_failed=timedelta(0))
+    Queue.objects.create(name="mail", retention=timedelta(days=1), failed_retention=timedelta(0))
     set_limit(queue="mail", concurrency=5, rate_limit=RateLimit(100, per=60))
     head, mail, reports = run("queues").splitlines()
     assert head.split("  ")[0] == "Queue"

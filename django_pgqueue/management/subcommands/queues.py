@@ -88,8 +88,8 @@ def _read(alias: str) -> list[QueueRow]:
                 figures,
                 crew.serving(figures.name),
                 limits.get(f"queue:{figures.name}"),
-                settings.retention if queue.keep_done is None else queue.keep_done,
-                settings.failed_retention if queue.keep_failed is None else queue.keep_failed,
+                settings.retention if queue.retention is None else queue.retention,
+                settings.failed_retention if queue.failed_retention is None else queue.failed_retention,
             )
         )
     return rows
