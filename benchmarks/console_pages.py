@@ -39,7 +39,7 @@ _JOBS = {
     "retry": "status = 'retry' AND queue_name = 'queue3'",
     "running": "status = 'running'",
     "blocked, last in line": "status = 'blocked' AND limit_key = 'key7' ORDER BY line DESC",
-    "blocked by a limit": "status = 'blocked' AND queue_name LIKE 'demo-%' AND line IS NOT NULL",
+    "blocked by a limit": "status = 'blocked' AND queue_name LIKE 'demo-%' AND wait_position IS NOT NULL",
     "blocked by a job": "status = 'blocked' AND waiting_reason LIKE 'waits for job%'",
     "done": "shelf = 3 AND status = 'done'",
     "failed": "shelf = 9 AND status = 'failed' AND queue_name = 'demo-orders'",

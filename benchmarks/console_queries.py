@@ -87,8 +87,8 @@ def fill_live(waiting: int) -> None:
     """Insert waiting jobs, half of them due, half of all in one queue, and 200 that run on 20 workers."""
     execute("SET session_replication_role = replica")
     execute(
-        "INSERT INTO pgqueue_job_live (queue_name, task_path, priority, status, run_after, limit_key, line,"
-        " group_key, waiting_reason)"
+        "INSERT INTO pgqueue_job_live (queue_name, task_path, priority, status, run_after, limit_key,"
+        " wait_position, group_key, waiting_reason)"
         " SELECT CASE WHEN n % 2 = 0 THEN 'queue0' ELSE 'queue' || n % 10 END, 'shop.tasks.task' || n % 100,"
         " (n % 3) * 10, CASE WHEN n % 20 = 7 THEN 'blocked' WHEN n % 50 = 3 THEN 'retry' ELSE 'pending' END,"
         " clock_timestamp() + (n % 2000 - 1000) * interval '1 minute',"

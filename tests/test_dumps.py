@@ -165,7 +165,7 @@ def test_new_rows_come_after_those_that_were_loaded(dump: Callable[..., str]) ->
     ("model", "where"),
     [
         ("django_pgqueue.job", "pk"),
-        ("django_pgqueue.job", "line"),
+        ("django_pgqueue.job", "wait_position"),
         ("django_pgqueue.jobbatch", "pk"),
         ("django_pgqueue.uniquewindow", "job_id"),
         ("django_pgqueue.worker", "started_jobs"),

@@ -33,16 +33,16 @@ _HOLDER = """
             holds_lock, started_at, heartbeat_at)
         VALUES (1, 'holder', 1, 1, '{}', '{}', 1, '', 'running', false, now(), now() + interval '1 day')
     )
-    INSERT INTO pgqueue_job_live (task_path, status, attempts, worker, lease, limit_key, line)
+    INSERT INTO pgqueue_job_live (task_path, status, attempts, worker, lease, limit_key, wait_position)
     VALUES ('benchmarks.tasks.noop', 'running', 1, 1, 1, 'line', 1)
 """
 _LINE = """
-    INSERT INTO pgqueue_job_live (id, task_path, max_attempts, on_lost, status, limit_key, line)
+    INSERT INTO pgqueue_job_live (id, task_path, max_attempts, on_lost, status, limit_key, wait_position)
     SELECT id, 'benchmarks.tasks.noop', 5, 'rerun', 'blocked', 'line', id
     FROM (SELECT nextval('pgqueue_job_id_seq') AS id FROM generate_series(1, %(jobs)s)) AS new
 """
 _KEYED = """
-    INSERT INTO pgqueue_job_live (id, task_path, max_attempts, on_lost, status, limit_key, line)
+    INSERT INTO pgqueue_job_live (id, task_path, max_attempts, on_lost, status, limit_key, wait_position)
     SELECT id, 'benchmarks.tasks.noop', 5, 'rerun',
         CASE WHEN %(bulk)s AND number >= %(keys)s THEN 'blocked' ELSE 'pending' END, 'key/' || number %%
         %(keys)s, id

@@ -36,7 +36,7 @@ RATES = ((10, 1), (10, 2), (100, 1), (100, 5), (1_000, 50))
 
 _SET = "SELECT pgqueue_set_limit_v1(%s, NULL, NULL, %s, '1 second', %s)"
 _RATED = """
-    INSERT INTO pgqueue_job_live (id, task_path, max_attempts, on_lost, status, limit_key, line)
+    INSERT INTO pgqueue_job_live (id, task_path, max_attempts, on_lost, status, limit_key, wait_position)
     SELECT id, 'benchmarks.tasks.noop', 5, 'rerun',
         CASE WHEN %(bulk)s AND number >= %(keys)s THEN 'blocked' ELSE 'pending' END, 'rate/' || number %%
         %(keys)s, id

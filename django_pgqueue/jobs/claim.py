@@ -142,7 +142,7 @@ _SENTINELS = {
 }
 # The database computes this column. The model does not have it: `check` of a GeneratedField needs a server.
 _IS_PLAIN = RawSQL("NOT is_grouped", (), BooleanField())
-_PICKED = ("id", "limit_key", "queue_name", "priority", "line")
+_PICKED = ("id", "limit_key", "queue_name", "priority", "wait_position")
 # Only what is compressed is read for this. The others are a little smaller as text than they are stored.
 _SIZE = " + ".join(
     f"CASE WHEN pg_column_compression({name}) IS NULL THEN pg_column_size({name})"
@@ -216,7 +216,7 @@ _CLAIM = """WITH {pick}, gate AS MATERIALIZED (
             FROM (
                 SELECT array_agg(fitting.id) AS ids, array_agg(fitting.limit_key::text) AS keys,
                     array_agg(fitting.queue_name::text) AS queues, array_agg(fitting.priority) AS priorities,
-                    array_agg(fitting.line) AS lines
+                    array_agg(fitting.wait_position) AS lines
                 FROM fitting WHERE fitting.limit_key IS NOT NULL
             ) AS asked
             CROSS JOIN LATERAL pgqueue_gate_v1(

@@ -366,7 +366,7 @@ def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | Non
         forgiven_attempts=0, crash_count=0, lost_in_a_row=0, marks=0, current_step="",
         waiting_reason="", errors=[], error_fingerprint="",
         limit_key=call.limit_key, group_key=call.group_key,
-        line=pk if call.limit_key is not None and run_after <= now else None,
+        wait_position=pk if call.limit_key is not None and run_after <= now else None,
         unique_key=call.unique_key,
         unique_scope=options.unique.scope if options.unique is not None else None,
         context=None if call.context is None else json.loads(call.context),

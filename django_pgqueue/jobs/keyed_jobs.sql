@@ -2,7 +2,7 @@
 -- condition of an index.
 SELECT job.id FROM pgqueue_job_live AS job WHERE job.limit_key = %s AND job.status = 'running'
 UNION ALL
-SELECT job.id FROM pgqueue_job_live AS job WHERE job.limit_key = %s AND job.line IS NOT NULL
+SELECT job.id FROM pgqueue_job_live AS job WHERE job.limit_key = %s AND job.wait_position IS NOT NULL
     AND job.status IN ('pending', 'retry', 'blocked')
 UNION ALL
 SELECT job.id FROM pgqueue_job_live AS job WHERE job.unique_key = %s AND job.unique_scope = 'live'

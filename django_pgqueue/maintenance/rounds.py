@@ -55,7 +55,7 @@ IN_USE_SQL = """
         ORDER BY job.id LIMIT 1
     ) IS NOT NULL, (
         SELECT job.limit_key FROM pgqueue_job_live AS job
-        WHERE job.line IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
+        WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
         ORDER BY job.limit_key LIMIT 1
     ) IS NOT NULL
 """

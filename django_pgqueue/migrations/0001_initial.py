@@ -168,9 +168,9 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         (
-                            "line",
+                            "wait_position",
                             models.BigIntegerField(
-                                blank=True, null=True, verbose_name="place in the line of its key"
+                                blank=True, null=True, verbose_name="place in the wait queue of its limit key"
                             ),
                         ),
                         (

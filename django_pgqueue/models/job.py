@@ -223,7 +223,9 @@ class JobFields(models.Model):
         _("concurrency key"), max_length=200, null=True, blank=True, db_collation="C"
     )
     group_key = models.CharField(_("group"), max_length=200, null=True, blank=True, db_collation="C")
-    line = models.BigIntegerField(_("place in the line of its key"), null=True, blank=True)
+    wait_position = models.BigIntegerField(
+        _("place in the wait queue of its limit key"), null=True, blank=True
+    )
     unique_key = models.CharField(_("unique key"), max_length=200, null=True, blank=True)
     unique_scope = models.CharField(
         _("unique"), max_length=8, choices=UniqueScope.choices, null=True, blank=True
@@ -374,14 +376,15 @@ class LiveJob(JobFields):
 # ----------------------------------------------------------------------------
 # Loaded rows (``loaddata``, ``serialized_rollback``) have their ids. The sequence must be ahead of them.
 #
-# Jobs, batches and places in a line share one sequence. A row may also name a job that is no longer kept, and
-# a new job must not get its id. ``loaddata`` itself sets the sequence of a column to the greatest value in
-# it, which may be less; so no column with values of the sequence owns it (``sql/job_id_seq_v1.sql``).
+# Jobs, batches and places in a wait queue share one sequence. A row may also name a job that is no longer
+# kept, and a new job must not get its id. ``loaddata`` itself sets the sequence of a column to the greatest
+# value in it, which may be less; so no column with values of the sequence owns it
+# (``sql/job_id_seq_v1.sql``).
 
 _OWN_IDS = frozenset(("Job", "JobBatch"))
 _NAMED_IDS = frozenset(
-    ("batch_id", "child_id", "job_id", "line", "live_jobs", "parent_id", "parent_ids", "sample_job",
-     "started_jobs")
+    ("batch_id", "child_id", "job_id", "live_jobs", "parent_id", "parent_ids", "sample_job",
+     "started_jobs", "wait_position")
 )  # fmt: skip
 # Race: others draw ids at the same time. setval() would set the sequence back to an id that is behind theirs,
 # so the next ids are drawn, too. Only a gap that nobody fills between two functions is jumped over.

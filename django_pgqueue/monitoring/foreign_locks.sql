@@ -10,12 +10,12 @@ WITH RECURSIVE stranger AS MATERIALIZED (
         AND NOT has_table_privilege(activity.usesysid, 'pgqueue_job_live', 'UPDATE')
 ), line AS (
     (SELECT job.limit_key, 1 AS nth FROM pgqueue_job_live AS job
-    WHERE job.line IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked') AND EXISTS (SELECT FROM stranger)
+    WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked') AND EXISTS (SELECT FROM stranger)
     ORDER BY job.limit_key LIMIT 1)
     UNION ALL
     SELECT following.limit_key, line.nth + 1 FROM line CROSS JOIN LATERAL (
         SELECT job.limit_key FROM pgqueue_job_live AS job
-        WHERE job.line IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
+        WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
             AND job.limit_key > line.limit_key
         ORDER BY job.limit_key LIMIT 1
     ) AS following

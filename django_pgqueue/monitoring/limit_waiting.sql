@@ -2,11 +2,11 @@
 SELECT count(*) FROM (
     (SELECT FROM pgqueue_job_live AS job
     WHERE job.limit_key = pgqueue_limit.name
-        AND job.status IN ('pending', 'retry', 'blocked') AND job.line IS NOT NULL
+        AND job.status IN ('pending', 'retry', 'blocked') AND job.wait_position IS NOT NULL
     LIMIT %s)
     UNION ALL
     (SELECT FROM pgqueue_job_live AS job
     WHERE job.limit_key > pgqueue_limit.name || '/' AND job.limit_key < pgqueue_limit.name || '0'
-        AND job.status IN ('pending', 'retry', 'blocked') AND job.line IS NOT NULL
+        AND job.status IN ('pending', 'retry', 'blocked') AND job.wait_position IS NOT NULL
     LIMIT %s)
 ) AS part

@@ -6,7 +6,7 @@ SELECT 'running', count(*) FROM (
 UNION ALL
 SELECT 'blocked', count(*) FROM (
     (SELECT FROM pgqueue_job_live AS job
-    WHERE job.status = 'blocked' AND job.line IS NOT NULL AND NOT starts_with(job.waiting_reason, 'paused')
+    WHERE job.status = 'blocked' AND job.wait_position IS NOT NULL AND NOT starts_with(job.waiting_reason, 'paused')
     ORDER BY job.limit_key LIMIT %(most)s)
     UNION ALL
     (SELECT FROM pgqueue_job_live AS job

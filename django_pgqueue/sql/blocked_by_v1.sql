@@ -8,17 +8,17 @@ RETURNS TABLE (name text, limit_key text, is_full boolean, allowed integer, runn
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT rule.name, rule.limit_key,
         coalesce(held.running >= rule.allowed, false) OR coalesce(rule.next_start > clock_timestamp(), false), rule.allowed, held.running,
-        CASE WHEN rule.limit_key IS NOT NULL AND job.line IS NOT NULL AND job.status <> 'running' THEN (
+        CASE WHEN rule.limit_key IS NOT NULL AND job.wait_position IS NOT NULL AND job.status <> 'running' THEN (
             SELECT count(*) FROM (
                 (SELECT FROM pgqueue_job_live AS ahead
-                WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name AND ahead.line IS NOT NULL
+                WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name AND ahead.wait_position IS NOT NULL
                     AND ahead.status IN ('pending', 'retry', 'blocked') AND ahead.priority > job.priority
                 LIMIT 1001)
                 UNION ALL
                 (SELECT FROM pgqueue_job_live AS ahead
-                WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name AND ahead.line IS NOT NULL
+                WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name AND ahead.wait_position IS NOT NULL
                     AND ahead.status IN ('pending', 'retry', 'blocked') AND ahead.priority = job.priority
-                    AND ahead.line < job.line
+                    AND ahead.wait_position < job.wait_position
                 LIMIT 1001)
                 LIMIT 1001
             ) AS part

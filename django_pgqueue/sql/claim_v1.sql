@@ -72,7 +72,7 @@ BEGIN
         FROM (
             SELECT array_agg(job.id ORDER BY job.place) AS ids, array_agg(job.limit_key::text ORDER BY job.place) AS keys,
                 array_agg(job.queue_name::text ORDER BY job.place) AS queues,
-                array_agg(job.priority ORDER BY job.place) AS priorities, array_agg(job.line ORDER BY job.place) AS lines
+                array_agg(job.priority ORDER BY job.place) AS priorities, array_agg(job.wait_position ORDER BY job.place) AS lines
             FROM (
                 SELECT live.*, array_position(picked, live.id) AS place FROM pgqueue_job_live AS live
                 WHERE live.id = ANY (picked) AND live.limit_key IS NOT NULL AND live.id <> ALL (aside)

@@ -126,7 +126,7 @@ BEGIN
     FOR queue_name, blocked, total IN
         SELECT part.queue_name, count(*), sum(count(*)) OVER () FROM (
             (SELECT job.queue_name FROM pgqueue_job_live AS job
-            WHERE job.status = 'blocked' AND job.line IS NOT NULL
+            WHERE job.status = 'blocked' AND job.wait_position IS NOT NULL
                 AND NOT starts_with(job.waiting_reason, 'paused')
             ORDER BY job.limit_key LIMIT p_most)
             UNION ALL

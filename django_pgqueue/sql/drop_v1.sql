@@ -17,7 +17,7 @@ BEGIN
             id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
             lost_in_a_row, marks, current_step, steps, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
-            waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, group_key,
+            waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, wait_position, group_key,
             unique_key, unique_scope, context, logs, batch, parents
         )
         SELECT gone.id, pgqueue_shelf_v1('cancelled', queue.retention, queue.failed_retention, ring), 'cancelled',
@@ -29,7 +29,7 @@ BEGIN
             gone.last_attempted_at, gone.deadline,
             CASE WHEN p_reasons IS NULL THEN clock_timestamp() ELSE gone.cancel_requested_at END,
             coalesce(p_reasons[array_position(p_ids, gone.id)], ''), clock_timestamp(),
-            gone.duration, gone.result, gone.errors, gone.error_fingerprint, gone.limit_key, gone.line,
+            gone.duration, gone.result, gone.errors, gone.error_fingerprint, gone.limit_key, gone.wait_position,
             gone.group_key, gone.unique_key, gone.unique_scope, gone.context, gone.logs, gone.batch, gone.parents
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1('cancelled', queue.retention, queue.failed_retention, ring) IS NOT NULL

@@ -45,7 +45,7 @@ BEGIN
             priority = edit.priority, queue_name = edit.queue_name, run_after = edit.run_after,
             status = CASE
                 WHEN NOT edit.moves THEN job.status WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
-            line = CASE WHEN edit.run_after <= now OR edit.run_after = job.run_after THEN job.line END,
+            wait_position = CASE WHEN edit.run_after <= now OR edit.run_after = job.run_after THEN job.wait_position END,
             waiting_reason = CASE
                 WHEN NOT edit.moves AND (job.status = 'blocked' OR job.run_after = edit.run_after)
                 THEN job.waiting_reason ELSE '' END
@@ -65,7 +65,7 @@ BEGIN
                         THEN greatest(live.run_after, now)
                     ELSE live.run_after
                 END AS run_after,
-                live.status = 'blocked' AND live.line IS NOT NULL
+                live.status = 'blocked' AND live.wait_position IS NOT NULL
                     AND (live.queue_name <> place.queue_name OR due > now) IS TRUE AS moves
             ) AS timed
             WHERE live.id = ANY (p_ids) AND live.status IN ('pending', 'retry', 'blocked')

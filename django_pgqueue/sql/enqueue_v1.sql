@@ -17,7 +17,7 @@ DECLARE
         p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after, p_expires_at,
         p_max_attempts, p_timeout, p_on_lost, p_max_bytes);
     limit_key text;
-    line bigint;
+    wait_position bigint;
     new_id bigint;
     is_linked boolean := p_options ?| '{after,after_items,batch}';
     link record;  -- if it names other jobs, or a batch
@@ -60,15 +60,15 @@ BEGIN
     END IF;
     outcome := 'created';
     IF limit_key IS NOT NULL AND run_after <= enqueued_at AND reason IS NULL THEN
-        line := id;
+        wait_position := id;
     END IF;
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-        max_attempts, timeout, on_lost, limit_key, line, group_key, context, status,
+        max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status,
         waiting_reason, marks, batch, parents
     ) VALUES (
         id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
-        enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, line, p_options ->> 'group_key',
+        enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, wait_position, p_options ->> 'group_key',
         p_options -> 'context', CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''), marks,
         batch, parents
     );

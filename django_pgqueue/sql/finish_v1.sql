@@ -78,7 +78,7 @@ BEGIN
                 OR given.outcome = 'cancelled' AND given.started_ago IS NULL  -- it had expired and never ran
             )::integer AS attempts,
             job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.marks, job.current_step, job.worker, job.lease, job.started_at,
-            job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.limit_key, job.line, job.group_key,
+            job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.limit_key, job.wait_position, job.group_key,
             job.unique_key, job.unique_scope, job.context, job.logs, job.batch, job.parents,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
             given.outcome AS reported,
@@ -94,7 +94,7 @@ BEGIN
             id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
             lost_in_a_row, marks, current_step, steps, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
-            waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, group_key,
+            waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, wait_position, group_key,
             unique_key, unique_scope, context, logs, batch, parents
         )
         SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.retention, queue.failed_retention, ring), gone.outcome,
@@ -107,7 +107,7 @@ BEGIN
             coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
             gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration,
             gone.result, pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),
-            gone.error_fingerprint, gone.limit_key, gone.line, gone.group_key,
+            gone.error_fingerprint, gone.limit_key, gone.wait_position, gone.group_key,
             gone.unique_key, gone.unique_scope, gone.context,
             CASE WHEN gone.log IS NULL THEN gone.logs ELSE pgqueue_add_log_v1(gone.logs, gone.log, p_keep_errors) END,
             gone.batch, gone.parents
@@ -170,9 +170,9 @@ BEGIN
                 expires_at = CASE WHEN job.marks & 1 = 0 THEN job.expires_at END,
                 -- What did not run keeps its place in the line of its key; what waits for a time, or for the end of a
                 -- pause, is in no line.
-                line = CASE
+                wait_position = CASE
                     WHEN given.outcome = 'release' AND coalesce(given.delay, 0) = 0
-                        OR given.outcome = 'paused' AND job.task_path <> ALL (held || changing) THEN job.line END,
+                        OR given.outcome = 'paused' AND job.task_path <> ALL (held || changing) THEN job.wait_position END,
                 waiting_reason = CASE
                     WHEN given.outcome = 'paused' AND NOT job.task_path = ANY (held) THEN ''
                     WHEN given.outcome = 'wait' AND pgqueue_has_event_v1(job.id, job.current_step) THEN ''

@@ -65,10 +65,10 @@ BEGIN
     -- have just come due (they have no place in line yet), as many as there is room. Picked winners may start.
     WITH lane AS MATERIALIZED (
         SELECT DISTINCT ON (pick.key) pick.key, pick.queue_name, array_agg(pick.id ORDER BY pick.place) AS ids,
-            array_agg(pick.id ORDER BY pick.place) FILTER (WHERE pick.line IS NULL) AS new_ids,
-            array_agg(pick.priority ORDER BY pick.place) FILTER (WHERE pick.line IS NULL) AS new_priorities
+            array_agg(pick.id ORDER BY pick.place) FILTER (WHERE pick.wait_position IS NULL) AS new_ids,
+            array_agg(pick.priority ORDER BY pick.place) FILTER (WHERE pick.wait_position IS NULL) AS new_priorities
         FROM unnest(p_ids, p_keys, p_queues, p_priorities, p_lines)
-            WITH ORDINALITY AS pick (id, key, queue_name, priority, line, place)
+            WITH ORDINALITY AS pick (id, key, queue_name, priority, wait_position, place)
         WHERE pick.key IN (SELECT unnest(locked))  -- hashed, unlike = ANY
             AND (replacing = '{}' OR EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = pick.id))
         GROUP BY pick.key, pick.queue_name ORDER BY pick.key, min(pick.place)
@@ -76,18 +76,18 @@ BEGIN
         SELECT lane.key, lane.queue_name, lane.ids, coalesce(setting.on_full = 'cancel_new', false) AS skips,
             free.slots, free.starts, ARRAY(
             SELECT waiting.id FROM (
-                (SELECT job.id, job.priority, job.line, 0 AS place FROM pgqueue_job_live AS job
+                (SELECT job.id, job.priority, job.wait_position, 0 AS place FROM pgqueue_job_live AS job
                 -- Without its collation it would have that of the keys, and be no condition of the index.
                 WHERE job.limit_key = lane.key AND job.queue_name = lane.queue_name COLLATE "default"
-                    AND job.line IS NOT NULL
+                    AND job.wait_position IS NOT NULL
                     AND job.status IN ('pending', 'retry', 'blocked')
                     AND (job.status = 'blocked' OR job.run_after <= clock_timestamp())
-                ORDER BY job.priority DESC, job.line LIMIT free.room)
+                ORDER BY job.priority DESC, job.wait_position LIMIT free.room)
                 UNION ALL
                 SELECT newcomer.id, newcomer.priority, NULL, newcomer.place
                 FROM unnest(lane.new_ids, lane.new_priorities) WITH ORDINALITY AS newcomer (id, priority, place)
             ) AS waiting
-            ORDER BY waiting.priority DESC, waiting.line, waiting.place LIMIT free.room
+            ORDER BY waiting.priority DESC, waiting.wait_position, waiting.place LIMIT free.room
         ) AS winners
         FROM lane
         LEFT JOIN pgqueue_limit AS setting ON setting.name = split_part(lane.key, '/', 1)
@@ -199,10 +199,10 @@ BEGIN
             WHERE job.status IN ('pending', 'retry') AND job.id <> ALL (p_ids) AND job.id = (
                 SELECT head.id FROM pgqueue_job_live AS head
                 WHERE head.limit_key = lonely.key AND head.queue_name = lonely.queue_name COLLATE "default"
-                    AND head.line IS NOT NULL
+                    AND head.wait_position IS NOT NULL
                     AND head.status IN ('pending', 'retry', 'blocked')
                     AND (head.status = 'blocked' OR head.run_after <= clock_timestamp())
-                ORDER BY head.priority DESC, head.line LIMIT 1
+                ORDER BY head.priority DESC, head.wait_position LIMIT 1
             )
             FOR KEY SHARE SKIP LOCKED
         ) AS witness
@@ -213,7 +213,7 @@ BEGIN
         FROM unnest(judged.refused, judged.refused_keys) WITH ORDINALITY AS given (id, key, place)
         WHERE given.key <> ALL (safe) ORDER BY given.key, given.place);
     UPDATE pgqueue_job_live AS job SET
-        status = 'blocked', line = coalesce(job.line, nextval('pgqueue_job_id_seq')),
+        status = 'blocked', wait_position = coalesce(job.wait_position, nextval('pgqueue_job_id_seq')),
         waiting_reason = CASE WHEN job.limit_key = ANY (judged.slow_keys) THEN 'waits for its rate limit'
             ELSE 'waits for its concurrency key' END
     WHERE job.id = ANY (judged.refused) AND job.id <> ALL (kept);
@@ -232,11 +232,11 @@ BEGIN
                 WHERE job.status IN ('pending', 'retry') AND job.id = (
                     SELECT head.id FROM pgqueue_job_live AS head
                     WHERE head.limit_key = slow.key AND head.queue_name = slow.queue_name COLLATE "default"
-                        AND head.line IS NOT NULL
+                        AND head.wait_position IS NOT NULL
                         AND head.status IN ('pending', 'retry', 'blocked') AND head.id <> ALL (granted)
                         AND (head.status = 'blocked' OR head.run_after <= clock_timestamp()
                             OR head.waiting_reason = 'waits for its rate limit')
-                    ORDER BY head.priority DESC, head.line LIMIT 1
+                    ORDER BY head.priority DESC, head.wait_position LIMIT 1
                 )
                 FOR KEY SHARE SKIP LOCKED
             ) AS witness);
@@ -251,9 +251,9 @@ BEGIN
             CROSS JOIN LATERAL (
                 SELECT first.id FROM pgqueue_job_live AS first
                 WHERE first.limit_key = slow.key AND first.queue_name = slow.queue_name COLLATE "default"
-                    AND first.line IS NOT NULL
+                    AND first.wait_position IS NOT NULL
                     AND first.status = 'blocked'
-                ORDER BY first.priority DESC, first.line LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+                ORDER BY first.priority DESC, first.wait_position LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
             ) AS free
             WHERE slow.key <> ALL (armed)
         )

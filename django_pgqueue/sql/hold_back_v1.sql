@@ -7,7 +7,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM FROM pgqueue_edge AS edge WHERE edge.child_id = ANY (p_ids)
     ORDER BY edge.parent_id, edge.child_id FOR KEY SHARE;
-    UPDATE pgqueue_job_live AS job SET status = 'blocked', line = NULL, waiting_reason = pgqueue_wait_reason_v1(waits.parents)
+    UPDATE pgqueue_job_live AS job SET status = 'blocked', wait_position = NULL, waiting_reason = pgqueue_wait_reason_v1(waits.parents)
     FROM (
         SELECT edge.child_id, array_agg(edge.parent_id) AS parents FROM pgqueue_edge AS edge
         WHERE edge.child_id = ANY (p_ids) GROUP BY edge.child_id

@@ -21,7 +21,7 @@ BEGIN
     END IF;
     INSERT INTO pgqueue_job_live (
         id, task_path, queue_name, priority, run_after, enqueued_at, expires_at, max_attempts, timeout, on_lost, metadata,
-        limit_key, line, group_key)
+        limit_key, wait_position, group_key)
     SELECT keyed.id, p_task_path, p_kind.queue_name, p_kind.priority, p_now, p_now,
         p_now + p_kind.expires_after * interval '1 second', p_kind.max_attempts, p_kind.timeout, p_kind.on_lost,
         p_kind.metadata, keyed.limit_key, CASE WHEN keyed.limit_key IS NOT NULL THEN keyed.id END, keyed.group_key

@@ -19,7 +19,7 @@ CREATE TABLE pgqueue_job (
     forgiven_attempts integer NOT NULL DEFAULT 0,
     max_attempts integer,
     timeout integer,
-    line bigint,
+    wait_position bigint,
     batch bigint,
     -- What has to be settled when the job is over (settle_v1.sql): 1 it has steps, 2 others wait for it,
     -- 4 it is a member of a batch, 8 it has progress.

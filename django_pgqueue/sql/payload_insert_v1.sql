@@ -53,7 +53,7 @@ BEGIN
     IF kind.limit_column IS NULL AND kind.group_column IS NULL THEN
         INSERT INTO pgqueue_job_live (
             id, task_path, queue_name, priority, run_after, enqueued_at, expires_at, max_attempts, timeout, on_lost,
-            metadata, limit_key, line)
+            metadata, limit_key, wait_position)
         SELECT given.id, TG_ARGV[0], kind.queue_name, kind.priority, now, now,
             now + kind.expires_after * interval '1 second', kind.max_attempts, kind.timeout, kind.on_lost, kind.metadata,
             kind.limit_name, CASE WHEN kind.limit_name IS NOT NULL THEN given.id END

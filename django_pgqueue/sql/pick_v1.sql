@@ -41,7 +41,7 @@ BEGIN
                 WHERE job.id = ANY (released) AND job.status IN ('pending', 'retry')
                     AND job.queue_name = range.queue_name AND job.priority = range.priority
                     AND job.is_grouped = (range.group_key IS NOT NULL) AND job.id <> ALL (picked)
-                ORDER BY job.line LIMIT room FOR NO KEY UPDATE SKIP LOCKED);
+                ORDER BY job.wait_position LIMIT room FOR NO KEY UPDATE SKIP LOCKED);
         END IF;
         IF range.group_key IS NULL THEN
             found := found || ARRAY(

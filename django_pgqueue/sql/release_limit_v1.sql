@@ -9,7 +9,7 @@ BEGIN
             UNION ALL
             SELECT following.limit_key::text FROM line CROSS JOIN LATERAL (
                 SELECT job.limit_key FROM pgqueue_job_live AS job
-                WHERE job.line IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
+                WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
                     AND job.limit_key > line.key AND job.limit_key < p_name || '0'  -- which follows the slash
                 ORDER BY job.limit_key LIMIT 1
             ) AS following

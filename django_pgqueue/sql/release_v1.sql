@@ -18,21 +18,21 @@ BEGIN
         SELECT given.key, head.*
         FROM (SELECT DISTINCT unnest(p_keys) AS key) AS given CROSS JOIN LATERAL (
             SELECT job.queue_name, job.status, job.id, job.waiting_reason, job.run_after FROM pgqueue_job_live AS job
-            WHERE job.limit_key = given.key AND job.line IS NOT NULL
+            WHERE job.limit_key = given.key AND job.wait_position IS NOT NULL
                 AND job.status IN ('pending', 'retry', 'blocked')
                 AND (job.status = 'blocked' OR job.run_after <= clock_timestamp()
                     OR job.waiting_reason = 'waits for its rate limit')
-            ORDER BY job.queue_name, job.priority DESC, job.line LIMIT 1
+            ORDER BY job.queue_name, job.priority DESC, job.wait_position LIMIT 1
         ) AS head
         UNION ALL
         SELECT lane.key, head.*
         FROM lane CROSS JOIN LATERAL (
             SELECT job.queue_name, job.status, job.id, job.waiting_reason, job.run_after FROM pgqueue_job_live AS job
-            WHERE job.limit_key = lane.key AND job.line IS NOT NULL
+            WHERE job.limit_key = lane.key AND job.wait_position IS NOT NULL
                 AND job.status IN ('pending', 'retry', 'blocked') AND job.queue_name > lane.queue_name
                 AND (job.status = 'blocked' OR job.run_after <= clock_timestamp()
                     OR job.waiting_reason = 'waits for its rate limit')
-            ORDER BY job.queue_name, job.priority DESC, job.line LIMIT 1
+            ORDER BY job.queue_name, job.priority DESC, job.wait_position LIMIT 1
         ) AS head
     ), freed AS (
         UPDATE pgqueue_job_live AS job SET
@@ -45,9 +45,9 @@ BEGIN
             -- because somebody must be there to release the rest.
             SELECT free.id FROM lane CROSS JOIN LATERAL (
                 SELECT job.id FROM pgqueue_job_live AS job
-                WHERE job.limit_key = lane.key AND job.queue_name = lane.queue_name AND job.line IS NOT NULL
+                WHERE job.limit_key = lane.key AND job.queue_name = lane.queue_name AND job.wait_position IS NOT NULL
                     AND job.status = 'blocked'
-                ORDER BY job.priority DESC, job.line LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+                ORDER BY job.priority DESC, job.wait_position LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
             ) AS free
             WHERE lane.status = 'blocked'
             UNION ALL

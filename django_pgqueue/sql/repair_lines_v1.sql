@@ -18,12 +18,12 @@ BEGIN
     END IF;
     WITH RECURSIVE line AS (
         (SELECT job.limit_key, 1 AS nth FROM pgqueue_job_live AS job
-        WHERE job.line IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked') AND job.limit_key > p_after
+        WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked') AND job.limit_key > p_after
         ORDER BY job.limit_key LIMIT 1)
         UNION ALL
         SELECT following.limit_key, line.nth + 1 FROM line CROSS JOIN LATERAL (
             SELECT job.limit_key FROM pgqueue_job_live AS job
-            WHERE job.line IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
+            WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
                 AND job.limit_key > line.limit_key
             ORDER BY job.limit_key LIMIT 1
         ) AS following

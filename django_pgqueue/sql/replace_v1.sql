@@ -19,7 +19,7 @@ BEGIN
                     WHERE live.limit_key = given.key AND live.status = 'running'
                     UNION
                     SELECT live.id FROM pgqueue_job_live AS live
-                    WHERE live.limit_key = given.key AND live.line IS NOT NULL
+                    WHERE live.limit_key = given.key AND live.wait_position IS NOT NULL
                         AND live.status IN ('pending', 'retry', 'blocked')
                     UNION
                     SELECT pick.id FROM unnest(p_ids, p_keys) AS pick (id, key) WHERE pick.key = given.key

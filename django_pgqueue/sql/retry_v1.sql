@@ -24,8 +24,8 @@ BEGIN
             run_after = clock_timestamp(), forgiven_attempts = job.attempts, crash_count = 0,
             lost_in_a_row = 0, expires_at = NULL,
             waiting_reason = CASE WHEN job.status = 'blocked' THEN job.waiting_reason ELSE '' END,
-            line = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
-                THEN coalesce(job.line, nextval('pgqueue_job_id_seq')) END
+            wait_position = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
+                THEN coalesce(job.wait_position, nextval('pgqueue_job_id_seq')) END
         WHERE job.id = ANY (p_ids) AND (
             job.status IN ('pending', 'retry')
             OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'))
@@ -40,7 +40,7 @@ BEGIN
         INSERT INTO pgqueue_job_live (
             id, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, enqueued_at,
             max_attempts, timeout, on_lost, attempts, forgiven_attempts, marks, current_step, started_at, last_attempted_at,
-            errors, error_fingerprint, limit_key, line, group_key, unique_key, unique_scope, context,
+            errors, error_fingerprint, limit_key, wait_position, group_key, unique_key, unique_scope, context,
             logs, batch, parents
         )
         SELECT gone.id, 'pending', gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name,

@@ -11,8 +11,8 @@ BEGIN
         UPDATE pgqueue_job_live AS job SET
             run_after = clock_timestamp(),
             waiting_reason = CASE WHEN job.status = 'blocked' THEN job.waiting_reason ELSE '' END,
-            line = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
-                THEN coalesce(job.line, nextval('pgqueue_job_id_seq')) END
+            wait_position = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
+                THEN coalesce(job.wait_position, nextval('pgqueue_job_id_seq')) END
         WHERE job.id = ANY (p_ids) AND job.run_after > clock_timestamp() AND (
             job.status IN ('pending', 'retry')
             OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'))

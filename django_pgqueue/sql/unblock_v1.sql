@@ -31,7 +31,7 @@ BEGIN
     UPDATE pgqueue_job_live AS job SET
         status = CASE WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
         run_after = greatest(job.run_after, now), waiting_reason = '',
-        line = CASE WHEN job.limit_key IS NOT NULL AND job.run_after <= now THEN nextval('pgqueue_job_id_seq') END
+        wait_position = CASE WHEN job.limit_key IS NOT NULL AND job.run_after <= now THEN nextval('pgqueue_job_id_seq') END
     WHERE job.id = ANY (ripe) AND starts_with(job.waiting_reason, 'waits for job')
         AND (
             SELECT edge.parent_id FROM pgqueue_edge AS edge WHERE edge.child_id = job.id

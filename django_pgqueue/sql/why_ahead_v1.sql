@@ -18,9 +18,9 @@ BEGIN
     IF p_job.status = 'blocked' THEN
         RETURN jsonb_build_object('key', p_job.limit_key, 'ahead', pgqueue_why_place_v1(p_job, most), 'first', (
             SELECT job.id FROM pgqueue_job_live AS job
-            WHERE job.limit_key = p_job.limit_key AND job.queue_name = p_job.queue_name AND job.line IS NOT NULL
+            WHERE job.limit_key = p_job.limit_key AND job.queue_name = p_job.queue_name AND job.wait_position IS NOT NULL
                 AND job.status IN ('pending', 'retry', 'blocked')
-            ORDER BY job.priority DESC, job.line LIMIT 1));
+            ORDER BY job.priority DESC, job.wait_position LIMIT 1));
     END IF;
     paused := ARRAY(
         SELECT pause.name FROM pgqueue_pause AS pause

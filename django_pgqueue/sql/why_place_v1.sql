@@ -5,14 +5,14 @@ CREATE FUNCTION pgqueue_why_place_v1(p_job pgqueue_job_live, p_most integer) RET
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT count(*)::integer FROM (
         (SELECT FROM pgqueue_job_live AS ahead
-        WHERE ahead.limit_key = p_job.limit_key AND ahead.queue_name = p_job.queue_name AND ahead.line IS NOT NULL
+        WHERE ahead.limit_key = p_job.limit_key AND ahead.queue_name = p_job.queue_name AND ahead.wait_position IS NOT NULL
             AND ahead.status IN ('pending', 'retry', 'blocked') AND ahead.priority > p_job.priority
         LIMIT p_most)
         UNION ALL
         (SELECT FROM pgqueue_job_live AS ahead
-        WHERE ahead.limit_key = p_job.limit_key AND ahead.queue_name = p_job.queue_name AND ahead.line IS NOT NULL
+        WHERE ahead.limit_key = p_job.limit_key AND ahead.queue_name = p_job.queue_name AND ahead.wait_position IS NOT NULL
             AND ahead.status IN ('pending', 'retry', 'blocked') AND ahead.priority = p_job.priority
-            AND ahead.line < coalesce(p_job.line, 9223372036854775807)
+            AND ahead.wait_position < coalesce(p_job.wait_position, 9223372036854775807)
         LIMIT p_most)
         LIMIT p_most
     ) AS part

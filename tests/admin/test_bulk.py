@@ -171,7 +171,9 @@ def test_only_what_was_shown_changes_and_the_rest_is_told(root: Client) -> None:
 @pytest.mark.usefixtures("served")
 def test_a_search_for_a_key_is_never_understood_as_text_later(root: Client) -> None:
     """The jobs with the key are gone when the job runs. Others have the term in their arguments."""
-    keyed = JobFactory.create_batch(3, limit_key="acme", status="blocked", line=5, waiting_reason="full")
+    keyed = JobFactory.create_batch(
+        3, limit_key="acme", status="blocked", wait_position=5, waiting_reason="full"
+    )
     others = JobFactory.create_batch(3, args=["key:acme", 1])
     page = ask(root, "cancel_jobs", keyed[0], query="q=key:acme", across=True)
     assert page.sentences == ["3 waiting jobs would be cancelled."]

@@ -185,7 +185,9 @@ def test_a_state_that_was_not_shown_is_left_out(root: Client) -> None:
 
 
 def test_a_search_for_a_key_that_is_gone_is_not_a_search_for_text(root: Client) -> None:
-    keyed = JobFactory.create_batch(2, limit_key="acme", status="blocked", line=5, waiting_reason="full")
+    keyed = JobFactory.create_batch(
+        2, limit_key="acme", status="blocked", wait_position=5, waiting_reason="full"
+    )
     other = JobFactory.create(args=["key:acme", 1])
     page = ask(root, "cancel_jobs", keyed[0], query="q=key:acme", across=True)
     for job in keyed:

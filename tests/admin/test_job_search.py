@@ -65,9 +65,9 @@ def test_a_number_is_an_id_first_and_a_text_if_there_is_no_such_job(root: Client
 
 def test_a_key_finds_the_jobs_that_run_or_wait_with_it(root: Client) -> None:
     runs = JobFactory.create(running=True, limit_key="crm/7")
-    blocked = JobFactory.create(status="blocked", limit_key="crm/7", line=2)
-    waiting = JobFactory.create(limit_key="crm/7", line=1, queue_name="mail")
-    JobFactory.create(limit_key="crm/77", line=3)
+    blocked = JobFactory.create(status="blocked", limit_key="crm/7", wait_position=2)
+    waiting = JobFactory.create(limit_key="crm/7", wait_position=1, queue_name="mail")
+    JobFactory.create(limit_key="crm/77", wait_position=3)
     JobFactory.create(done=True, limit_key="crm/7")
     assert listed(root, q="key:crm/7") == [waiting.pk, blocked.pk, runs.pk]
     assert listed(root, q=" key: crm/7 ", status="blocked") == [blocked.pk]

@@ -38,12 +38,12 @@ def paused() -> Job:
 def limited() -> Job:
     set_limit(name="send", concurrency=1)
     JobFactory.create(running=True, limit_key="send/a b")
-    return JobFactory.create(limit_key="send/a b", line=1)
+    return JobFactory.create(limit_key="send/a b", wait_position=1)
 
 
 def limited_by_default() -> Job:
     JobFactory.create(running=True, limit_key="send")
-    return JobFactory.create(limit_key="send", line=1)
+    return JobFactory.create(limit_key="send", wait_position=1)
 
 
 def after_batch() -> Job:

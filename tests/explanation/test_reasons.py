@@ -61,7 +61,7 @@ def waiting(**values: Any) -> int:
 def keyed(place: int, **values: Any) -> int:
     """Return a job in the line of a key."""
     reason = "waits for its concurrency key"
-    return waiting(status="blocked", waiting_reason=reason, limit_key="send/5", line=place, **values)
+    return waiting(status="blocked", waiting_reason=reason, limit_key="send/5", wait_position=place, **values)
 
 
 def target(limit: str) -> Any:
@@ -119,7 +119,10 @@ def limited_queue(name: str, **values: Any) -> Callable[[], int]:
 def rated() -> int:
     rate("send", "send/5")
     return waiting(
-        limit_key="send/5", line=1, run_after=NOW() + MINUTE, waiting_reason="waits for its rate limit"
+        limit_key="send/5",
+        wait_position=1,
+        run_after=NOW() + MINUTE,
+        waiting_reason="waits for its rate limit",
     )
 
 
@@ -141,7 +144,7 @@ def taken_by_lost_jobs() -> int:
 
 def in_line() -> int:
     worker()
-    waiting(limit_key="send/5", line=1)
+    waiting(limit_key="send/5", wait_position=1)
     return keyed(2)
 
 

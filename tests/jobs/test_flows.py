@@ -413,9 +413,9 @@ def test_a_child_with_a_concurrency_key_joins_the_line_when_it_may_run(one: Conn
     (job,) = add(one)
     child = after(one, [job], limit_key="key")
     (rival,) = add(one, options='{"limit_key": "key"}')
-    assert value(one, "SELECT line FROM pgqueue_job WHERE id = %s", child) is None
+    assert value(one, "SELECT wait_position FROM pgqueue_job WHERE id = %s", child) is None
     end(one, job)
-    assert value(one, "SELECT line FROM pgqueue_job WHERE id = %s", child) > rival
+    assert value(one, "SELECT wait_position FROM pgqueue_job WHERE id = %s", child) > rival
     claim(one)
     assert status(one, rival, child) == "running blocked"
     finish(one, [rival])

@@ -31,22 +31,26 @@ def limits() -> dict[str, tuple[int | None, str, int | None, bool]]:
 def test_a_job_that_is_due_has_its_place_in_line() -> None:
     job = enqueue(tasks.ship, 7)
     stored = Job.objects.get(pk=job.pk)
-    assert (job.limit_key, job.line, job.status) == (stored.limit_key, stored.line, stored.status)
-    assert (job.limit_key, job.line, job.status) == (f"{SHIP}/7", job.pk, "pending")
+    assert (job.limit_key, job.wait_position, job.status) == (
+        stored.limit_key,
+        stored.wait_position,
+        stored.status,
+    )
+    assert (job.limit_key, job.wait_position, job.status) == (f"{SHIP}/7", job.pk, "pending")
 
 
 def test_a_job_that_waits_for_its_time_is_in_no_line() -> None:
     job = enqueue(tasks.ship.using(run_after=timedelta(hours=1)), 7)
-    assert (job.limit_key, job.line) == (f"{SHIP}/7", None)
+    assert (job.limit_key, job.wait_position) == (f"{SHIP}/7", None)
     assert run_now(job) == 1
     job.refresh_from_db()
-    assert job.line is not None
+    assert job.wait_position is not None
 
 
 def test_a_plain_job_has_no_key() -> None:
     job = enqueue(noop)
     stored = Job.objects.get(pk=job.pk)
-    assert (job.limit_key, job.line, stored.limit_key, stored.line) == (None,) * 4
+    assert (job.limit_key, job.wait_position, stored.limit_key, stored.wait_position) == (None,) * 4
 
 
 def test_many_jobs_of_a_key_stand_behind_the_first_one() -> None:
@@ -60,7 +64,16 @@ def test_many_jobs_of_a_key_stand_behind_the_first_one() -> None:
     assert [jobs[pk].status for pk in ids] == [
         "blocked", "pending", "blocked", "pending", "pending", "pending", "pending", "pending",
     ]  # fmt: skip
-    assert [jobs[pk].line for pk in ids] == [ids[0], None, ids[2], ids[3], None, ids[5], ids[6], None]
+    assert [jobs[pk].wait_position for pk in ids] == [
+        ids[0],
+        None,
+        ids[2],
+        ids[3],
+        None,
+        ids[5],
+        ids[6],
+        None,
+    ]
     assert jobs[ids[0]].waiting_reason == "waits for its concurrency key"
 
 
@@ -104,9 +117,9 @@ def test_a_retry_joins_the_line_at_the_end() -> None:
     assert Job.objects.filter(pk=job.pk).cancel() == 1
     assert retry(job) == 1
     job.refresh_from_db()
-    assert job.line is not None
-    assert other.line is not None
-    assert job.line > other.line
+    assert job.wait_position is not None
+    assert other.wait_position is not None
+    assert job.wait_position > other.wait_position
     assert job.limit_key == f"{SHIP}/7"
 
 
@@ -185,7 +198,7 @@ def test_sql_refuses_a_limit_that_makes_no_sense(call: str, words: str) -> None:
 def test_a_unique_job_has_a_concurrency_key_too() -> None:
     unique = tasks.ship.using(unique=Unique(key="order_id", scope="live", on_conflict="replace"))
     first = enqueue(unique, 7, "a")
-    assert (first.limit_key, Job.objects.get(pk=first.pk).line) == (f"{SHIP}/7", first.pk)
+    assert (first.limit_key, Job.objects.get(pk=first.pk).wait_position) == (f"{SHIP}/7", first.pk)
     ids = enqueue_many([unique.bind(7, "b"), unique.bind(8, "c"), tasks.ship.bind(8), tasks.ship.bind(8)]).ids
     jobs = Job.objects.in_bulk(ids)
     assert ids[0] == first.pk
@@ -199,6 +212,6 @@ def test_a_blocked_job_that_is_replaced_is_claimable_again_and_leaves_its_line()
     other = tasks.sync.using(unique=Unique(name="u", key=(), on_conflict="replace"))
     assert enqueue(other, "acme").pk == blocked[0]
     replaced = Job.objects.get(pk=blocked[0])
-    assert (replaced.status, replaced.limit_key, replaced.line) == ("pending", "tenant/acme", None)
+    assert (replaced.status, replaced.limit_key, replaced.wait_position) == ("pending", "tenant/acme", None)
     assert Job.objects.get(pk=head).status == "pending"
     assert Job.objects.get(pk=blocked[1]).status == "blocked"

@@ -77,7 +77,7 @@ def test_each_filter() -> None:
         "--queue=mail": JobFactory.create(queue_name="mail", enqueued_at=long_ago),
         "--task=tests.app.tasks.noop": JobFactory.create(task_path="tests.app.tasks.noop"),
         "--batch=%d" % batch.pk: JobFactory.create(batch=batch, enqueued_at=long_ago),  # noqa: UP031
-        "--key=sku-7": JobFactory.create(limit_key="sku-7", line=1),
+        "--key=sku-7": JobFactory.create(limit_key="sku-7", wait_position=1),
         "--fingerprint=abc": JobFactory.create(retrying=True, error_fingerprint="abc"),
         "--status=done": JobFactory.create(done=True),
     }

@@ -105,7 +105,7 @@ def test_a_limit_without_a_key_is_that_of_all_rows(declared: Any) -> None:
     declared(concurrency=2)
     synchronize_payloads("default")
     job = Receipt.objects.create(order=Order.objects.create(), email="a@b.c").job
-    assert (job.limit_key, job.line, job.group_key) == (SEND, job.pk, None)
+    assert (job.limit_key, job.wait_position, job.group_key) == (SEND, job.pk, None)
 
 
 @pytest.mark.django_db(transaction=True)

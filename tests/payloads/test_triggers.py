@@ -148,7 +148,7 @@ def test_keys_in_columns_are_those_of_an_enqueue(order: Order) -> None:
     assert keys == [(f"tests.receipts.tasks.visit/{order.pk}", "ann"), (None, None),
                     (f"tests.receipts.tasks.visit/{order.pk}", "bob")]  # fmt: skip
     assert [(job.limit_key, job.group_key) for job in inserted] == keys
-    assert [job.line for job in inserted] == [inserted[0].pk, None, inserted[2].pk]
+    assert [job.wait_position for job in inserted] == [inserted[0].pk, None, inserted[2].pk]
     with pytest.raises(Exception, match=r"the group of job .* is empty"), transaction.atomic():
         Visit.objects.create(customer="")
 

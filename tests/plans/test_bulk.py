@@ -39,7 +39,7 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         fill(connection, KEPT, MANY, id=f"{MANY} + n", shelf="9", status="'failed'",
              finished_at="clock_timestamp()", **columns)  # fmt: skip
         # These are older than the newest ones.
-        blocked: dict[str, Any] = {"status": "'blocked'", "limit_key": "'k'", "line": "n"}
+        blocked: dict[str, Any] = {"status": "'blocked'", "limit_key": "'k'", "wait_position": "n"}
         fill(connection, LIVE, 20, id="-n", queue_name="'few'")
         fill(connection, LIVE, 20, id="-100 - n", **blocked)
         fill(connection, LIVE, 40, id="-200 - n", status="'running'", worker="7", lease="1")
@@ -80,7 +80,11 @@ WINDOW = 1000
         ({"task_path": "shop.tasks.t3"}, effects.CANCEL[:3], [(WINDOW // 10, False), (0, True), (0, True)]),
         ({"queue_name": "few", "status": "pending"}, effects.EDIT[:1], [(20, True)]),
         ({"pk__in": []}, effects.CANCEL[:1], [(0, True)]),
-        ({"limit_key": "k", "line__isnull": False, "status": "blocked"}, effects.CANCEL[:1], [(20, True)]),
+        (
+            {"limit_key": "k", "wait_position__isnull": False, "status": "blocked"},
+            effects.CANCEL[:1],
+            [(20, True)],
+        ),
     ],
 )
 def test_waiting_jobs_are_counted_in_a_window_unless_an_index_has_them(

@@ -32,7 +32,7 @@ def one(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[C
             run_after="clock_timestamp() + (n - 25000) * interval '1 minute'", worker="n % 4",
             status="CASE WHEN n % 10 = 5 THEN 'blocked' WHEN n % 100 = 1 THEN 'running' ELSE 'pending' END",
             limit_key="CASE WHEN n % 10 = 5 THEN 'key' || n % 50 END",
-            line="CASE WHEN n % 10 = 5 AND n % 4 = 1 THEN n END",
+            wait_position="CASE WHEN n % 10 = 5 AND n % 4 = 1 THEN n END",
             waiting_reason="CASE WHEN n % 10 = 5 AND n % 4 = 3 THEN 'waits for job 1' ELSE '' END",
         )  # fmt: skip
         fill(connection, "pgqueue_job_kept", 1000, shelf="9", status="'failed'",

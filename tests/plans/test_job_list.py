@@ -48,7 +48,7 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
                  queue_name="'q' || n % 2", **over)  # fmt: skip
         fill(raw, LIVE, MANY, analyze=False, status="CASE n % 9 WHEN 0 THEN 'retry' ELSE 'pending' END")
         fill(raw, LIVE, RUNNING, analyze=False, status="'running'", worker="n % 10", last_attempted_at=NOW)
-        fill(raw, LIVE, MANY, analyze=False, status="'blocked'", line="n", limit_key="'a'")
+        fill(raw, LIVE, MANY, analyze=False, status="'blocked'", wait_position="n", limit_key="'a'")
         raw.execute("ANALYZE pgqueue_job")
         yield
         raw.execute("TRUNCATE pgqueue_job")

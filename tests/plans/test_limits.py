@@ -30,12 +30,21 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
     with django_db_blocker.unblock():
         connection = open_raw()
     with connection:
-        fill(connection, LIVE, LINE, limit_key="'long'", line="n", status="'blocked'")
-        fill(connection, LIVE, 1, limit_key="'long'", line="0", status="'running'", worker="1", lease="1")
-        fill(connection, LIVE, 10, limit_key="'long'", line=f"{LINE} + n", queue_name="'zoo'")
+        fill(connection, LIVE, LINE, limit_key="'long'", wait_position="n", status="'blocked'")
+        fill(
+            connection,
+            LIVE,
+            1,
+            limit_key="'long'",
+            wait_position="0",
+            status="'running'",
+            worker="1",
+            lease="1",
+        )
+        fill(connection, LIVE, 10, limit_key="'long'", wait_position=f"{LINE} + n", queue_name="'zoo'")
         fill(connection, LIVE, 1_000)
-        fill(connection, LIVE, 2 * KEYS, queue_name="'keyed'", limit_key=f"'key/' || n % {KEYS}", line="n",
-             status=f"CASE WHEN n <= {KEYS} THEN 'pending' ELSE 'blocked' END")  # fmt: skip
+        fill(connection, LIVE, 2 * KEYS, queue_name="'keyed'", limit_key=f"'key/' || n % {KEYS}",
+             wait_position="n", status=f"CASE WHEN n <= {KEYS} THEN 'pending' ELSE 'blocked' END")  # fmt: skip
         yield connection
         connection.execute("TRUNCATE pgqueue_job")
 

@@ -19,8 +19,8 @@ GROUPS, SLOTS = 500, 300
 KINDS: list[dict[str, str]] = [
     {"queue_name": "'deep'", "run_after": "clock_timestamp() - interval '1 day' + n * interval '1 s'"},
     {"queue_name": "'deep'", "priority": "50", "run_after": "clock_timestamp() + n * interval '1 h'"},
-    {"queue_name": "'keyed'", "limit_key": "'full'", "line": "n", "status": "'blocked'"},
-    {"queue_name": "'keyed'", "limit_key": "'free'", "line": "n", "status": "'blocked'"},
+    {"queue_name": "'keyed'", "limit_key": "'full'", "wait_position": "n", "status": "'blocked'"},
+    {"queue_name": "'keyed'", "limit_key": "'free'", "wait_position": "n", "status": "'blocked'"},
     {"queue_name": "'grouped'", "group_key": f"'g' || n % {GROUPS}"},
     {"queue_name": "'high'", "priority": "n % 90"},
     {"queue_name": "'task'", "status": "'blocked'", "waiting_reason": "'paused'"},

@@ -64,7 +64,7 @@ def test_a_run_enqueues_as_enqueue_does(one: Connection, task: Any, args: Any, k
     fire(one)
     (scheduled,) = jobs_of(schedule)
     assert keys(scheduled) == keys(enqueued)
-    assert (scheduled.line is None) == (scheduled.limit_key is None)
+    assert (scheduled.wait_position is None) == (scheduled.limit_key is None)
 
 
 def test_the_limit_holds_for_the_jobs_of_a_schedule(one: Connection) -> None:

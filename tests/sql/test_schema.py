@@ -97,11 +97,11 @@ SET_BY = {
     "retry_v1": {
         "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "lost_in_a_row",
         "worker", "lease", "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration",
-        "result", "line", "steps",
+        "result", "wait_position", "steps",
     },
 }  # fmt: skip
 # The columns among them with values of the last attempt, which a retry resets to the table's defaults.
-RESET_BY_RETRY = SET_BY["retry_v1"] - {"status", "run_after", "forgiven_attempts", "line"}
+RESET_BY_RETRY = SET_BY["retry_v1"] - {"status", "run_after", "forgiven_attempts", "wait_position"}
 
 
 @pytest.mark.parametrize("name", SET_BY)

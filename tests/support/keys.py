@@ -55,9 +55,9 @@ def running(connection: Connection, key: str = "k") -> list[int]:
 
 
 def line(connection: Connection, key: str = "k") -> list[int]:
-    """Return the jobs in the line of a key, in the order in which they start."""
+    """Return the jobs in the wait queue of a key, in the order in which they start."""
     query = (
-        "SELECT id FROM pgqueue_job_live WHERE limit_key = %s AND line IS NOT NULL AND status <> 'running'"
-        " ORDER BY queue_name, priority DESC, line"
+        "SELECT id FROM pgqueue_job_live WHERE limit_key = %s AND wait_position IS NOT NULL"
+        " AND status <> 'running' ORDER BY queue_name, priority DESC, wait_position"
     )
     return [row[0] for row in connection.execute(query, (key,)).fetchall()]

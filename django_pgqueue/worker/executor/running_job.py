@@ -185,7 +185,7 @@ class RunningJob:
             priority=row.priority, run_after=_time(row.run_after), expires_at=_time(row.expires_at),
             enqueued_at=_time(row.enqueued_at), max_attempts=row.max_attempts, timeout=row.timeout,
             on_lost=row.on_lost, unique_key=DEFERRED, unique_scope=DEFERRED,
-            limit_key=DEFERRED, line=DEFERRED, group_key=row.group_key, batch_id=DEFERRED,
+            limit_key=DEFERRED, wait_position=DEFERRED, group_key=row.group_key, batch_id=DEFERRED,
             parent_ids=DEFERRED,
             attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
             crash_count=row.crash_count, marks=row.marks, current_step=DEFERRED, steps=None,
