@@ -190,6 +190,10 @@ else:
                     f"{__name__} has no {name!r}. The task backend is "
                     f'"{__name__}.backend.PgQueueBackend": write that as BACKEND in TASKS.'
                 )
+            from .misuse import ELSEWHERE
+
+            if name in ELSEWHERE:
+                raise ImportError(f"{__name__} has no {name!r}. Use {ELSEWHERE[name]}.")
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 

@@ -41,4 +41,4 @@ def test_exceptions_survive_pickling(error: BaseException) -> None:
 
 def test_every_exception_with_arguments_of_its_own_is_tested_above() -> None:
     own = {name for name, value in vars(exceptions).items() if "__init__" in getattr(value, "__dict__", ())}
-    assert own == {"JobExists", "_Later", "Snooze", "CancelJob", "Suspended", "TaskTimeout"}
+    assert own == {"JobExists", "_Later", "RetryLater", "Snooze", "CancelJob", "Suspended", "TaskTimeout"}

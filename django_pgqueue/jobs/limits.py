@@ -12,6 +12,7 @@ from django.db.models.expressions import RawSQL
 from django.db.utils import DataError
 
 from ..compat import InvalidTask, is_task
+from ..misuse import LIMIT, hints, rate_hint
 from ..models import Limit
 from ..tasks import options
 from ..tasks.keys import KEY_LENGTH, RateLimit, limit_name, name_problem
@@ -42,6 +43,7 @@ class Unchanged:
 UNCHANGED: Final = Unchanged()
 
 
+@hints(LIMIT)
 def set_limit(
     *,
     queue: str | None = None,
@@ -72,6 +74,7 @@ def set_limit(
     return Limit.objects.using(alias).get(pk=target)
 
 
+@hints(LIMIT)
 async def aset_limit(
     *,
     queue: str | None = None,
@@ -90,6 +93,7 @@ async def aset_limit(
     )  # fmt: skip
 
 
+@hints(LIMIT)
 def reset_limit(
     *,
     queue: str | None = None,
@@ -106,6 +110,7 @@ def reset_limit(
     return clear_limit(target, using=using or default_backend().home())
 
 
+@hints(LIMIT)
 async def areset_limit(
     *,
     queue: str | None = None,
@@ -184,7 +189,7 @@ def _check(target: str, concurrency: Any, rate_limit: Any, on_full: Any) -> None
     if rate_limit is not UNCHANGED and rate_limit is not None:
         if not isinstance(rate_limit, RateLimit):
             raise TypeError(
-                "set_limit(rate_limit=...) takes a RateLimit, such as RateLimit(100, per=60), not "
+                f"set_limit(rate_limit=...) takes a RateLimit: write {rate_hint(rate_limit)}, not "
                 f"{rate_limit!r}."
             )
         if rate_limit.key is not None or rate_limit.name is not None:

@@ -12,6 +12,7 @@ from django.db import connections
 from ..compat import InvalidTask, is_task
 from ..exceptions import duration as seconds
 from ..exceptions import moment
+from ..misuse import PAUSE, hints
 from ..models import Pause
 from ..tasks import options
 from ..tasks.routing import default_backend
@@ -28,6 +29,7 @@ _AHEAD = "SELECT date_part('epoch', %s::timestamptz - clock_timestamp())"
 _RESUME = "SELECT pgqueue_resume_v1(%s, %s)"
 
 
+@hints(PAUSE)
 def pause(
     *,
     queue: str | None = None,
@@ -57,6 +59,7 @@ def pause(
     return Pause.objects.using(alias).get(pk=pk)
 
 
+@hints(PAUSE)
 async def apause(
     *,
     queue: str | None = None,
@@ -81,6 +84,7 @@ async def apause(
     )
 
 
+@hints(PAUSE)
 def resume(
     *,
     queue: str | None = None,
@@ -98,6 +102,7 @@ def resume(
     return was_paused
 
 
+@hints(PAUSE)
 async def aresume(
     *,
     queue: str | None = None,

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..exceptions import duration as seconds
 from ..jobs.progress import HAS_PROGRESS, Progress, stored_progress
+from ..misuse import JobHabits
 from .changes import CANCEL, EDIT, EXTEND, RETRY, RUN_NOW, Changes, change_all, edit_values
 from .fields import ArrayColumn, JSONColumn
 from .joins import Joins
@@ -299,7 +300,7 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
-class Job(Changes, Joins, Reporting, JobFields):
+class Job(JobHabits, Changes, Joins, Reporting, JobFields):
     """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state."""
 
     if TYPE_CHECKING:

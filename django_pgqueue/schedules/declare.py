@@ -21,6 +21,7 @@ from .. import conf
 from ..compat import InvalidTask
 from ..encoding import encode_arguments
 from ..exceptions import InvalidJSON
+from ..misuse import SCHEDULE, hints
 from ..tasks import options as validation
 from ..tasks.signatures import check_call
 from ..tasks.task import Task
@@ -68,6 +69,7 @@ class Declaration:
     priority: int | None = None
 
 
+@hints(SCHEDULE)
 def schedule(
     *,
     cron: str | None = None,

@@ -1,7 +1,7 @@
 """What people declare: tasks, their options and keys.
 
 task, decorator  ``Task`` and ``@task``
-options, misuse  the values of options, and what people write out of habit
+options          the values of options
 keys, unique     concurrency limits, rates and groups; which calls are not enqueued again
 link, links      what a call waits for, and its batch
 retry            when a failed attempt is tried again

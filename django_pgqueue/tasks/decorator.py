@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from ..misuse import DECLARATION, hints
 from .keys import Concurrency, Key, RateLimit
 from .options import Backoff, Duration, ExceptionTypes, LogLevel, OnLost
 from .routing import IMPLICIT
@@ -153,6 +154,7 @@ def task(
     database: str | None = ...,
     metadata: Mapping[str, Any] | None = ...,
 ) -> _PayloadDecorator[M]: ...
+@hints(DECLARATION)
 def task(
     function: Any = None,
     /,

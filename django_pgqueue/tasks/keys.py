@@ -20,6 +20,7 @@ from uuid import UUID
 
 from ..compat import InvalidTask
 from ..exceptions import InvalidKey
+from ..misuse import LIMITED, RATE, hints, rate_hint
 from .options import CENTURY, length
 from .signatures import signature_of
 
@@ -156,6 +157,7 @@ def _called_value(
 # ``Concurrency``: how many jobs of a task, or of each of its keys, may run at once, and the key of one call.
 
 
+@hints(LIMITED)
 @dataclass(frozen=True, slots=True)
 class Concurrency:
     """How many jobs may run at once: ``@task(concurrency=Concurrency(1, key="order_id"))``."""
@@ -299,6 +301,7 @@ def _joined(task: Any, name: str, value: object) -> str:
 # way, and the claim decides which jobs may start.
 
 
+@hints(RATE)
 @dataclass(frozen=True, slots=True)
 class RateLimit:
     """How many jobs may start in a period: ``@task(rate_limit=RateLimit(100, per=60))``."""
@@ -343,6 +346,7 @@ def rate_problem(limit: Any, per: timedelta, burst: Any) -> str:
     """Return what is wrong with a rate, as whole sentences; "" if nothing is."""
     if not _is_whole(limit):
         hint = " To let no job start, pause the queue or the task." if limit == 0 else ""
+        hint = f" Write {rate_hint(limit)}." if isinstance(limit, str) else hint
         return f"The limit of a rate must be a whole number of at least 1. It is {limit!r}.{hint}"
     if not _is_whole(burst):
         return f"The burst of a rate must be a whole number of at least 1. It is {burst!r}."
@@ -358,9 +362,7 @@ def checked_rate_limit(
     if value is None:
         return None
     if not isinstance(value, RateLimit):
-        raise InvalidTask(
-            f"rate_limit must be a RateLimit(...), such as RateLimit(100, per=60). It is {value!r}."
-        )
+        raise InvalidTask(f"rate_limit must be a RateLimit(...): write {rate_hint(value)}. It is {value!r}.")
     checked_rule(value, func, takes_context=takes_context)
     if concurrency is None:
         return value

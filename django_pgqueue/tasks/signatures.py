@@ -15,6 +15,8 @@ from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..misuse import hint_of_call
+
 if TYPE_CHECKING:
     from ..compat import DjangoTask
 
@@ -42,7 +44,16 @@ def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[
     except TypeError as error:
         message = str(error)
     colon = "" if message.startswith(("missing", "got")) else ":"
-    raise TypeError(f"{task.module_path}(){colon} {message}")
+    hint = _hint(task, parameters, args, kwargs)
+    raise TypeError(f"{task.module_path}(){colon} {message}{hint}")
+
+
+def _hint(task: Any, parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return what to write if options were passed as arguments: ``enqueue(send, 1, countdown=3)``."""
+    options = inspect.signature(task.using).parameters
+    if hint := hint_of_call(task.func.__name__, options, args, kwargs, parameters.free_until):
+        return f". {hint}"
+    return ""
 
 
 def bind_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

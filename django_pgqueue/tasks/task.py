@@ -20,11 +20,11 @@ from django.apps import apps
 from django.utils import timezone
 
 from ..compat import DjangoTask, GenericTask, InvalidTask, is_task
+from ..misuse import CALL, DECLARATION, CallHabits, Habits, hints, remedy
 from ..payloads import declare as payloads
 from . import keys, links, options
 from .keys import Concurrency, Key, RateLimit, checked_rate_limit
 from .links import BatchLike, Links
-from .misuse import CallHabits, Habits
 from .options import Backoff, OnLost
 from .paths import AT_SETUP, check_path, import_task
 from .routing import IMPLICIT, is_ours, resolve
@@ -156,6 +156,7 @@ class Task(Habits, GenericTask[P, R]):
         """Return the backend in TASKS for this task. Raise InvalidTaskBackend for an unknown alias."""
         return resolve(self.backend)
 
+    @hints(CALL)
     def using(
         self,
         *,
@@ -503,9 +504,11 @@ class DjangoMadeTask(Task[P, R]):
         self._validate_for_backend()
 
 
-def _check_names(given: Iterable[str], names: Iterable[str]) -> None:
+def _check_names(given: Mapping[str, Any], names: Iterable[str]) -> None:
     known = [name for name in names if not name.startswith("_") and name != "links"]
     for name in given:
+        if name in DECLARATION and name not in known:
+            raise TypeError(remedy("task", DECLARATION, name, given[name]))
         if name not in known:
             near = get_close_matches(name.lower(), known, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"The options are {', '.join(sorted(known))}."

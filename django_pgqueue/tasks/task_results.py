@@ -14,6 +14,7 @@ from django.db import DEFAULT_DB_ALIAS
 from ..compat import GenericResult
 from ..encoding import MAX_BIGINT, whole_number
 from ..exceptions import WrongBackend
+from ..misuse import ResultHabits
 from ..redaction import redact, redact_call, redact_text
 from .routing import is_ours, resolve
 
@@ -34,7 +35,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class QueueTaskResult(GenericResult[P, R]):
+class QueueTaskResult(ResultHabits, GenericResult[P, R]):
     """A `TaskResult` of this package's backend, with its job, and two more methods."""
 
     __slots__ = ()

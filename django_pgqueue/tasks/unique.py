@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..compat import InvalidTask
 from ..exceptions import InvalidKey
+from ..misuse import UNIQUE, hints
 from .keys import Key, as_text, check_key, key_problem, key_value
 from .options import length
 from .signatures import bind_call, parameters_of_call
@@ -42,6 +43,7 @@ MAX_KEY = 200  # characters
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 
 
+@hints(UNIQUE)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unique:
     """Says that a call of a task is not enqueued again while there is a job of the same call.

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: its own package and from lower layers, but not from the others of its line. What a package may use is in
 #: the lines below it.
 LAYERS = """
+    misuse
     compat exceptions formatting redaction_rules
     conf encoding
     alerts postgres
@@ -65,6 +66,7 @@ UPWARD = {
 
 #: The modules that import parts of this package inside functions, and why. The layers apply to them as well.
 INSIDE_FUNCTIONS = {
+    "__init__": "only an unknown name needs the words of misuse",
     "apps": "the checks and the payloads need the models, which are there when the app is ready",
     "backend": "Django imports it while apps load, if a task is declared then; the models come later",
     "checks.tasks": "E006 tells that compat cannot be imported",

@@ -14,6 +14,7 @@ from django_pgqueue import (
     Concurrency,
     RateLimit,
     RateLimiter,
+    RetryLater,
     Task,
     Unique,
     aenqueue,
@@ -126,17 +127,13 @@ def what_is_no_task() -> None:
     send(1)  # refused
     send.delay(1)  # refused
     cancel(1.5)  # refused
-    cancel([1])  # refused
     print(current_job().nonsense)  # refused
-    enqueue(send, 1).extend(60)  # refused
     enqueue(send, 1).wait_for_cancel(1)  # refused
     current_job().extend("60")  # refused
 
 
 def options_of_one_call() -> None:
     send.using(unknown=1)  # refused
-    send.using(max_attempts=5)  # refused
-    send.using(timeout=5)  # refused
     send.using(priority="high")  # refused
     send.using(queue_name=1)  # refused
     send.using(run_after=5)  # refused
@@ -145,6 +142,24 @@ def options_of_one_call() -> None:
     send.using("slow")  # refused
     send.using(unique_key=7)  # refused
     send.priority = 3  # refused
+
+
+def words_of_other_queues() -> None:
+    send.using(countdown=3)  # refused
+    send.using(queue="mail")  # refused
+    task(retries=3)  # refused
+    task(rate_limit="100/m")  # refused
+    Unique(by="order_id")  # refused
+    Concurrency(max=1)  # refused
+    RateLimit(100, period=60)  # refused
+    set_limit(queue="mail", running=3)  # refused
+    RetryLater(countdown=60)  # refused
+    enqueue(send, 1, countdown=3)  # refused
+    enqueue(send, 1).get()  # refused
+    print(enqueue(send, 1).state)  # refused
+    send.enqueue(1).get(timeout=3)  # refused
+    send.bind(1).delay()  # refused
+    django_pgqueue.shared_task(send)  # refused
 
 
 async def async_code() -> None:
