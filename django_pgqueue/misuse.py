@@ -31,11 +31,11 @@ def hints(table: Hints, name: str = "") -> Callable[[F], F]:
             function.__init__ = hints(table, function.__name__)(function.__init__)  # type: ignore[misc]
             return function
 
-        def explained(error: TypeError, given: Mapping[str, Any]) -> TypeError:
+        def raise_hint(given: Mapping[str, Any]) -> None:
             # The function has no such parameter, so this is what is wrong. A right call costs nothing.
             owner = name or function.__qualname__
-            found = [remedy(owner, table, word, given[word]) for word in given if word in table]
-            return TypeError(" ".join(found)) if found else error
+            if found := [remedy(owner, table, word, given[word]) for word in given if word in table]:
+                raise TypeError(" ".join(found)) from None
 
         if iscoroutinefunction(function):
 
@@ -43,16 +43,18 @@ def hints(table: Hints, name: str = "") -> Callable[[F], F]:
             async def hinted(*args: Any, **kwargs: Any) -> Any:
                 try:
                     return await function(*args, **kwargs)
-                except TypeError as error:
-                    raise explained(error, kwargs) from error.__cause__
+                except TypeError:
+                    raise_hint(kwargs)
+                    raise
         else:
 
             @wraps(function)
             def hinted(*args: Any, **kwargs: Any) -> Any:
                 try:
                     return function(*args, **kwargs)
-                except TypeError as error:
-                    raise explained(error, kwargs) from error.__cause__
+                except TypeError:
+                    raise_hint(kwargs)
+                    raise
 
         return hinted  # type: ignore[return-value]
 
@@ -74,8 +76,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 and "<" not in text else "..."
 
 
-def _same(text: str, *words: str) -> dict[str, str]:
-    return dict.fromkeys(words, text)
+def _table(text: str) -> dict[str, str]:
+    """Read lines such as ``words of others -> ours``."""
+    rows = (line.split(" -> ", 1) for line in text.strip().splitlines())
+    return {word: ours for words, ours in rows for word in words.split()}
 
 
 def _one_more(retries: Any) -> str:
@@ -106,140 +110,162 @@ def rate_hint(value: Any) -> str:
 # ----------------------------------------------------------------------------
 # Keywords.
 
-_NEEDLESS = "it without this option"
-_AFTER_ALL = "enqueue(other.using(after=job), ...)"
-_DECLARED = "@task({}=...): it is declared, not set for one call"
-
-_POLICY: Hints = {
-    **_same("queue_name={value}", "queue", "routing_key", "cluster", "queues"),
-    **_same("timeout={value}; it is in seconds", "time_limit", "soft_time_limit", "job_timeout"),
-    **_same("expires_after={value}", "expires", "ttl", "max_age"),
-    **_same("metadata={{...}}", "headers", "meta"),
-    **_same("PGQUEUE['RETENTION'], or the retention of the Queue", "result_ttl", "result_expires"),
-    **_same("PGQUEUE['FAILED_RETENTION']", "failure_ttl"),
-    **_same(_AFTER_ALL, "link", "hook", "on_success", "depends_on"),
-    **_same("enqueue(other.using(after=job, if_failed='run'), ...)", "link_error", "on_failure"),
-    **_same(_NEEDLESS + ": ids are given by the database", "task_id", "job_id"),
-    **_same(_NEEDLESS + ": arguments are JSON", "serializer", "compression"),
-    **_same(_NEEDLESS + ": results are kept with the job", "ignore_result", "store_results", "save"),
-    "using": "database={value}",
-}
+#: For both ``@task()`` and ``task.using()``.
+_POLICY: Hints = _table("""
+    at_front -> priority=100
+    queue routing_key cluster queues exchange -> queue_name={value}
+    time_limit soft_time_limit job_timeout -> timeout={value}; it is in seconds
+    expires expires_time ttl max_age -> expires_after={value}
+    headers meta description -> metadata={{...}}
+    connection broker producer -> database=..., an alias in DATABASES
+    result_ttl result_expires -> PGQUEUE['RETENTION'], or the retention of the Queue
+    failure_ttl -> PGQUEUE['FAILED_RETENTION']
+    link hook on_success depends_on -> enqueue(other.using(after=job), ...)
+    link_error on_failure -> enqueue(other.using(after=job, if_failed='run'), ...)
+    task_id job_id -> it without this option: ids are given by the database
+    serializer compression -> it without this option: arguments are JSON
+    ignore_result store_results save -> it without this option: the result is kept with the job
+    track_started cached -> it without this option: the result is kept with the job
+    name actor_name task_name aliases -> it without this option: a task is found by the path of its function
+    using -> database={value}
+""")
 
 #: For ``task.using()``.
 CALL: Hints = {
     **_POLICY,
+    **_table("""
+    eta schedule_at scheduled_at run_at defer_until -> run_after={value}
+    concurrency_key -> limit_key={value}
+    retry retry_policy -> max_attempts=...
+    repeat -> @schedule(...) above @task
+    args kwargs task_kwargs -> enqueue(task.using(...), ...), which takes the arguments
+    chain chord -> chain([...]), or after=...
+    sync -> call(...), which runs the function here
+    concurrency -> @task(concurrency=...): it is declared, not set for one call
+    rate_limit -> @task(rate_limit=...): it is declared, not set for one call
+    backoff retry_delay min_backoff max_backoff -> @task(backoff=...): it is declared, not set for one call
+    retry_on retry_when autoretry_for -> @task(retry_on=...): it is declared, not set for one call
+    fail_on throws -> @task(fail_on=...): it is declared, not set for one call
+    atomic -> @task(atomic=...): it is declared, not set for one call
+    on_lost -> @task(on_lost=...): it is declared, not set for one call
+    capture_logs -> @task(capture_logs=...): it is declared, not set for one call
+    takes_context -> @task(takes_context=...): it is declared, not set for one call
+    payload -> @task(payload=...): it is declared, not set for one call
+    group_id -> batch=...
+    parent_id root_id -> after=...
+    q_options -> these options as keywords of using()
+    group -> group_key={value}; or batch=..., for jobs that belong together
+    lock -> limit_key={value}; with @task(concurrency=1)
+    queueing_lock -> unique_key={value}
+    skip_if_running -> unique=Unique(scope='live')
+"""),
     **dict.fromkeys(("countdown", "delay", "schedule_in", "defer_by"), _after),
-    **_same("run_after={value}", "eta", "schedule_at", "scheduled_at", "run_at", "defer_until"),
-    **_same("limit_key={value}", "concurrency_key"),
     **dict.fromkeys(("retries", "max_retries"), _one_more),
-    **_same("max_attempts=...", "retry", "retry_policy"),
-    **_same("priority=100", "at_front"),
-    **_same("enqueue(task.using(...), ...), which takes the arguments", "args", "kwargs", "task_kwargs"),
-    **_same("chain([...]), or after=...", "chain", "chord"),
-    **_same("call(...), which runs the function here", "sync"),
-    **{
-        word: _DECLARED.format(word)
-        for word in ("concurrency", "rate_limit", "backoff", "retry_on", "fail_on", "atomic", "on_lost")
-    },
-    "group": "group_key={value}; or batch=..., for jobs that belong together",
-    "lock": "limit_key={value}; with @task(concurrency=1)",
-    "queueing_lock": "unique_key={value}",
-    "skip_if_running": "unique=Unique(scope='live')",
 }
 
 #: For ``@task()``.
 DECLARATION: Hints = {
     **_POLICY,
+    **_table("""
+    attempts max_tries -> max_attempts={value}
+    autoretry_for retry_when retry_exceptions -> retry_on={value}
+    throws dont_autoretry_for -> fail_on={value}
+    retry_backoff default_retry_delay retry_delay min_backoff max_backoff -> backoff=...
+    retry_kwargs retry_policy -> max_attempts=... and backoff=...
+    retry_jitter retry_backoff_max -> it without this option: the default backoff has jitter
+    bind context -> current_job() in the task
+    pass_context -> takes_context=True, or current_job() in the task
+    lock single_instance -> concurrency=1
+    queueing_lock unique_key unique_for once -> unique=True, or unique=Unique(...)
+    concurrency_key limit_key key -> concurrency=Concurrency(1, key=...)
+    group_key -> group={value}
+    run_after countdown eta delay -> enqueue(task.using(run_after=...), ...)
+    batch -> enqueue(task.using(batch=...), ...)
+    after if_failed -> enqueue(task.using(after=...), ...)
+    cron crontab schedule periodic repeat -> @schedule(cron=...) above @task
+    every run_every -> @schedule(every=...) above @task
+    typing pydantic -> it without this option: arguments are checked when a call is enqueued
+    base -> a function: tasks have no classes
+    acks_late -> it without this option: a job is done when its task has returned
+    reject_on_worker_lost retry_on_worker_lost -> on_lost=...
+"""),
     **dict.fromkeys(("retries", "max_retries", "retry"), _one_more),
-    **_same("max_attempts={value}", "attempts", "max_tries"),
-    **_same("retry_on={value}", "autoretry_for", "retry_when", "retry_exceptions"),
-    **_same("fail_on={value}", "throws", "dont_autoretry_for"),
-    **_same(
-        "backoff=...", "retry_backoff", "default_retry_delay", "retry_delay", "min_backoff", "max_backoff"
-    ),
-    **_same("max_attempts=... and backoff=...", "retry_kwargs", "retry_policy"),
-    **_same(_NEEDLESS + ": the default backoff has jitter", "retry_jitter", "retry_backoff_max"),
-    **_same("current_job() in the task", "bind", "context"),
-    **_same("takes_context=True, or current_job() in the task", "pass_context"),
-    **_same("rate_limit=...", "rate"),
-    **_same("concurrency=1", "lock", "single_instance"),
-    **_same("unique=True, or unique=Unique(...)", "queueing_lock", "unique_key", "unique_for", "once"),
-    **_same("concurrency=Concurrency(1, key=...)", "concurrency_key", "limit_key", "key"),
-    **_same("group={value}", "group_key"),
-    **_same("enqueue(task.using(run_after=...), ...)", "run_after", "countdown", "eta", "delay"),
-    **_same("@schedule(cron=...) above @task", "cron", "crontab", "schedule", "periodic"),
-    **_same("@schedule(every=...) above @task", "every", "run_every"),
-    **_same(_NEEDLESS + ": a task is found by the path of its function", "name", "actor_name"),
-    **_same(_NEEDLESS + ": a job is done when its task has returned", "acks_late"),
-    **_same("on_lost=...", "reject_on_worker_lost", "retry_on_worker_lost"),
     "rate": lambda value: f"rate_limit={rate_hint(value)}",
 }
 
 #: For ``Unique()``.
-UNIQUE: Hints = {
-    **_same("key={value}", "by", "on", "fields", "keys", "unique_on", "args"),
-    **_same("window={value}", "for_", "ttl", "timeout", "period", "expires", "lock_expiry"),
-    **_same("scope='waiting' or scope='live'", "states", "until"),
-    **_same("on_conflict='raise'", "raise_on_duplicate"),
-}
+UNIQUE: Hints = _table("""
+    by on fields keys unique_on args -> key={value}
+    for_ ttl timeout period expires lock_expiry -> window={value}
+    states until -> scope='waiting' or scope='live'
+    raise_on_duplicate -> on_conflict='raise'
+""")
 
 #: For ``Concurrency()``.
-LIMITED: Hints = {
-    **_same("Concurrency({value})", "max", "n", "to", "max_concurrency", "slots"),
-    **_same("on_full={value}", "on_conflict"),
-    **_same("key={value}", "by"),
-}
+LIMITED: Hints = _table("""
+    max n to max_concurrency slots -> Concurrency({value})
+    on_conflict -> on_full={value}
+    by -> key={value}
+""")
 
 #: For ``RateLimit()``.
-RATE: Hints = {
-    **_same("RateLimit({value}, per=...)", "starts", "rate", "max", "n"),
-    **_same("per={value}", "period", "seconds", "duration", "interval"),
-    **_same("key={value}", "by"),
-}
+RATE: Hints = _table("""
+    starts rate max n -> RateLimit({value}, per=...)
+    period seconds duration interval -> per={value}
+    by -> key={value}
+""")
 
 #: For ``@schedule()``.
-SCHEDULE: Hints = {
-    **_same("cron={value}", "crontab", "cron_expression"),
-    **_same("cron='30 6 * * *', which has five fields", "minute", "hour", "day_of_week", "day_of_month"),
-    **_same("every={value}", "seconds", "run_every", "interval", "period"),
-    **_same("every=timedelta(minutes={value})", "minutes"),
-    **_same("every=timedelta(hours={value})", "hours"),
-    **_same("every=timedelta(days={value})", "days"),
-    **_same("cron=... or every=...", "schedule", "schedule_type"),
-    **_same("enqueue(task.using(run_after=...), ...) for what runs once", "next_run", "repeats", "run_at"),
-    **_same("timezone={value}", "tz"),
-    **_same("name={value}", "periodic_id"),
-    **_same("kwargs={value}", "task_kwargs"),
-    **_same("queue_name={value}", "queue", "cluster"),
-}
+SCHEDULE: Hints = _table("""
+    crontab cron_expression -> cron={value}
+    minute hour day_of_week day_of_month month_of_year -> cron='30 6 * * *', which has five fields
+    seconds run_every interval period -> every={value}
+    minutes -> every=timedelta(minutes={value})
+    hours -> every=timedelta(hours={value})
+    days -> every=timedelta(days={value})
+    schedule schedule_type -> cron=... or every=...
+    next_run repeats run_at schedule_at -> enqueue(task.using(run_after=...), ...) for what runs once
+    schedule_in -> enqueue(task.using(run_after=...), ...) for what runs once
+    lock queueing_lock -> overlap='skip' or overlap='queue'
+    task func -> @schedule(...) above @task: it is for the task below it
+    tz -> timezone={value}
+    periodic_id -> name={value}
+    task_kwargs -> kwargs={value}
+    queue cluster -> queue_name={value}
+""")
 
-#: For ``pause()`` and ``set_limit()``.
-PAUSE: Hints = {
-    **_same("queue={value}", "queue_name", "queues"),
-    **_same("task={value}", "task_path", "task_name"),
-    **_same("everything=True", "all"),
-    **_same("author={value}", "by", "user"),
-    **_same("duration={value}", "seconds", "timeout", "delay"),
-    **_same("using={value}", "database"),
-}
+#: For ``pause()`` and ``resume()``.
+PAUSE: Hints = _table("""
+    queue_name queues -> queue={value}
+    task_path task_name -> task={value}
+    all -> everything=True
+    by user -> author={value}
+    seconds timeout delay -> duration={value}
+    database -> using={value}
+""")
+
+#: For ``set_limit()`` and ``reset_limit()``.
 LIMIT: Hints = {
-    **_same("queue={value}", "queue_name"),
-    **_same("task={value}", "task_path", "task_name"),
-    **_same("everything=True", "all"),
-    **_same("concurrency={value}", "running", "limit", "max", "global_limit"),
-    **_same("rate_limit=RateLimit(..., per=...)", "starts", "per", "burst"),
-    **_same("on_full={value}", "on_conflict"),
-    **_same("using={value}", "database"),
+    **_table("""
+    queue_name -> queue={value}
+    task_path task_name -> task={value}
+    all -> everything=True
+    running limit max global_limit -> concurrency={value}
+    starts per burst -> rate_limit=RateLimit(..., per=...)
+    on_conflict -> on_full={value}
+    database -> using={value}
+"""),
     "rate": lambda value: f"rate_limit={rate_hint(value)}",
 }
 
 #: For ``RetryLater()`` and ``Snooze()``.
-LATER: Hints = {
-    **_same("delay={value}", "countdown", "after", "seconds", "retry_delay"),
-    **_same("until={value}", "eta", "at", "schedule_at"),
-    **_same("@task(max_attempts=...)", "max_retries"),
-    **_same("raise RetryLater(...) from {value}", "exc"),
-}
+LATER: Hints = _table("""
+    countdown after seconds retry_delay -> delay={value}
+    eta at schedule_at -> until={value}
+    max_retries -> @task(max_attempts=...)
+    exc -> raise RetryLater(...) from {value}
+    args kwargs -> it without this option: the arguments of a job stay as they are
+""")
 
 
 def hint_of_call(
@@ -297,12 +323,6 @@ class _Attributes:
             return object.__getattribute__(self, name)
 
 
-_ENQUEUE = "enqueue({name}, ...)"
-_USING = "enqueue({name}.using(...), ...)"
-_BIND = "enqueue_many({name}.bind(...) for ...)"
-_CANVAS = "chain([{name}.bind(...), ...]), or a Batch"
-
-
 class Habits(_Attributes):
     """What a task says if it is used like one of another queue."""
 
@@ -311,38 +331,31 @@ class Habits(_Attributes):
     if not TYPE_CHECKING:
         #: Django's templates call what is callable.
         do_not_call_in_templates = True
-        _habits = {
-            **_same(_ENQUEUE, "delay", "delay_on_commit", "send", "defer", "perform_later"),
-            **_same(
-                _USING,
-                "apply_async",
-                "apply_async_on_commit",
-                "send_with_options",
-                "configure",
-                "options",
-                "schedule",
-                "set",
-            ),
-            **_same(
-                _BIND,
-                "s",
-                "si",
-                "signature",
-                "subtask",
-                "map",
-                "starmap",
-                "batch_defer",
-                "message",
-                "message_with_options",
-            ),
-            **_same("enqueue(other.using(after=job), ...)", "link", "link_error", "on_error", "then"),
-            **_same(_CANVAS, "chunks", "replace", "add_to_chord"),
-            **_same("await aenqueue({name}, ...)", "adelay", "defer_async"),
-            **_same("await aenqueue_many({name}.bind(...) for ...)", "batch_defer_async"),
-            **_same("{name}.call(...)", "apply", "run", "call_local", "fn"),
-            "retry": "raise RetryLater(delay) in the task",
-            "request": "current_job() in the task",
-        }
+        _habits = _table("""
+            delay delay_on_commit send defer perform_later -> enqueue({name}, ...)
+            apply_async apply_async_on_commit send_with_options configure -> enqueue({name}.using(...), ...)
+            options schedule set -> enqueue({name}.using(...), ...)
+            s si signature subtask map starmap batch_defer message -> enqueue_many({name}.bind(...) for ...)
+            message_with_options -> enqueue_many({name}.bind(...) for ...)
+            link link_error on_error then -> enqueue(other.using(after=job), ...)
+            chunks replace add_to_chord -> chain([{name}.bind(...), ...]), or a Batch
+            adelay defer_async -> await aenqueue({name}, ...)
+            batch_defer_async -> await aenqueue_many({name}.bind(...) for ...)
+            apply run call_local fn -> {name}.call(...)
+            retry -> raise RetryLater(delay) in the task
+            request -> current_job() in the task
+            update_state -> current_job().set_progress(done, total) in the task
+            AsyncResult -> {name}.get_result(id)
+            name actor_name full_path -> {name}.module_path
+            max_retries retries -> {name}.max_attempts
+            time_limit soft_time_limit -> {name}.timeout
+            expires -> {name}.expires_after
+            default_retry_delay -> {name}.backoff
+            throws -> {name}.fail_on
+            revoke -> pause(task={name})
+            restore -> resume(task={name})
+            on_success on_failure after_return -> a receiver of the signal task_finished
+        """)
 
         def _has_no(self, name: str, ours: str) -> str:
             path = self.module_path
@@ -363,12 +376,16 @@ class CallHabits(_Attributes):
     __slots__ = ()
 
     if not TYPE_CHECKING:
-        _habits = {
-            **_same("enqueue(call)", "delay", "apply_async", "defer", "send", "apply"),
-            **_same("await aenqueue(call)", "adelay", "defer_async"),
-            **_same("call.using(...)", "set", "options", "configure", "clone"),
-            **_same("enqueue(other.using(after=job))", "link", "on_error", "link_error", "then"),
-        }
+        _habits = _table("""
+            delay apply_async defer send apply -> enqueue(call)
+            adelay defer_async -> await aenqueue(call)
+            set options configure clone -> call.using(...)
+            link on_error link_error then -> enqueue(other.using(after=job))
+            schedule -> enqueue(call.using(run_after=...))
+            batch_defer batch_defer_async map -> enqueue_many([...])
+            call_local run -> call.call()
+            name -> call.task.module_path
+        """)
 
         def _has_no(self, name: str, ours: str) -> str:
             return f"A call has no {name!r}. Write {ours}."
@@ -384,28 +401,44 @@ class JobHabits(_Attributes):
     """What a job says if it is used like the result or the job of another queue."""
 
     if not TYPE_CHECKING:
-        _habits = {
-            **_same("job.join(), then job.status and job.result", "get", "wait", "fetch", "latest"),
-            **_same("job.is_finished", "ready", "done", "is_done", "finished"),
-            **_same("job.status == 'done'", "successful", "success", "succeeded", "is_successful"),
-            **_same("job.status == 'failed'", "failed", "is_failed"),
-            **_same("job.status", "state", "get_status", "is_queued", "is_started"),
-            **_same("job.cancel()", "revoke", "abort", "terminate", "stop", "kill"),
-            **_same("job.retry()", "requeue", "reschedule"),
-            **_same("job.result", "return_value", "info", "latest_result"),
-            **_same("job.errors", "traceback", "exception", "error", "exc_info", "last_error"),
-            **_same("job.finished_at", "date_done", "ended_at", "stopped"),
-            **_same("job.run_after", "eta", "scheduled_at"),
-            **_same("job.enqueued_at", "created_at"),
-            **_same("job.id", "task_id", "uuid", "job_id"),
-            **_same("job.task_path", "task", "task_name", "func", "func_name", "actor_name"),
-            **_same("job.queue_name", "queue", "origin"),
-            **_same("job.attempts", "retries", "attempt_count"),
-            **_same("job.metadata", "meta"),
-            **_same("job.refresh_from_db()", "refresh", "reload"),
-            **_same("job.parent_ids", "parent", "parents", "dependency"),
-            **_same("job.batch_id", "batch", "group"),
-        }
+        _habits = _table("""
+            get wait fetch get_result get_raw_result -> job.join(), then job.status and job.result
+            ready done is_done finished is_ready -> job.is_finished
+            successful success succeeded is_successful -> job.status == 'done'
+            failed is_failed -> job.status == 'failed'
+            is_revoked is_canceled is_cancelled is_stopped -> job.status == 'cancelled'
+            state get_status is_queued is_started is_scheduled is_deferred -> job.status
+            abort_requested -> job.cancel_requested
+            revoke abort terminate stop kill -> job.cancel()
+            requeue restore -> job.retry()
+            reschedule -> job.edit(run_after=...)
+            return_value info latest_result results -> job.result
+            traceback exception error exc_info last_error throw maybe_throw maybe_reraise -> job.errors
+            date_done ended_at stopped -> job.finished_at
+            started -> job.started_at
+            time_taken -> job.duration
+            ttl -> job.expires_at
+            eta scheduled_at -> job.run_after
+            created_at -> job.enqueued_at
+            task_id uuid job_id get_id -> job.id
+            task name task_name func func_name actor_name -> job.task_path
+            queue origin -> job.queue_name
+            retries attempt_count -> job.attempts
+            task_kwargs args_kwargs -> job.args and job.kwargs
+            meta get_meta -> job.metadata
+            worker_id worker_name -> job.worker
+            lock -> job.limit_key
+            queueing_lock -> job.unique_key
+            refresh arefresh reload -> job.refresh_from_db()
+            then hook -> enqueue(other.using(after=job), ...)
+            forget cleanup -> nothing: finished jobs are removed after PGQUEUE['RETENTION']
+            parent parents dependency collect -> job.parent_ids
+            batch group -> job.batch_id
+            children -> Job.objects.filter(parent_ids__contains=[job.id])
+            retries_left -> job.max_attempts - job.attempts
+            result_group group_result fetch_group get_group_count -> a Batch
+            description save_meta -> job.metadata, which using(metadata=...) sets
+        """)
 
         def _has_no(self, name: str, ours: str) -> str:
             return f"A job has no {name!r}. Write {ours}."
@@ -417,24 +450,32 @@ class ResultHabits(_Attributes):
     __slots__ = ()
 
     if not TYPE_CHECKING:
-        _habits = {
-            **_same("result.join(), then result.status and result.return_value", "get", "wait", "fetch"),
-            **_same("result.is_finished", "ready", "done", "is_done", "finished"),
-            **_same("result.status == TaskResultStatus.SUCCESSFUL", "successful", "success", "succeeded"),
-            **_same("result.status == TaskResultStatus.FAILED", "failed", "is_failed"),
-            **_same("result.status", "state", "get_status"),
-            **_same("result.job.cancel()", "revoke", "abort", "terminate", "cancel"),
-            **_same("result.job.retry()", "retry", "requeue"),
-            **_same("result.return_value", "result", "info"),
-            **_same("result.errors", "traceback", "exception", "error"),
-            **_same("result.finished_at", "date_done", "ended_at"),
-            **_same("result.id", "task_id", "uuid", "job_id"),
-            **_same("result.attempts", "retries"),
-            **{
-                f"{word}": f"result.job.{word}(...)"
-                for word in ("edit", "run_now", "extend", "send_event", "why")
-            },
-        }
+        _habits = _table("""
+            get wait fetch get_raw_result -> result.join(), then result.status and result.return_value
+            ready done is_done finished is_ready -> result.is_finished
+            successful success succeeded -> result.status == TaskResultStatus.SUCCESSFUL
+            failed is_failed -> result.status == TaskResultStatus.FAILED
+            state get_status is_revoked -> result.status
+            revoke abort terminate cancel -> result.job.cancel()
+            retry requeue restore -> result.job.retry()
+            reschedule -> result.job.edit(run_after=...)
+            result info -> result.return_value
+            traceback exception error throw maybe_throw maybe_reraise -> result.errors
+            name -> result.task.module_path
+            queue -> result.task.queue_name
+            worker -> result.worker_ids
+            then -> enqueue(other.using(after=result.job), ...)
+            forget -> nothing: finished jobs are removed after PGQUEUE['RETENTION']
+            parent collect -> result.job.parent_ids
+            date_done ended_at -> result.finished_at
+            task_id uuid job_id -> result.id
+            retries -> result.attempts
+            edit -> result.job.edit(...)
+            run_now -> result.job.run_now(...)
+            extend -> result.job.extend(...)
+            send_event -> result.job.send_event(...)
+            why -> result.job.why(...)
+        """)
 
         def _has_no(self, name: str, ours: str) -> str:
             return f"A result has no {name!r}. Write {ours}."
@@ -443,20 +484,35 @@ class ResultHabits(_Attributes):
 # ----------------------------------------------------------------------------
 # What is imported from this package.
 
+_PATHS = [
+    f"{module}.{name}"
+    for module, names in (
+        ("django.tasks", "TaskContext TaskResult TaskResultStatus"),
+        ("django_pgqueue.models", "JobBatch JobQuerySet Limit Pause Queue ScheduleRun Step Worker"),
+        ("django_pgqueue.exceptions", "InvalidJSON InvalidKey TooManyCrashes UnknownTask"),
+        ("django_pgqueue.exceptions", "WorkerLost"),
+        ("django_pgqueue.testing", "assert_enqueued assert_not_enqueued call_task immediate_jobs run_jobs"),
+    )
+    for name in names.split()
+]
 ELSEWHERE: Mapping[str, str] = {
-    **_same("task", "shared_task", "actor", "async_task", "job", "db_task", "Celery", "app", "Huey"),
-    **_same("schedule", "cron", "crontab", "periodic_task", "db_periodic_task", "periodic", "scheduled_job"),
-    **_same("Batch", "group", "chord", "pipeline", "JobBatch"),
-    **_same("BoundTask, which task.bind(...) returns", "signature", "Signature", "subtask", "Message"),
-    **_same("enqueue", "defer", "delay", "enqueue_in", "enqueue_at", "AsyncTask"),
-    **_same("enqueue_many", "async_iter", "bulk_enqueue", "enqueue_all"),
-    **_same("chain", "Chain", "async_chain"),
-    **_same("Job", "AsyncResult", "Result", "JobResult", "fetch", "result"),
-    **_same("RetryLater", "Retry", "RetryStrategy", "RetryTask"),
-    **_same("CancelJob", "Ignore", "Reject", "CancelExecution"),
-    **_same("cancel", "revoke", "abort"),
-    **_same("RateLimit", "Rate", "rate_limit"),
-    **_same("EventTimeout", "WaitTimeout"),
-    **_same("current_job", "current_task", "get_current_job", "get_current_task"),
+    **_table("""
+    shared_task actor async_task job db_task -> task
+    Celery app current_app App Blueprint Huey -> task: there is no app
+    cron crontab periodic_task db_periodic_task periodic scheduled_job -> schedule
+    group chord pipeline -> Batch
+    signature Signature subtask Message -> BoundTask: task.bind(...) returns one
+    defer delay enqueue_in enqueue_at AsyncTask -> enqueue
+    async_iter bulk_enqueue enqueue_all chunks xmap xstarmap -> enqueue_many
+    Chain async_chain -> chain
+    AsyncResult Result JobResult fetch result get_result -> Job
+    Retry RetryStrategy BaseRetryStrategy RetryDecision RetryTask -> RetryLater
+    Ignore Reject CancelExecution -> CancelJob
+    revoke abort -> cancel
+    get_task_logger -> logging.getLogger
+    rate_limit -> RateLimit
+    current_task get_current_job get_current_task -> current_job
+    """),
+    **{path.rpartition(".")[2]: path for path in _PATHS},
 }
-"""Names of other queues, each with our name for it."""
+"""Names of other queues, and of our other modules, each with what to use."""
