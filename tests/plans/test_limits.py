@@ -43,8 +43,9 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         )
         fill(connection, LIVE, 10, limit_key="'long'", wait_position=f"{LINE} + n", queue_name="'zoo'")
         fill(connection, LIVE, 1_000)
+        status = f"CASE WHEN n <= {KEYS} THEN 'pending' ELSE 'blocked' END"
         fill(connection, LIVE, 2 * KEYS, queue_name="'keyed'", limit_key=f"'key/' || n % {KEYS}",
-             wait_position="n", status=f"CASE WHEN n <= {KEYS} THEN 'pending' ELSE 'blocked' END")  # fmt: skip
+             wait_position="n", status=status)  # fmt: skip
         yield connection
         connection.execute("TRUNCATE pgqueue_job")
 
