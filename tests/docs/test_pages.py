@@ -16,6 +16,7 @@ from django.db import connections, models
 
 import django_pgqueue
 from django_pgqueue import conf, testing
+from django_pgqueue.management._subcommands import found
 from django_pgqueue.models import Job, QueueStatus
 from django_pgqueue.testing import factories, pytest_plugin
 from django_pgqueue.testing.calls import _ALLOWED
@@ -109,6 +110,11 @@ def test_the_page_of_commands_lists_each_option_with_its_default(name: str) -> N
     for option, default in listed.items():
         if isinstance(options[option].default, int) and not isinstance(options[option].default, bool):
             assert default == str(options[option].default)
+
+
+def test_the_page_of_commands_has_a_section_for_each_subcommand() -> None:
+    headings = re.findall(r"^### (.*)$", reference("commands"), re.MULTILINE)
+    assert {*re.findall(r"`pgqueue ([a-z-]+)`", " ".join(headings))} == {*found()}
 
 
 def test_the_page_of_checks_lists_each_id() -> None:

@@ -13,6 +13,7 @@ from ...redaction import redact, redact_text
 from ...worker.one_process import run_job
 from .._arguments import job_id
 from .._output import plain, plain_lines
+from .._parser import INTERRUPTED
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -46,4 +47,8 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         pdb.post_mortem(failure.error.__traceback__)
     then = {"retry": "it will be tried again", "release": "it waits again"}.get(outcome.kind, outcome.kind)
     reason = redact_text(outcome.reason or "", row.task_path)
-    raise CommandError(plain(f"{what}: {then}{f' ({reason})' if reason else ''}."))
+    is_cut_short = failure is not None and isinstance(failure.error, KeyboardInterrupt)
+    raise CommandError(
+        plain(f"{what}: {then}{f' ({reason})' if reason else ''}."),
+        returncode=INTERRUPTED if is_cut_short else 1,
+    )

@@ -71,6 +71,7 @@ class Command(BaseCommand):
             wait_for_answer(server, address)
             screen.title("Open in a browser")
             screen.fact("Console", f"http://{address}{reverse('admin:django_pgqueue_job_overview')}")
+            screen.fact("Terminal", "python3 dev.py manage pgqueue")
             screen.fact("Search", f"http://{address}/")
             screen.fact("User", USER)
             screen.fact("Password", login())
