@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Action, ArgumentError, ArgumentParser, Namespace, _SubParsersAction
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from django.core.management.base import CommandError, CommandParser
 
@@ -14,7 +14,7 @@ from ._output import no_reader
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-__all__ = ["BROKEN_PIPE", "INTERRUPTED", "USAGE", "Parser"]
+__all__ = ["BROKEN_PIPE", "INTERRUPTED", "USAGE", "hinting"]
 
 #: Exit codes, besides 0 and 1: arguments that cannot be used, and what SIGINT and SIGPIPE end.
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
@@ -49,12 +49,25 @@ _ELSEWHERE = {
 }
 
 
+def hinting(parser: CommandParser, default: str = "") -> Parser:
+    """Let the parser of Django hint. ``default``: the subcommand that is meant if there is none."""
+    parser.__class__ = Parser
+    hints = cast("Parser", parser)
+    hints.default = default
+    return hints
+
+
 class Parser(CommandParser):
-    """A parser that hints. To use it, set the ``__class__`` of the one that Django has made."""
+    """A parser that hints."""
+
+    default = ""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse all arguments."""
         found, unknown = self.parse_known_args(args, namespace)
+        if self.default and found.subcommand is None:
+            given = sys.argv[1:] if args is None else args
+            found, unknown = self.parse_known_args([self.default, *given], namespace)
         if unknown:
             hints = (_hint(word.partition("=")[0], [*_options(self, found)]) for word in unknown)
             self.error(f"unrecognized arguments: {' '.join(unknown)}.{next(filter(None, hints), '')}")
@@ -85,7 +98,8 @@ class Parser(CommandParser):
 def _hint(word: str, known: Collection[str]) -> str:
     """Return a sentence with the word that is meant; empty if there is none."""
     near = [name for name, others in _ELSEWHERE.items() if name in known and word in others]
-    near = near or get_close_matches(word, known, n=1)
+    names = {name.lstrip("-"): name for name in known}  # the hyphens are no likeness
+    near = near or [names[name] for name in get_close_matches(word.lstrip("-"), names, n=1)]
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

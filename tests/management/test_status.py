@@ -67,7 +67,7 @@ def test_a_problem_that_health_does_not_report_is_no_failure() -> None:
     )
     for command in ("failures --span 1h", "retry --status failed --since 1h --dry-run", "pauses"):
         assert f"  manage.py pgqueue {command}  " in printed
-    found = json.loads(run("status", "--json"))
+    found = json.loads(run("--json"))
     assert (found["healthy"], found["summary"], found["workers"]) == (True, "2 problems", 1)
     assert [(problem["kind"], problem["is_minor"], problem["fix"]) for problem in found["problems"]] == [
         ("failures", True, "To see them by their errors: manage.py pgqueue failures --span 1h"),

@@ -115,6 +115,7 @@ def test_wrong_arguments(echo: Echo, arguments: list[str], message: str) -> None
         ("purge --queue mail", "'cancel'"), ("jbos", "'jobs'"), ("schedules trigger nightly", "'enqueue'"),
         ("pause --everything --by ann", "'--author'"), ("pause --everything --raeson=x", "'--reason'"),
         ("stats --by tsak", "'task'"), ("jobs 5 --jsn", "'--json'"), ("workers --backend x", "'--database'"),
+        ("--jsn", "'--json'"),
     ],
 )  # fmt: skip
 def test_an_old_or_foreign_or_misspelled_word_names_the_near_one(arguments: str, hint: str) -> None:

@@ -13,7 +13,7 @@ from django.db import OperationalError, connections
 from ...exceptions import PgQueueError
 from .._arguments import database_alias
 from .._output import no_reader, prepare
-from .._parser import BROKEN_PIPE, INTERRUPTED, USAGE, Parser
+from .._parser import BROKEN_PIPE, INTERRUPTED, USAGE, hinting
 from .._subcommands import DEFAULT, accept_options, found
 from .._workers import check_database, check_vendor, unreachable
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the subcommands."""
-        parser.__class__ = Parser
+        parser = hinting(parser, DEFAULT)
         parser.add_argument(
             "--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs"
         )
@@ -47,7 +47,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **given: Any) -> None:
         """Run the subcommand."""
-        subcommand = found()[given["subcommand"] or DEFAULT]
+        subcommand = found()[given["subcommand"]]
         try:
             alias = database_alias(given["database"])
             check_vendor(alias)

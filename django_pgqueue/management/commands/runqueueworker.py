@@ -35,7 +35,7 @@ from .._arguments import (
     writable_path,
 )
 from .._banner import Server, banner
-from .._parser import USAGE, Parser
+from .._parser import USAGE, hinting
 from .._workers import (
     NOT_FOUND,
     check_caller,
@@ -75,8 +75,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the options."""
-        parser.__class__ = Parser
-        add = parser.add_argument
+        add = hinting(parser).add_argument
         add(
             "--queues",
             type=weighted_queues,
