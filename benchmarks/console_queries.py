@@ -190,6 +190,7 @@ def pages() -> list[tuple[str, float, Callable[[], Any]]]:
     """Return what the pages about tasks, queues, workers and the database read."""
     from django_pgqueue.monitoring.database import database
     from django_pgqueue.monitoring.jobs import callers, ended_by
+    from django_pgqueue.monitoring.limits import limit_figures
     from django_pgqueue.monitoring.queues import one_queue, queue_figures
     from django_pgqueue.monitoring.spans import DAY, HOUR, WEEK, trends
     from django_pgqueue.tasks.registry import queues_in_use
@@ -198,6 +199,7 @@ def pages() -> list[tuple[str, float, Callable[[], Any]]]:
     found: list[tuple[str, float, Callable[[], Any]]] = [
         ("state of the database", PAGE, lambda: database("default", statements=True)),
         ("list of queues", PAGE, lambda: queue_figures("default")),
+        ("list of limits", PAGE, lambda: limit_figures("default")),
         ("depth of one queue", PAGE, lambda: one_queue("default", "queue0")),
         ("names of queues", PAGE, lambda: queues_in_use("default")),
         ("names of tasks", PAGE, lambda: execute(_TASKS.read_text() % {"window": 5000})),

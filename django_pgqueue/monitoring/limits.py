@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
 __all__ = [
-    "LimitFigures", "concurrency_text", "declared_text", "limit_figures", "numbers_text", "origin",
+    "WAITING", "LimitFigures", "concurrency_text", "declared_text", "limit_figures", "numbers_text", "origin",
     "rate_text", "with_running",
 ]  # fmt: skip
 
-_RUNNING, _WAITING = (
+_RUNNING, WAITING = (
     Path(__file__).with_name(f"limit_{name}.sql").read_text(encoding="utf-8")
     for name in ("running", "waiting")
 )
@@ -50,7 +50,7 @@ class LimitFigures:
 
 def limit_figures(alias: str) -> list[LimitFigures]:
     """Return all limits by name. Raise ``TimeLimitReached``."""
-    waiting = RawSQL(f"({_WAITING})", (MOST, MOST), IntegerField())  # noqa: S611 - a constant
+    waiting = RawSQL(f"({WAITING})", (MOST, MOST), IntegerField())  # noqa: S611 - a constant
     with time_limit(alias, PATIENCE):
         rows: list[Any] = [
             *with_running(Limit.objects.using(alias)).annotate(waiting_now=waiting).order_by("name")

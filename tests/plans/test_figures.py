@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import DjangoDbBlocker
 
+from django_pgqueue.monitoring.limits import WAITING
 from tests.support.plans import MODES, fill, reads
 from tests.support.sessions import Connection, open_raw
 
@@ -55,4 +56,19 @@ def test_the_depth_reads_as_many_jobs_as_it_counts(one: Connection, mode: str, a
     assert counts.of(CLAIM_INDEX) <= 2 * 3 * 100 + probes, counts
     assert counts.of("pgqueue_job_running", "pgqueue_job_line", "pgqueue_job_waits") <= 3 * 100, counts
     assert counts.of(LIVE) <= 7 * 100 + probes, counts
+    assert counts.of(*HISTORY) == 0
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_what_waits_for_a_limit_is_counted_up_to_a_number(one: Connection, analyzed: bool) -> None:
+    if analyzed:
+        one.execute(f"ANALYZE {LIVE}")
+    one.execute("INSERT INTO pgqueue_limit (name, concurrency) VALUES ('key5', 1)")
+    try:
+        with reads(one) as counts:
+            found = one.execute(f"SELECT ({WAITING}) FROM pgqueue_limit", (100, 100)).fetchall()
+    finally:
+        one.execute("DELETE FROM pgqueue_limit")
+    assert found == [(100,)]
+    assert counts.of(LIVE, "pgqueue_job_line") <= 3 * 100, counts
     assert counts.of(*HISTORY) == 0
