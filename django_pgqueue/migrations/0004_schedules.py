@@ -142,7 +142,7 @@ class Migration(migrations.Migration):
                         db_default="allow",
                         default="allow",
                         max_length=8,
-                        verbose_name="while the previous job is not over",
+                        verbose_name="while the previous job is not finished",
                     ),
                 ),
                 (
@@ -370,7 +370,7 @@ class Migration(migrations.Migration):
                         choices=[
                             ("enqueued", "enqueued"),
                             ("waiting", "waiting for the previous job"),
-                            ("skipped", "skipped, because the previous job was not over"),
+                            ("skipped", "skipped, because the previous job was not finished"),
                             ("existing", "skipped, because another job had its unique key"),
                             ("replaced", "took the place of a waiting job with its unique key"),
                             ("missed", "missed, because no worker was there"),

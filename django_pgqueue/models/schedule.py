@@ -120,7 +120,7 @@ class Schedule(models.Model):
         help_text=_("The most missed runs that are caught up, and the most runs that wait for a job."),
     )
     overlap = models.CharField(
-        _("while the previous job is not over"),
+        _("while the previous job is not finished"),
         max_length=8,
         choices=Overlap.choices,
         default=Overlap.ALLOW,
@@ -364,7 +364,7 @@ class ScheduleRun(models.Model):
 
         ENQUEUED = "enqueued", _("enqueued")
         WAITING = "waiting", _("waiting for the previous job")
-        SKIPPED = "skipped", _("skipped, because the previous job was not over")
+        SKIPPED = "skipped", _("skipped, because the previous job was not finished")
         EXISTING = "existing", _("skipped, because another job had its unique key")
         REPLACED = "replaced", _("took the place of a waiting job with its unique key")
         MISSED = "missed", _("missed, because no worker was there")

@@ -44,7 +44,7 @@ def test_the_list_says_what_runs_when_and_what_came_of_it(root: Client) -> None:
         "0 3 * * *, UTC",
         "tests.<wbr>app.<wbr>tasks.<wbr>mail(7)",
         "2026-11-21 03:00:00</time>",
-        "skipped, because the previous job was not over",
+        "skipped, because the previous job was not finished",
         "code (tests.<wbr>app.<wbr>tasks)",
         "changed here: priority",
         "Every 30 seconds",

@@ -132,7 +132,7 @@ def test_json() -> None:
         "retired_at": None,
         "next_run_at": found["next_run_at"],
         "problem": "",
-        "last_run_at": {"run_at": "2026-11-21T03:00:00+00:00", "outcome": "enqueued", "job": 123},
+        "last_run": {"run_at": "2026-11-21T03:00:00+00:00", "outcome": "enqueued", "job": 123},
         "source": "code",
         "declared_by": "tests.app.tasks",
         "overridden": ["cron"],
@@ -158,7 +158,7 @@ def test_one_schedule_with_its_next_five_runs_in_both_zones() -> None:
     assert {tuple(words[-2:]) for words in runs} == {("03:00:00", "Europe/Paris")}
     assert lines[-2:] == [
         "Last runs:",
-        "  2026-11-21 03:00:00, skipped, because the previous job was not over",
+        "  2026-11-21 03:00:00, skipped, because the previous job was not finished",
     ]
 
 

@@ -238,7 +238,7 @@ def schedule_as_json(schedule: Any) -> dict[str, Any]:
         "retired_at": _iso(schedule.retired_at),
         "next_run_at": runs[0].isoformat() if runs and schedule.is_active else None,
         "problem": problem,
-        "last_run_at": None
+        "last_run": None
         if last is None
         else {"run_at": _iso(last.run_at), "outcome": last.outcome, "job": last.job_id},
         "source": schedule.source,
