@@ -282,8 +282,9 @@ def _why_not(job: Job) -> str:
     if job.status in (Job.Status.PENDING, Job.Status.RETRY):
         return f"{what} another transaction has locked it, or its queue has reached a limit."
     public = public_id(job.pk, job._state.db)  # the number alone may be another job
-    again = f"retry({job.pk if public == str(job.pk) else repr(public)})"
-    return f"{what} it is finished ({job.status}). Enqueue it again with: {again}"
+    done = ", done=True" if job.status == Job.Status.DONE else ""
+    again = f"retry({job.pk if public == str(job.pk) else repr(public)}{done})"
+    return f"{what} it is finished ({job.status}). First: {again}"
 
 
 # ----------------------------------------------------------------------------

@@ -283,7 +283,7 @@ def test_jobs_that_cannot_be_run(bodies: Any) -> None:
 
     job = enqueue(tasks.run_body, "x")
     run(job)
-    with pytest.raises(CommandError, match=rf"it is finished \(done\)\. .*retry\({job.pk}\)"):
+    with pytest.raises(CommandError, match=rf"it is finished \(done\)\. First: retry\({job.pk}, done=True\)"):
         run(job)
     with pytest.raises(CommandError, match=f"There is no job {job.pk + 1000} in the database 'default'"):
         run(Job(pk=job.pk + 1000))
@@ -297,7 +297,7 @@ def test_another_database(bodies: Any) -> None:
     public = f"other:{enqueue(elsewhere, 'x').pk}"
     call_command("pgqueue", "run-here", public, stdout=out)
     assert "done in" in out.getvalue()
-    with pytest.raises(CommandError, match=rf"retry\('{public}'\)"):
+    with pytest.raises(CommandError, match=rf"retry\('{public}', done=True\)"):
         call_command("pgqueue", "run-here", public)
     with pytest.raises(CommandError, match="'gone' is not in DATABASES"):
         call_command("pgqueue", "run-here", "gone:1")
