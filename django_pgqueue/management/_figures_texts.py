@@ -19,13 +19,14 @@ from ._output import fitting
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..monitoring.health import Problem
     from ..monitoring.queues import Depth
     from ..monitoring.spans import Figures
     from ._output import Marks
 
 __all__ = [
     "count_text", "depth_counts", "depth_json", "depth_table", "figures_json", "figures_table", "limit_json",
-    "oldest_text", "queue_text", "seconds_text", "some_rate",
+    "oldest_text", "problem_json", "queue_text", "seconds_text", "some_rate",
 ]  # fmt: skip
 
 
@@ -75,6 +76,11 @@ def some_rate(per_second: float) -> str:
 def depth_json(depth: Depth, workers: int) -> dict[str, Any]:
     """Return the values of a queue."""
     return {**asdict(depth), "workers": workers}
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """Return the values of a problem."""
+    return {**asdict(problem), "is_minor": problem.is_minor}
 
 
 def limit_json(limit: Any, prefix: str = "") -> dict[str, Any]:

@@ -76,7 +76,7 @@ def test_stats_as_json() -> None:
     assert (found["healthy"], found["summary"], found["problems"]) == (
         False, "1 problem", [
             {"kind": "no_worker", "queue": "", "text": "no worker claims jobs",
-             "fix": "Start a worker: manage.py runqueueworker"},
+             "fix": "Start a worker: manage.py runqueueworker", "is_minor": False},
         ],
     )  # fmt: skip
     assert [(queue["queue_name"], queue["ready"], queue["workers"]) for queue in found["queues"]] == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from django.core.management.base import CommandError
@@ -69,9 +68,9 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     if options.get("json"):
         found = {
             "database": alias,
-            "healthy": state.is_healthy,
+            "healthy": state.is_working,
             "summary": state.headline,
-            "problems": [asdict(problem) for problem in state.problems],
+            "problems": [texts.problem_json(problem) for problem in state.problems],
             "queues": [texts.depth_json(depth, workers) for depth, workers in queues],
             "span": span.name,
             "ran": [texts.figures_json(row, by) for row in ran],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from ...monitoring.health import PATIENCE, judge, read
 from ...monitoring.spans import rates
 from ...monitoring.workers import Vital
 from ...postgres.timeout import within
-from .._figures_texts import depth_json, depth_table
+from .._figures_texts import depth_json, depth_table, problem_json
 from .._output import cells, marks_for, plain, print_json, width_of
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def _json(state: State, found: Verdict, ran: dict[str, float]) -> dict[str, Any]
         "database": state.alias,
         "healthy": found.is_working,
         "summary": found.headline,
-        "problems": [{**asdict(each), "is_minor": each.is_minor} for each in found.problems],
+        "problems": [problem_json(problem) for problem in found.problems],
         "workers": crew.count(Vital.RUNNING) if crew else None,
         "queues": [
             {
