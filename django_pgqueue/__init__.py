@@ -201,4 +201,4 @@ else:
         return value
 
     def __dir__():
-        return sorted({*globals(), *__all__})
+        return __all__
