@@ -79,6 +79,11 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "call": lambda send: send(5),
     "delay": lambda send: send.delay(5),
     "apply_async": lambda send: send.apply_async(args=[5], countdown=60),
+    "countdown": lambda send: enqueue(send, 5, countdown=60),
+    "queue": lambda send: send.using(queue="mail"),
+    "retries": lambda send: task(retries=3),  # type: ignore[call-overload]
+    "get": lambda send: enqueue(send, 5).get(timeout=5),  # type: ignore[attr-defined]
+    "import": lambda send: django_pgqueue.shared_task,  # type: ignore[attr-defined]
     "path": lambda send: enqueue("shop.tasks.send_receipt", 5),  # type: ignore[arg-type]
     "function": lambda send: enqueue(send.func, 5),
     "arguments": lambda send: enqueue(send),
