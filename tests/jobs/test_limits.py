@@ -152,7 +152,7 @@ def test_a_limit_is_set_from_async_code() -> None:
         ({"concurrency": True}, TypeError, "a whole number or None"),
         ({"concurrency": 1.0}, TypeError, "a whole number or None"),
         ({"concurrency": 2**31}, ValueError, "at least 1"),
-        ({"rate_limit": 5}, TypeError, r"takes a RateLimit, such as RateLimit\(100, per=60\)"),
+        ({"rate_limit": 5}, TypeError, r"takes a RateLimit: write RateLimit\(5, per=1\)"),
         ({"name": "a/1", "concurrency": 1}, ValueError, "must not contain a slash"),
         ({"name": "", "concurrency": 1}, ValueError, "1 to 200 characters"),
         ({"name": "x" * 201, "concurrency": 1}, ValueError, "1 to 200 characters"),
