@@ -6,6 +6,7 @@ settings by a system check. Modules with tasks import this while apps load, so i
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -71,8 +72,8 @@ class Declaration:
 
 @hints(SCHEDULE)
 def schedule(
-    *,
     cron: str | None = None,
+    *,
     every: timedelta | float | None = None,
     timezone: str = "UTC",
     name: str | None = None,
@@ -99,6 +100,9 @@ def schedule(
 
     Raise InvalidTask for values that could never work, and for a name that is declared twice.
     """
+
+    if isinstance(cron, Task) or inspect.isfunction(cron):
+        raise InvalidTask('@schedule needs a time: write @schedule("0 3 * * *") or @schedule(every=...).')
 
     def declare(task: AnyTask) -> AnyTask:
         if not isinstance(task, Task):

@@ -38,6 +38,15 @@ def test_the_decorator_returns_the_task_and_declares_it() -> None:
     assert (declaration.args, declaration.kwargs, declaration.jitter) == ([1], {}, timedelta(0))
 
 
+def test_the_expression_may_be_positional_and_must_not_be_forgotten() -> None:
+    schedule("0 3 * * *", args=[1])(tasks.mail)
+    assert only().cron == "0 3 * * *"
+    bare: Any = schedule
+    for below in (tasks.mail, tasks.mail.func):
+        with pytest.raises(InvalidTask, match=r'^@schedule needs a time: write @schedule\("0 3'):
+            bare(below)
+
+
 def test_all_options() -> None:
     schedule(
         every=90, name="mail:hourly", kwargs={"number": 1}, catch_up="all", catch_up_limit=5, overlap="queue",

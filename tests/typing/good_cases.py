@@ -123,7 +123,7 @@ def bare(x: int) -> list[int]:
     return [x]
 
 
-@schedule(cron="0 3 * * *", timezone="Europe/Paris", name="night", args=[1])
+@schedule("0 3 * * *", timezone="Europe/Paris", name="night", args=[1])
 @schedule(every=timedelta(hours=1), args=(2,), jitter=5, overlap="skip", catch_up="all")
 @task
 def scheduled(x: int) -> list[int]:
