@@ -7,15 +7,12 @@ to the callables that the setting ``ALERTS`` names, and with the signal ``alert_
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from django.core.exceptions import ImproperlyConfigured
 from django.dispatch import Signal
-from django.utils.module_loading import import_string
 
 from . import conf
 
@@ -63,23 +60,4 @@ class Alert:
 
 def receiver_at(path: str) -> Callable[[Alert], object]:
     """Return the callable at ``path``. Raise ImproperlyConfigured if it cannot be called with an alert."""
-    name = f"{conf.NAME}['ALERTS']"
-    try:
-        found = import_string(path)
-    except ImportError as error:
-        raise ImproperlyConfigured(f"{name} names {path!r}, which cannot be imported: {error}") from error
-    if not callable(found):
-        kind = type(found).__qualname__
-        raise ImproperlyConfigured(f"{name} names {path!r}, which is of type {kind} and cannot be called.")
-    if inspect.iscoroutinefunction(found):
-        raise ImproperlyConfigured(f"{name} names {path!r}, which is async. Write a plain function.")
-    try:
-        inspect.signature(found).bind(None)
-    except TypeError as error:
-        raise ImproperlyConfigured(
-            f"{name} names {path!r}, which cannot be called with one argument, the alert: {error}."
-        ) from error
-    except ValueError:  # a callable without a known signature
-        pass
-    receiver: Callable[[Alert], object] = found
-    return receiver
+    return conf.callable_at("ALERTS", path, "the alert")

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
 from difflib import get_close_matches
+from inspect import iscoroutinefunction, signature
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
 
 from .redaction_rules import DEFAULT_RULES, Rules, rules
 
@@ -28,6 +30,7 @@ __all__ = [
     "POLL_INTERVAL",
     "Settings",
     "Thresholds",
+    "callable_at",
     "capture_levels",
     "context_names",
     "log_level",
@@ -165,13 +168,41 @@ def weights(value: Any) -> dict[str, int]:
         raise ValueError(f"weights, each {bad}") from None
 
 
-def paths(value: Any) -> tuple[str, ...]:
+def paths(example: str) -> Callable[[Any], tuple[str, ...]]:
     """Accept the path of a callable, or a list of paths."""
-    given = (value,) if isinstance(value, str) else value
-    is_list = isinstance(given, (list, tuple)) and all(isinstance(path, str) for path in given)
-    if not is_list or not all("." in path and path.replace(".", "_").isidentifier() for path in given):
-        raise ValueError('the path of a callable, or a list of them, such as ["shop.alerts.mail"]')
-    return tuple(given)
+
+    def read(value: Any) -> tuple[str, ...]:
+        given = (value,) if isinstance(value, str) else value
+        is_list = isinstance(given, (list, tuple)) and all(isinstance(path, str) for path in given)
+        if not is_list or not all("." in path and path.replace(".", "_").isidentifier() for path in given):
+            raise ValueError(f'the path of a callable, or a list of them, such as ["{example}"]')
+        return tuple(given)
+
+    return read
+
+
+def callable_at(setting: str, path: str, argument: str) -> Callable[[Any], Any]:
+    """Return what a setting names. Raise ImproperlyConfigured if it cannot be called with one argument."""
+    names = f"{NAME}['{setting}'] names {path!r}, which"
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise ImproperlyConfigured(f"{names} cannot be imported: {error}") from error
+    if not callable(found):
+        kind = type(found).__qualname__
+        raise ImproperlyConfigured(f"{names} is of type {kind} and cannot be called.")
+    if iscoroutinefunction(found):
+        raise ImproperlyConfigured(f"{names} is async. Write a plain function.")
+    try:
+        signature(found).bind(None)
+    except TypeError as error:
+        raise ImproperlyConfigured(
+            f"{names} cannot be called with one argument, {argument}: {error}."
+        ) from error
+    except ValueError:  # a callable without a known signature
+        pass
+    given: Callable[[Any], Any] = found
+    return given
 
 
 def path_or_none(value: Any) -> str | None:
@@ -341,6 +372,8 @@ class Settings:
     """The names of the modules of each app that declare tasks."""
     setup: str | None = None
     """The path of what sets up Django in worker processes; None: what `worker.processes.popen` finds."""
+    around_attempt: tuple[str, ...] = ()
+    """The paths of callables whose context managers surround each attempt; the first is the outermost."""
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Schedules by name; `schedules.declare` reads their options."""
 
@@ -464,6 +497,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "AGING": or_none(1, HUNDRED_YEARS),
     "TASK_MODULES": modules,
     "SETUP": path_or_none,
+    "AROUND_ATTEMPT": paths("shop.hooks.tenant_of_job"),
     "SCHEDULES": _schedules,
     "BULK_QUEUE": queue_or_none,
     "CONTEXT": context_names,
@@ -472,7 +506,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "LOG_BYTES": whole(256, 2**24),
     "VERSION": version,
     "REDACT": rules,
-    "ALERTS": paths,
+    "ALERTS": paths("shop.alerts.mail"),
     "ALERTS_INTERVAL": seconds(1, 86400),
     "ALERTS_CLEAR_AFTER": seconds(0, 86400),
     "HEALTH": thresholds,

@@ -24,6 +24,7 @@ from ..alerts import receiver_at
 from ..conf import BUILT_IN
 from ..context import variable
 from ..redaction import redacting_function
+from ..tasks.hooks import around_attempt
 from .backends import TAG, broken_entries, default_elsewhere
 
 if TYPE_CHECKING:
@@ -95,8 +96,13 @@ def check_redaction(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @register(TAG)
 def check_setup(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E024: SETUP names something that cannot be imported or called."""
-    path = None if conf.problems() else conf.current().setup
+    """E024: SETUP, or a setting of hooks, names something that cannot be imported or called."""
+    if conf.problems():
+        return []
+    return [*_setup_problems(conf.current().setup), *_hook_problems()]
+
+
+def _setup_problems(path: str | None) -> list[CheckMessage]:
     if path is None:
         return []
     try:
@@ -109,6 +115,15 @@ def check_setup(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         text = f"{conf.NAME}['SETUP'] names {path!r}, which cannot be called."
     hint = "Write the path of a function without parameters that sets up Django, such as: django.setup"
     return [Error(text, hint=hint, id=f"{TAG}.E024")]
+
+
+def _hook_problems() -> list[CheckMessage]:
+    hint = "Write the path of a function with one parameter, such as: shop.hooks.tenant_of_job"
+    try:
+        around_attempt()
+    except ImproperlyConfigured as error:
+        return [Error(str(error), hint=hint, id=f"{TAG}.E024")]
+    return []
 
 
 @register(TAG)

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from django.db import connections
 from django.utils.translation import gettext as _
@@ -16,6 +17,7 @@ from ..checks.database import database_problems
 from ..formatting import get_logger, period
 from ..models import Worker
 from ..monitoring.workers import busy_text, queues_text, state_text, vital, with_vitals
+from ..tasks.hooks import around_attempt
 from ..tasks.registry import declared_queues, queues_in_use
 from ._output import plain
 
@@ -96,6 +98,14 @@ def check_vendor(alias: str) -> None:
             )
             % {"alias": alias, "vendor": vendor}
         )
+
+
+def check_hooks() -> None:
+    """Require the hooks of ``AROUND_ATTEMPT``, without which no worker process can start."""
+    try:
+        around_attempt()
+    except ImproperlyConfigured as error:
+        raise CommandError(str(error)) from error
 
 
 def check_caller(alias: str) -> None:

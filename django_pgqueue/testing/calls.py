@@ -29,6 +29,7 @@ from ..models.parents import Parents
 from ..payloads.declare import payload_argument
 from ..tasks.signatures import check_call
 from ..worker.executor import calls
+from ..worker.executor.hooks import call_within
 from ..worker.executor.outcomes import BadCall
 from ..worker.executor.running_job import RunningJob
 
@@ -57,8 +58,9 @@ _ALLOWED = (
 def call_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Run the function of a task here, with a ``current_job()``, and return its value. It needs no database.
 
-    A task with ``takes_context`` gets a context. An async task runs to its end. Exceptions of the task reach
-    the test, also ``RetryLater``, ``Snooze`` and ``CancelJob``. There is no retry and no timeout.
+    The hooks of ``AROUND_ATTEMPT`` surround it. A task with ``takes_context`` gets a context. An async task
+    runs to its end. Exceptions of the task reach the test, also ``RetryLater``, ``Snooze`` and ``CancelJob``.
+    There is no retry and no timeout.
 
     A task with a payload takes an instance of its model, which need not be saved. Options of
     ``task.using(...)`` are those of the job. ``fake_job(attempts=3)`` sets other fields of it.
@@ -207,7 +209,7 @@ def _call(running: RunningJob) -> Any:
     if iscoroutinefunction(running.task.func):
         return _checked(async_to_sync(_awaited)(running))
     try:
-        return _checked(calls.call_task(running))
+        return _checked(call_within(running, calls.call_task))
     except BadCall as error:
         raise _cause(error) from None
 

@@ -166,6 +166,28 @@ def test_e024_a_setup_that_is_none(path: str | None, words: str) -> None:
         assert "the path of a callable" in conf.problems()[0].hint
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("no.such.hook", "cannot be imported: No module named 'no'"),
+        ("tests.settings.DATABASES", "is of type dict and cannot be called"),
+        ("tests.checks.test_tasks.queue_of", "cannot be called with one argument, the "),
+        ("asyncio.sleep", "is async"),
+        ("builtins.print", ""),
+    ],
+)
+@pytest.mark.parametrize("setting", ["AROUND_ATTEMPT"])
+def test_e024_a_hook_that_is_none(setting: str, path: str, words: str) -> None:
+    with override_settings(PGQUEUE={setting: ["builtins.print", path]}):
+        messages = checks.check_setup(None)
+    assert [message.id for message in messages] == (["pgqueue.E024"] if words else [])
+    assert all(f"PGQUEUE['{setting}'] names {path!r}" in message.msg for message in messages)
+    assert all(words in message.msg for message in messages)
+    with override_settings(PGQUEUE={setting: [print]}):
+        assert checks.check_setup(None) == []
+        assert "the path of a callable, or a list of them" in conf.problems()[0].hint
+
+
 def queue_of(alert: object, queue: str) -> str:
     """Has one parameter too many to receive alerts."""
     return queue

@@ -40,6 +40,7 @@ from .._workers import (
     NOT_FOUND,
     check_caller,
     check_database,
+    check_hooks,
     check_vendor,
     not_found,
     unreachable,
@@ -148,6 +149,7 @@ class Command(BaseCommand):
             sys.exit(_reload.Reloader(self._print).run())
         check_vendor(options.alias)
         check_caller(options.alias)
+        check_hooks()
         if options.one_process:
             self._run_here(options, given)
         else:

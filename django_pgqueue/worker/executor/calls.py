@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -11,18 +12,21 @@ from asgiref.sync import sync_to_async
 from ...exceptions import TaskTimeout
 from ...jobs.current import JobContext
 from ...payloads.store import load, missing
+from ...tasks.hooks import around_attempt
 from ...tasks.signatures import check_call
 from .fork import await_body, call_body
+from .hooks import await_within
 from .outcomes import BadCall
 
 if TYPE_CHECKING:
+    from ...tasks.hooks import Hook
     from .running_job import RunningJob
 
 __all__ = ["apayload_of", "await_task", "call_task", "payload_of"]
 
 
 def call_task(running: RunningJob) -> Any:
-    """Call the body of a sync task and return its value."""
+    """Call the body of a sync task and return its value. The caller enters the hooks (``call_within``)."""
     payload = None if running.task.payload is None else payload_of(running)
     args, kwargs = _arguments(running, payload)
     if running.timeout is None:
@@ -31,15 +35,26 @@ def call_task(running: RunningJob) -> Any:
 
 
 async def await_task(running: RunningJob) -> Any:
-    """Call and await the body of an async task, and return its value."""
-    payload = None if running.task.payload is None else await apayload_of(running)
-    args, kwargs = _arguments(running, payload)
+    """Call and await the body of an async task within the hooks, and return its value."""
+    return await _await_within(around_attempt(), running)
+
+
+async def _await_within(hooks: tuple[Hook, ...], running: RunningJob) -> Any:
     try:
-        return await await_body(running.task.func, args, kwargs)
+        if hooks:
+            return await await_within(hooks[0], running, partial(_await_within, hooks[1:], running))
+        return await _await_body(running)
     except asyncio.CancelledError as error:
         if running.timeout is not None and running.timeout.timed_out and not running.asked_to_stop:
             raise TaskTimeout from error
         raise
+
+
+async def _await_body(running: RunningJob) -> Any:
+    payload = None if running.task.payload is None else await apayload_of(running)
+    args, kwargs = _arguments(running, payload)
+    try:
+        return await await_body(running.task.func, args, kwargs)
     finally:
         await running.finish_records()
 

@@ -78,6 +78,10 @@ class InlineRunner(Runner):
             connection.set_autocommit(True)
         return running.outcome
 
+    def _hook_failed(self, running: RunningJob, error: BaseException) -> None:
+        super()._hook_failed(running, error)
+        running.error = error  # so that a test sees it
+
     def _run_body(self, running: RunningJob) -> None:
         with run_callbacks():
             if running.row.task_path in self._async_paths:

@@ -23,11 +23,13 @@ from ...jobs.call import check_atomic
 from ...jobs.current import RUNNING
 from ...jobs.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from ...monitoring import sentry, tracing
+from ...tasks.hooks import around_attempt
 from ...tasks.task import find_task
 from . import outcomes
 from .calls import await_task, call_task
 from .connections import drop_dead, left_open, tidy_up
 from .errors import Failure, note_step, user_frames
+from .hooks import call_within
 from .log_capture import capture_of, capturing
 from .lost_transactions import (
     LostTransactions,
@@ -78,6 +80,7 @@ class Runner:
         started_jobs: StartedJobs,
         isolation: Isolation | None = None,
     ) -> None:
+        around_attempt()  # a setting that names nothing must not fail the jobs one by one
         self.alias = alias
         self.worker = worker
         self.backoffs: Backoffs = {}
@@ -279,9 +282,13 @@ class Runner:
             try:
                 self._announcer.started(running)
                 if running.task.atomic:
-                    return self._run_atomic(running)
-                return self._succeeded(running, call_task(running))
+                    return call_within(running, self._run_atomic)
+                return self._succeeded(running, call_within(running, call_task))
             except BaseException as error:  # the task raised it, even SystemExit and KeyboardInterrupt
+                if running.reported:  # a hook raised it, after the commit
+                    assert running.outcome is not None
+                    self._hook_failed(running, error)
+                    return running.outcome
                 lost = self._lost_transactions.outcome(running, error) if running.task.atomic else None
                 return lost or self._failed(running, error)
 
@@ -304,7 +311,7 @@ class Runner:
                 logger.info("job %s: serialization failure; retrying the transaction", running.row.id)
             else:
                 self._announcer.succeeded(running, value)  # not before the commit
-                running.reported = True
+                running.reported, running.outcome = True, outcome
                 return outcome
         raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
@@ -351,6 +358,16 @@ class Runner:
         if outcome.error is not None:
             self._announcer.failed(running, outcome.error)
         return outcome
+
+    def _hook_failed(self, running: RunningJob, error: BaseException) -> None:
+        """Log an exception with which a hook was left after the transaction of the job was committed."""
+        logger.error(
+            "job %s (%s) is done, and its transaction is committed, but a hook of AROUND_ATTEMPT raised an "
+            "exception after that.",
+            running.row.id,
+            running.row.task_path,
+            exc_info=error,
+        )
 
 
 def log_failed_callback(running: RunningJob) -> None:

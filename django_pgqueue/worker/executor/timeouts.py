@@ -77,8 +77,8 @@ class Timeout:
 
     def call(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call the body of a sync task. ``TaskTimeout`` may be raised only inside it."""
-        self._thread = get_ident()
         try:
+            self._enter()
             value = function(*args, **kwargs)
         except BaseException:
             self._leave()
@@ -102,8 +102,10 @@ class Timeout:
             self._coroutine.get_loop().call_soon_threadsafe(self._cancel)
             return
         with self._lock:
-            if self._is_over() and self._thread is not None:
-                self._say()
+            if not self._is_over():
+                return
+            self._say()
+            if self._thread is not None:
                 _raise_in_thread(self._thread, ctypes.py_object(TaskTimeout))
 
     def _cancel(self) -> None:
@@ -122,6 +124,12 @@ class Timeout:
 
     def _is_over(self) -> bool:
         return not self.ended and self.until <= monotonic()
+
+    def _enter(self) -> None:
+        with self._lock:
+            self._thread = get_ident()
+            if self.timed_out:  # before the body: its payload, or a hook, has taken all the time
+                raise TaskTimeout
 
     def _leave(self) -> None:
         while True:

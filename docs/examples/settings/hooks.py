@@ -1,0 +1,3 @@
+PGQUEUE = {
+    "AROUND_ATTEMPT": ["shop.hooks.tenant_of_job"],
+}
