@@ -29,7 +29,7 @@ from .exceptions import UnknownTask
 from .tasks import options as validation
 from .tasks import results
 from .tasks.routing import IMPLICIT, QueueBackend, resolve
-from .tasks.task import DjangoMadeTask, Task, adopt, find_task
+from .tasks.task import BoundTask, DjangoMadeTask, Task, adopt, find_task
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -98,9 +98,12 @@ class PgQueueBackend(QueueBackend):
 
         If another job has the unique key of the call, this is the result of that job, and no signal is sent.
         """
+        from .jobs.call import after_hooks
         from .jobs.enqueue import enqueue_task
 
-        job = enqueue_task(adopt(task), args, kwargs)
+        call = after_hooks(BoundTask(adopt(task), tuple(args), kwargs))
+        task = adopt(call.task)
+        job = enqueue_task(task, call.args, call.kwargs)
         return self.announce(task, job) if job.enqueue_outcome == "created" else self._result_of(job, task)
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:

@@ -372,6 +372,8 @@ class Settings:
     """The names of the modules of each app that declare tasks."""
     setup: str | None = None
     """The path of what sets up Django in worker processes; None: what `worker.processes.popen` finds."""
+    before_enqueue: tuple[str, ...] = ()
+    """The paths of callables that see, and may replace, each call before it is checked and enqueued."""
     around_attempt: tuple[str, ...] = ()
     """The paths of callables whose context managers surround each attempt; the first is the outermost."""
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
@@ -497,6 +499,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "AGING": or_none(1, HUNDRED_YEARS),
     "TASK_MODULES": modules,
     "SETUP": path_or_none,
+    "BEFORE_ENQUEUE": paths("shop.hooks.note_tenant"),
     "AROUND_ATTEMPT": paths("shop.hooks.tenant_of_job"),
     "SCHEDULES": _schedules,
     "BULK_QUEUE": queue_or_none,

@@ -35,6 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "aging": None,
     "task_modules": ("tasks",),
     "setup": None,
+    "before_enqueue": (),
     "around_attempt": (),
     "schedules": {},
     "context": ("language", "trace"),

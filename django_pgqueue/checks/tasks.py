@@ -24,7 +24,7 @@ from ..alerts import receiver_at
 from ..conf import BUILT_IN
 from ..context import variable
 from ..redaction import redacting_function
-from ..tasks.hooks import around_attempt
+from ..tasks.hooks import around_attempt, before_enqueue
 from .backends import TAG, broken_entries, default_elsewhere
 
 if TYPE_CHECKING:
@@ -119,11 +119,13 @@ def _setup_problems(path: str | None) -> list[CheckMessage]:
 
 def _hook_problems() -> list[CheckMessage]:
     hint = "Write the path of a function with one parameter, such as: shop.hooks.tenant_of_job"
-    try:
-        around_attempt()
-    except ImproperlyConfigured as error:
-        return [Error(str(error), hint=hint, id=f"{TAG}.E024")]
-    return []
+    found: list[CheckMessage] = []
+    for hooks in (before_enqueue, around_attempt):
+        try:
+            hooks()
+        except ImproperlyConfigured as error:
+            found.append(Error(str(error), hint=hint, id=f"{TAG}.E024"))
+    return found
 
 
 @register(TAG)

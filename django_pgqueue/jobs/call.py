@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from django.core.exceptions import ImproperlyConfigured
@@ -19,6 +20,7 @@ from ..encoding import encode_arguments, encode_metadata
 from ..exceptions import InvalidJSON, JobExists, PgQueueError, WrongBackend
 from ..payloads.declare import key_arguments, payload_of_call
 from ..postgres.aliases import same_database, write_alias
+from ..tasks.hooks import before_enqueue
 from ..tasks.keys import group_key, limit_key
 from ..tasks.routing import is_ours
 from ..tasks.signatures import check_call
@@ -28,6 +30,7 @@ from ..tasks.unique import unique_key
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ..tasks.hooks import Hook
     from ..tasks.link import Link
     from ..tasks.links import Links
     from ..tasks.task import Task
@@ -37,6 +40,7 @@ __all__ = [
     "Call",
     "CallOptions",
     "Keeper",
+    "after_hooks",
     "as_ours",
     "call_options",
     "check_atomic",
@@ -50,6 +54,8 @@ __all__ = [
 
 #: The exceptions that the checks of a call raise, besides TypeError and ValueError.
 _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
+#: The tasks whose options ``enqueue_many`` remembers; a hook may make another one for each call.
+_MOST_CHECKED = 1_000
 
 
 class CallOptions(NamedTuple):
@@ -256,8 +262,11 @@ def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Cal
         for call in several(calls, "enqueue_many"):  # a generator may raise here, if its next .bind() fails
             if not isinstance(call, BoundTask):
                 raise TypeError(f"enqueue_many() takes calls such as task.bind(1), not {call!r}.")
+            call = after_hooks(call)
             known = options_of.get(id(call.task))
             if known is None:
+                if len(options_of) >= _MOST_CHECKED:
+                    options_of.clear()
                 # The task is stored with its options, so that no other object can get the same id().
                 known = options_of[id(call.task)] = (call.task, call_options(as_ours(call.task)))
             task, options = known
@@ -281,6 +290,52 @@ def _name_item(error: Exception, place: int) -> None:
     checked = type(error) in (TypeError, ValueError) or isinstance(error, _CHECKED)
     if checked and error.args == (str(error),):
         error.args = (f"item {place}: {error}",)
+
+
+# ----------------------------------------------------------------------------
+# The hooks of ``BEFORE_ENQUEUE``. The calls that a hook itself enqueues pass the hooks, too.
+
+#: How many enqueues of hooks may be inside each other; more never end.
+_DEEPEST = 10
+_DEPTH: ContextVar[int] = ContextVar("django_pgqueue.hooks.depth", default=0)
+
+
+def after_hooks(call: BoundTask) -> BoundTask:
+    """Return what the hooks make of a call. An exception of a hook refuses it."""
+    hooks = before_enqueue()
+    if not hooks:
+        return call
+    depth = _DEPTH.get()
+    if depth >= _DEEPEST:
+        raise RuntimeError(
+            f"BEFORE_ENQUEUE: a hook enqueues {call.task.module_path}, and that call passes the hooks, which "
+            "enqueue again, without end. Let the hook return at once for the tasks that it enqueues."
+        )
+    call = BoundTask(as_ours(call.task), call.args, call.kwargs)
+    token = _DEPTH.set(depth + 1)
+    try:
+        for hook in hooks:
+            call = _replaced(call, hook)
+    finally:
+        _DEPTH.reset(token)
+    return call
+
+
+def _replaced(call: BoundTask, hook: Hook) -> BoundTask:
+    answer = hook.call(call)
+    if answer is None:
+        return call
+    if not isinstance(answer, BoundTask):
+        raise TypeError(
+            f"BEFORE_ENQUEUE: {hook.path} has returned {answer!r:.100}, not a call. Return "
+            "call.using(...) or task.bind(...), or None to leave the call as it is."
+        )
+    if call.task.links is not None and answer.task.links is None:
+        raise ValueError(
+            f"BEFORE_ENQUEUE: {hook.path} has returned a call without the batch and the after of "
+            f"{call.task.module_path}. Make it with call.using(...), which keeps them."
+        )
+    return answer
 
 
 # ----------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from ..monitoring import tracing
 from ..payloads.store import store_calls, store_one
 from ..postgres.arrays import number_array, text_array
 from ..tasks.task import BoundTask
-from .call import as_ours, call_options, prepare, prepare_all
+from .call import after_hooks, as_ours, call_options, prepare, prepare_all
 from .job_list import JobList
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
 
     A receiver of ``task_enqueued`` gets the signal for a new job, in the transaction of the caller.
     """
-    call = _the_call(task, args, kwargs)
+    call = after_hooks(_the_call(task, args, kwargs))
     ours = as_ours(call.task)
     job = enqueue_task(ours, call.args, call.kwargs)
     if is_heard(task_enqueued) and job.enqueue_outcome == "created":
@@ -153,7 +153,7 @@ def _the_call(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound
 
 def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
     """Like ``enqueue()`` for a task of this package, with the arguments as a sequence and a mapping, as the
-    backend holds them.
+    backend holds them. The hooks have seen the call, and nothing is announced.
     """
     options = call_options(task)
     with tracing.sending(options.queue_name, options.task_path) as span:

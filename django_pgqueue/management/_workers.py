@@ -17,7 +17,7 @@ from ..checks.database import database_problems
 from ..formatting import get_logger, period
 from ..models import Worker
 from ..monitoring.workers import busy_text, queues_text, state_text, vital, with_vitals
-from ..tasks.hooks import around_attempt
+from ..tasks.hooks import around_attempt, before_enqueue
 from ..tasks.registry import declared_queues, queues_in_use
 from ._output import plain
 
@@ -101,8 +101,9 @@ def check_vendor(alias: str) -> None:
 
 
 def check_hooks() -> None:
-    """Require the hooks of ``AROUND_ATTEMPT``, without which no worker process can start."""
+    """Require the hooks, without which no job can run, and none can enqueue another."""
     try:
+        before_enqueue()
         around_attempt()
     except ImproperlyConfigured as error:
         raise CommandError(str(error)) from error

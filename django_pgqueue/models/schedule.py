@@ -284,13 +284,14 @@ class Schedule(models.Model):
 
         Race: somebody may change the call at this moment. Then the policy of the old one is not written.
         """
-        from ..schedules.policy import call_keys, known_policy
+        from ..schedules.policy import call_keys, known_policy, scheduled_task
         from ..tasks.task import find_task
 
         call = {"task_path": self.task_path, "args": self.args, "kwargs": self.kwargs}
         policy = known_policy(**call)
         if policy is not None and "problem" in policy:
-            call_keys(find_task(self.task_path), self.args, self.kwargs)  # raises what `enqueue` raises
+            task = scheduled_task(find_task(self.task_path), self.args, self.kwargs)
+            call_keys(task, self.args, self.kwargs)  # one of them raises what `enqueue` raises
         if policy is None or policy == self.policy:
             return
         self.policy = policy

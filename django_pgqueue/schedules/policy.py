@@ -18,16 +18,16 @@ from ..compat import InvalidTask
 from ..encoding import encode_arguments, encode_metadata
 from ..exceptions import InvalidKey, UnknownTask
 from ..formatting import get_logger
-from ..jobs.call import call_options, prepare
+from ..jobs.call import after_hooks, call_options, prepare
 from ..tasks import options
 from ..tasks.signatures import check_call
-from ..tasks.task import find_task
+from ..tasks.task import BoundTask, find_task
 from .cron import check_jitter, timing_of, zone
 
 if TYPE_CHECKING:
     from ..tasks.task import Task
 
-__all__ = ["call_keys", "known_policy", "policy_of", "problem_of", "problems"]
+__all__ = ["call_keys", "known_policy", "policy_of", "problem_of", "problems", "scheduled_task"]
 
 
 logger = get_logger(__name__)
@@ -49,6 +49,12 @@ def policy_of(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
     computed; then the schedule does not fire.
     """
     settings = conf.current()
+    problem = ""
+    try:
+        task = scheduled_task(task, args, kwargs)
+    except Exception as error:  # a hook of the project refuses the call
+        logger.warning("the schedules of %s do not fire: %s", task.module_path, error)
+        problem = str(error) or repr(error)
     expires_after = task.expires_after
     policy = {
         "task_path": task.module_path,
@@ -62,10 +68,33 @@ def policy_of(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
         "expires_after": None if expires_after is None else expires_after.total_seconds(),
         "metadata": json.loads(encode_metadata(task.metadata)),
     }
+    if problem:
+        return {**policy, "problem": problem}
     try:
         return {**policy, "options": call_keys(task, args, kwargs)}
     except InvalidKey as error:
         return {**policy, "problem": str(error)}
+
+
+def scheduled_task(task: Task[..., Any], args: Any, kwargs: Any) -> Task[..., Any]:
+    """Return the task of a schedule with the options that the hooks of ``BEFORE_ENQUEUE`` give the call.
+
+    Raise what they raise, and ``ValueError`` if they change what the row of the schedule says itself.
+    """
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        return task
+    call = BoundTask(task, tuple(args), kwargs)
+    changed = after_hooks(call)
+    if changed is call:
+        return task
+    options = ("module_path", "backend", "database", "run_after", "run_after_delta", "links")
+    same = all(getattr(changed.task, name) == getattr(task, name) for name in options)
+    if not same or (list(changed.args), changed.kwargs) != (args, kwargs):
+        raise ValueError(
+            f"A hook of BEFORE_ENQUEUE has changed the task, the arguments, the place or the time of a "
+            f"scheduled call of {task.module_path}. It can change other options of a schedule only."
+        )
+    return changed.task
 
 
 def problem_of(schedule: Any) -> str:

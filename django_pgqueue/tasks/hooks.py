@@ -1,6 +1,6 @@
-"""The hooks of a project: callables that ``PGQUEUE`` names, which see every attempt.
+"""The hooks of a project: callables that ``PGQUEUE`` names, which see every call and every attempt.
 
-They are imported once. Without any, a job pays for one look at the settings.
+They are imported once. Without any, a call and a job pay for one look at the settings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .. import conf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Hook", "around_attempt"]
+__all__ = ["Hook", "around_attempt", "before_enqueue"]
 
 
 class Hook(NamedTuple):
@@ -23,6 +23,12 @@ class Hook(NamedTuple):
 
     path: str
     call: Callable[[Any], Any]
+
+
+def before_enqueue() -> tuple[Hook, ...]:
+    """Return the hooks of ``BEFORE_ENQUEUE``. Raise ImproperlyConfigured if there is no such callable."""
+    paths = conf.current().before_enqueue
+    return _hooks("BEFORE_ENQUEUE", paths, "the call") if paths else ()
 
 
 def around_attempt() -> tuple[Hook, ...]:

@@ -12,10 +12,11 @@ from typing import Any
 
 from django.db import connection
 
-from django_pgqueue import current_job, task
+from django_pgqueue import BoundTask, current_job, enqueue, task
 from django_pgqueue.models.current import CurrentJob
 
 SEEN: list[str] = []
+CALLS: list[str] = []
 TENANT: ContextVar[str] = ContextVar("tenant")
 #: What `troubled` raises at its start and at its end.
 RAISES: dict[str, Callable[[], BaseException]] = {}
@@ -91,6 +92,48 @@ def nothing(job: CurrentJob) -> None:
 
 async def coroutine(job: CurrentJob) -> Any:
     return nullcontext()
+
+
+def tenant(call: BoundTask) -> BoundTask | None:
+    """Notes the tenant of the caller in each call, but in those of one task."""
+    if call.task.module_path.endswith(".fail"):
+        return None
+    in_transaction = " in a transaction" if connection.in_atomic_block else ""
+    CALLS.append(f"{call.task.module_path.rpartition('.')[2]}{call.args}{in_transaction}")
+    if not TENANT.get(""):
+        raise PermissionError("no tenant")
+    return call.using(metadata={"tenant": TENANT.get()})
+
+
+def urgent(call: BoundTask) -> BoundTask:
+    """Sees what the hook before it has made."""
+    return call.using(priority=7, metadata={**call.task.metadata, "urgent": True})
+
+
+def confused(call: BoundTask) -> Any:
+    return call.task
+
+
+def stranger(call: BoundTask) -> BoundTask:
+    return see.bind(5)
+
+
+def endless(call: BoundTask) -> None:
+    enqueue(see, 1)
+
+
+def audits(call: BoundTask) -> None:
+    if call.task.module_path != audit.module_path:
+        enqueue(audit, call.task.module_path)
+
+
+@task
+def see(value: int) -> int:
+    return value
+
+
+@task
+def audit(path: str) -> None: ...
 
 
 @task

@@ -176,7 +176,7 @@ def test_e024_a_setup_that_is_none(path: str | None, words: str) -> None:
         ("builtins.print", ""),
     ],
 )
-@pytest.mark.parametrize("setting", ["AROUND_ATTEMPT"])
+@pytest.mark.parametrize("setting", ["BEFORE_ENQUEUE", "AROUND_ATTEMPT"])
 def test_e024_a_hook_that_is_none(setting: str, path: str, words: str) -> None:
     with override_settings(PGQUEUE={setting: ["builtins.print", path]}):
         messages = checks.check_setup(None)

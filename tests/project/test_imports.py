@@ -21,7 +21,7 @@ HARMLESS = {"compiler.compile", "json.loads", "re.compile", "signing.loads"}
 
 PLACES = {
     "__init__": "the public names of the package",
-    "alerts": "PGQUEUE['ALERTS']",
+    "conf": "PGQUEUE['ALERTS'], ['BEFORE_ENQUEUE'] and ['AROUND_ATTEMPT']",
     "checks.tasks": "the modules of the package, PGQUEUE['SETUP']",
     "checks.backends": "the checks of Django's backend",
     "checks.database": "the migrations of the package",

@@ -2,10 +2,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from django_pgqueue import CancelJob, CurrentJob, enqueue, task
+from django_pgqueue import BoundTask, CancelJob, CurrentJob, enqueue, task
 
 tenant: ContextVar[str] = ContextVar("tenant", default="")
 CLOSED = {"globex"}
+
+
+def note_tenant(call: BoundTask) -> BoundTask | None:
+    """Each call has the tenant of the code that enqueues it."""
+    if not tenant.get():
+        return None
+    return call.using(metadata={**call.task.metadata, "tenant": tenant.get()})
 
 
 @contextmanager
@@ -27,4 +34,9 @@ def count_orders() -> str:
 
 
 def count_for(name: str) -> int:
-    return enqueue(count_orders.using(metadata={"tenant": name})).pk
+    """Enqueue for a tenant. A request sets it in a middleware."""
+    token = tenant.set(name)
+    try:
+        return enqueue(count_orders).pk
+    finally:
+        tenant.reset(token)
