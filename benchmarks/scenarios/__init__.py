@@ -46,6 +46,7 @@ NAMES = {
     "rates": "rates",
     "rates-reached": "rates",
     "takes": "takes",
+    "hooks": "hooks",
     "steps": "steps",
     "progress": "progress",
     "progress-calls": "progress",

@@ -86,6 +86,12 @@ def translating(job: CurrentJob) -> Iterator[None]:
         raise RAISES["instead"]() from error
 
 
+@contextmanager
+def slow(job: CurrentJob) -> Iterator[None]:
+    sleep(1.5)
+    yield
+
+
 def nothing(job: CurrentJob) -> None:
     pass
 

@@ -180,6 +180,14 @@ def test_a_timeout_leaves_the_hooks(task: Any) -> None:
 
 
 @in_transactions
+def test_a_hook_that_takes_all_the_time_leaves_none_to_the_task() -> None:
+    with around("outer", "slow"):
+        job = attempt(hooks.look, timeout=1)
+    assert job.errors[-1]["class"].endswith("TaskTimeout")
+    assert SEEN == ["outer enters", "outer sees TaskTimeout", "outer leaves"]
+
+
+@in_transactions
 def test_something_that_is_no_context_manager() -> None:
     with (
         around("nothing"),
