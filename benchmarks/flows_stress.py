@@ -3,8 +3,8 @@
 This uses a durable server (the one that DATABASE_URL names, or one of its own). Sessions build graphs of jobs
 and batches, run and end jobs with all outcomes, add members to batches that run, cancel and retry jobs and
 batches, and commit late. Some are killed in the middle of it, and then do the same again. The rounds of
-upkeep run beside them. Fails if a job starts before its parents are over, if a job or a batch waits for
-nothing at the end, if a batch has counted wrong, or if there was a deadlock.
+maintenance run beside them. Fails if a job starts before its parents have finished, if a job or a batch
+waits for nothing at the end, if a batch has counted wrong, or if there was a deadlock.
 
 The seed repeats the random choices, but not the moments at which the sessions meet.
 """
@@ -252,21 +252,22 @@ def meddle(session: Session) -> None:
 
 
 def keep_up(session: Session) -> None:
-    """Do the rounds of upkeep, more often than a supervisor."""
+    """Do the rounds of maintenance, more often than a supervisor."""
     for query in (
         "SELECT ended FROM pgqueue_repair_batches_v1(0, 100000)",
         "SELECT settled FROM pgqueue_repair_edges_v1(0, 100000)",
     ):
         ((found,),) = session.all(query)
         session.connection.commit()
-        session.stress.count("left to upkeep", found)
+        session.stress.count("left to maintenance", found)
     time.sleep(0.2)
 
 
 def kill(session: Session) -> None:
     """Kill another session."""
     time.sleep(session.choice.uniform(0.1, 0.5))
-    victims = [pid for name, pid in session.stress.pids.items() if not name.startswith(("kill", "upkeep"))]
+    spared = ("kill", "maintenance")
+    victims = [pid for name, pid in session.stress.pids.items() if not name.startswith(spared)]
     if not session.stress.ends:
         session.all("SELECT pg_terminate_backend(%s)", session.choice.choice(victims))
     session.connection.commit()
@@ -287,7 +288,7 @@ def main() -> None:
         *(Session(stress, f"build {n}", build) for n in range(2)),
         *(Session(stress, f"run {n}", run) for n in range(5)),
         *(Session(stress, f"meddle {n}", meddle) for n in range(2)),
-        Session(stress, "upkeep", keep_up),
+        Session(stress, "maintenance", keep_up),
         Session(stress, "kill", kill),
     ]
     for session in sessions:

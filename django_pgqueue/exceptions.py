@@ -178,7 +178,7 @@ class EventTimeout(PgQueueError, TimeoutError):
 
 
 class JobFinished(PgQueueError, LookupError):
-    """The job is over, or does not exist, so it cannot receive a signal."""
+    """The job has finished, or does not exist, so it cannot receive a signal."""
 
 
 class ParentGone(PgQueueError, LookupError):
@@ -188,7 +188,7 @@ class ParentGone(PgQueueError, LookupError):
 
 
 class BatchFinished(PgQueueError, ValueError):
-    """A job is to join a batch that is over, or that does not exist. Nothing was enqueued."""
+    """A job is to join a batch that has finished, or that does not exist. Nothing was enqueued."""
 
 
 class Suspended(BaseException):

@@ -20,7 +20,7 @@ ON, OFF = "history", "history off"
 
 
 def without_history(contender: Contender, seconds: float) -> Figures:
-    """Drain the default queue while its rows are deleted as soon as jobs are over."""
+    """Drain the default queue while its rows are deleted as soon as jobs have finished."""
     contender.connection.execute("INSERT INTO pgqueue_queue (name, retention) VALUES ('default', '0')")
     try:
         return drain(contender, 1, seconds)

@@ -1,4 +1,4 @@
-"""Jobs with concurrency keys, against plain jobs: a line that nobody moves, and ten thousand keys of limit 1.
+"""Jobs with limit keys, against plain jobs: a line that nobody moves, and ten thousand keys of limit 1.
 
 Jobs that are enqueued one by one are all claimable, and the claim puts them in line. Those of one
 ``enqueue_many`` are in line from the start, except for the first of each key.
@@ -85,7 +85,7 @@ def variants(bench: Bench) -> list[Variant]:
 SCENARIOS = [
     Scenario(
         name="keys",
-        title="Concurrency keys",
+        title="Limit keys",
         about="No-op jobs, one worker process: 100,000 jobs blocked behind one key; 10,000 keys of limit 1.",
         figure=FIGURE,
         variants=variants,

@@ -155,5 +155,5 @@ class LimitAdmin(DatabaseAdmin[Limit]):
         write_limit(obj.pk, number, limit, data.get("on_full", UNCHANGED), using=self.writes_to)
 
     def delete_model(self, request: HttpRequest, obj: Limit) -> None:
-        """Delete the limit, and release the lines of its keys as far as one job may run."""
+        """Delete the limit, and release the wait queues of its keys as far as one job may run."""
         clear_limit(obj.pk, using=self.writes_to)

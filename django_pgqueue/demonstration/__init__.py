@@ -2,7 +2,7 @@
 
     seed.py        make everything, remove it, and say whether the database is in use
     shop.py        the tasks of the shop, and how they fail
-    history.py     jobs that are over, with the statistics that count them, and a backlog, in a few statements
+    history.py     finished jobs, with the statistics that count them, and a backlog, in a few statements
     stories.py     a few jobs of every other kind, by the functions of the queue
     crew.py        workers without a process, and their heartbeats
 

@@ -2,7 +2,7 @@
 
 A worker that is alive has a heartbeat in the future, so that it stays alive for a day. The state of the
 others follows from the age of their heartbeats: who is silent now is dead in half a minute. ``beat`` writes
-all heartbeats anew. If a real worker runs on the same database, its upkeep removes the dead worker, and
+all heartbeats anew. If a real worker runs on the same database, its maintenance removes the dead worker, and
 requeues its jobs, as it should.
 """
 

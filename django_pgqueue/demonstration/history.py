@@ -1,4 +1,4 @@
-"""The bulk of the demonstration: jobs that are over, the statistics that count them, and a backlog.
+"""The bulk of the demonstration: finished jobs, the statistics that count them, and a backlog.
 
 The rows are written by a few statements, as the functions of the queue would have left them. The statistics
 are counted from these jobs, so that pages that read the one or the other agree.
@@ -53,7 +53,7 @@ def queues() -> list[str]:
 
 
 def fill(cursor: CursorWrapper, jobs: int, waiting: int, workers: Mapping[str, Sequence[int]]) -> None:
-    """Make jobs that are over, done by the workers of their queues, their statistics, and jobs that wait."""
+    """Make finished jobs, done by the workers of their queues, their statistics, and jobs that wait."""
     errors = json.dumps([error_of(each) for each in ERRORS])
     tasks = json.dumps([{**task._asdict(), "workers": workers[task.queue_name]} for task in TASKS])
     deployed = [error.task_path for error in ERRORS if error.deploy]

@@ -1,4 +1,4 @@
--- The minutes of the last two days, but none that upkeep forgets soon. It has added those that are over to the sums.
+-- The minutes of the last two days, but none that maintenance forgets soon. It has added those that are over to the sums.
 INSERT INTO pgqueue_stat (
     minute, rolled_up, queue_name, task_path, done, failed, retried, cancelled, wait_histogram, run_histogram,
     wait_seconds, run_seconds

@@ -1,7 +1,7 @@
 """``Batch``: jobs that are counted, waited for, cancelled and retried together.
 
-A batch is over when it is closed and none of its jobs is live. While it is open, jobs that end do not end it,
-so that its first jobs may run while its last ones are added.
+A batch has finished when it is closed and none of its jobs is live. While it is open, jobs that end do not
+end it, so that its first jobs may run while its last ones are added.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class Batch:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all of its jobs are over, as it was last read."""
+        """Whether all of its jobs have finished, as it was last read."""
         return self._read.finished_at is not None
 
     @property
@@ -270,7 +270,7 @@ class Batch:
         return self._read.outcome
 
     def join(self, timeout: float | timedelta | None = None) -> Self:
-        """Wait until the batch is over, read it, and return it. See `Job.join`."""
+        """Wait until the batch has finished, read it, and return it. See `Job.join`."""
         self._row = self._read.join(timeout)
         return self
 
@@ -364,7 +364,7 @@ class BatchRows:
         except JobBatch.DoesNotExist:
             raise JobBatch.DoesNotExist(
                 f"Batch {batch} is not in the database {alias!r}. Either the transaction that opened it has "
-                "not committed or was rolled back, or the batch is over and no longer kept."
+                "not committed or was rolled back, or the batch has finished and no longer kept."
             ) from None
 
     def counts(self, alias: str, batch: int) -> BatchCounts:

@@ -13,7 +13,7 @@ of the worker and is never reused. A finish is always durable. So is a claim tha
 run twice (``on_lost = 'fail'``): without its claim, the row would not say that the job may have started. The
 worker gets the answer after the commit.
 
-Picked jobs with a concurrency key pass the gate (``sql/gate_v1.sql``), which decides which of them may start.
+Picked jobs with a limit key pass the gate (``sql/gate_v1.sql``), which decides which of them may start.
 Others never reach it. The jobs that a report in the same transaction has released (``sql/release_v1.sql``),
 and those that the gate has let follow at the last claim, are read first in their ranges, so that they keep
 their place. Race: another worker may be claiming one of them, so they are locked as well. If queues have

@@ -1,4 +1,4 @@
--- The live jobs that hold a slot of a concurrency key, stand in its line, or have a unique key. Each part has the
+-- The live jobs that hold a slot of a limit key, stand in its line, or have a unique key. Each part has the
 -- condition of an index.
 SELECT job.id FROM pgqueue_job_live AS job WHERE job.limit_key = %s AND job.status = 'running'
 UNION ALL

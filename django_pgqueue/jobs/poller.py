@@ -1,4 +1,5 @@
-"""Notice when jobs are over: one thread for each database with jobs that somebody in this process waits for.
+"""Notice when jobs have finished: one thread for each database with jobs that somebody in this process waits
+for.
 
     watch() --> a Future, which is due for a look after 5 ms, then after 10, 20 .. 250 ms
     the thread --> one statement for all that is due, or nearly due: which of these jobs are still live?

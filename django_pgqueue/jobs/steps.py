@@ -150,8 +150,8 @@ def send_event(job: Job | int | str | TaskResult[Any, Any], name: str, value: An
     The job may wait for it already, or later. The event is part of the transaction of its database. Return
     False if the job has an event with this name already, or has stopped waiting for it.
 
-    Raise ``JobFinished`` if the job is over or does not exist, ``InvalidJSON`` if the value cannot be stored
-    as JSON, and ``TypeError`` or ``ValueError`` for a bad name.
+    Raise ``JobFinished`` if the job has finished or does not exist, ``InvalidJSON`` if the value cannot be
+    stored as JSON, and ``TypeError`` or ``ValueError`` for a bad name.
     """
     alias, pk = locate(job)
     text = encode_result(value, conf.current().max_json_bytes, "value")

@@ -8,7 +8,7 @@ A problem that comes and goes is told once: it is over only when it has been gon
 seconds.
 
 The receivers are the project's code, which may raise or hang. So everything happens in a thread with a
-connection of its own. If it hangs, the upkeep goes on, and other supervisors look instead.
+connection of its own. If it hangs, the maintenance goes on, and other supervisors look instead.
 """
 
 from __future__ import annotations

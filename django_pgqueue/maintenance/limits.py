@@ -1,4 +1,4 @@
-"""Limits: write those that the code declares, and repair the lines of concurrency keys."""
+"""Limits: write those that the code declares, and repair the wait queues of limit keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["DeclaredLimits", "repair_lines"]
 
 logger = get_logger(__name__)
 
-LINES = 1_000  # concurrency keys in one round of repair
+LINES = 1_000  # limit keys in one round of repair
 
 _DECLARE_SQL = (
     "SELECT pgqueue_declare_limits_v1("

@@ -1,4 +1,4 @@
-"""Upkeep: short rounds that any supervisor may do at any time, so that no leader is needed.
+"""Maintenance: short rounds that any supervisor may do at any time, so that no leader is needed.
 
 Each round is one database function. It locks the row of its duty (``sql/duty_v1.sql``) or skips locked rows,
 so two supervisors can run it at the same time without conflicts or double work.
@@ -45,7 +45,7 @@ _STRAYS = (
     "do. They stay: insert them again as new rows if they are to run, or delete them. Their ids are in the "
     "table pgqueue_stray"
 )
-# Which nets are needed: one cheap statement, since most installations need none. A batch that is over counts,
+# Which nets are needed: one cheap statement, since most installations need none. A finished batch counts,
 # because it will be deleted. EXISTS would drop the orders, which let the server read the indexes and not the
 # table.
 IN_USE_SQL = """
@@ -114,7 +114,7 @@ class Rounds:
         self._flows = FlowRounds()
         self._next_nets = 0.0
         self._next_repair = float("inf")
-        self._repaired_to = ""  # the concurrency key that the last round of repair has reached
+        self._repaired_to = ""  # the limit key that the last round of repair has reached
 
     @property
     def next_round(self) -> float:
@@ -165,7 +165,7 @@ class Rounds:
             self._next_repair = min(self._next_repair, now)
 
     def _repair(self, session: Session, now: float) -> None:
-        """Look at the next lines of concurrency keys, and go on while there are any."""
+        """Look at the next wait queues of limit keys, and go on while there are any."""
         has_lines, reached, _ = repair_lines(session, self._repaired_to)
         self._repaired_to = reached or ""
         pause = REPAIR_EVERY * random.uniform(0.8, 1.2) if has_lines else float("inf")

@@ -158,7 +158,7 @@ class Migration(migrations.Migration):
                                 db_collation="C",
                                 max_length=200,
                                 null=True,
-                                verbose_name="concurrency key",
+                                verbose_name="limit key",
                             ),
                         ),
                         (

@@ -1,4 +1,4 @@
-"""The functions: every change of a job's state, the wake-up and the upkeep.
+"""The functions: every change of a job's state, the wake-up and the maintenance.
 
 Those that triggers call are here as well: a function is replaced by a file of its own, whoever calls it.
 """

@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                                 max_length=200,
                                 primary_key=True,
                                 serialize=False,
-                                verbose_name="concurrency key",
+                                verbose_name="limit key",
                             ),
                         ),
                         ("tat", models.DateTimeField(verbose_name="theoretical arrival time")),

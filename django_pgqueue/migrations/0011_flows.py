@@ -50,7 +50,7 @@ class Migration(migrations.Migration):
                         (
                             "overdue",
                             models.CharField(
-                                max_length=16, null=True, verbose_name="end that upkeep has to settle"
+                                max_length=16, null=True, verbose_name="end that maintenance has to settle"
                             ),
                         ),
                     ],
@@ -183,7 +183,7 @@ class Migration(migrations.Migration):
         RunSQLFile("parents_v1.sql", "DROP FUNCTION pgqueue_parents_v1"),
         RunSQLFile("parents.sql", "DROP FUNCTION pgqueue_parents"),
         RunSQLFile("parent_state_v1.sql", "DROP FUNCTION pgqueue_parent_state_v1"),
-        # Upkeep
+        # Maintenance
         RunSQLFile("repair_batches_v1.sql", "DROP FUNCTION pgqueue_repair_batches_v1"),
         RunSQLFile("repair_edges_v1.sql", "DROP FUNCTION pgqueue_repair_edges_v1"),
         RunSQLFile("sweep_batches_v1.sql", "DROP FUNCTION pgqueue_sweep_batches_v1"),

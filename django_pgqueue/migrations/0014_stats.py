@@ -1,4 +1,4 @@
-"""The sums of the statistics, the upkeep that makes them, and the depth of queues."""
+"""The sums of the statistics, the maintenance that makes them, and the depth of queues."""
 
 import django.db.models.functions.datetime
 from django.db import migrations, models

@@ -1,4 +1,4 @@
-"""What upkeep may delete, and settings that functions need."""
+"""What maintenance may delete, and settings that functions need."""
 
 from django.db import migrations
 

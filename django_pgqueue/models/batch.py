@@ -80,7 +80,7 @@ class JobBatch(Joins, models.Model):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all members are over, and no more are expected."""
+        """Whether all members have finished, and no more are expected."""
         return self.finished_at is not None
 
     @property
@@ -139,7 +139,7 @@ class Edge(models.Model):
     if_failed = models.CharField(
         _("if the parent fails"), max_length=6, choices=IfFailed.choices, db_default=IfFailed.HOLD.value
     )
-    overdue = models.CharField(_("end that upkeep has to settle"), max_length=16, null=True)
+    overdue = models.CharField(_("end that maintenance has to settle"), max_length=16, null=True)
 
     class Meta:
         db_table = "pgqueue_edge"

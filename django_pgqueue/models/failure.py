@@ -1,7 +1,7 @@
 """``FailureGroup``: failures with the same fingerprint, so with the same error at the same place in the code.
 
-A report of failed attempts adds a ``FailureNote``. Every few seconds, upkeep adds the notes to the groups and
-to ``FailureCount``, which has the numbers by time, task, queue and version.
+A report of failed attempts adds a ``FailureNote``. Every few seconds, maintenance adds the notes to the
+groups and to ``FailureCount``, which has the numbers by time, task, queue and version.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """``Job``: one call of a task, and everything that happened to it.
 
 Two models use one partitioned table. ``Job`` is the whole table and is public. ``LiveJob`` is the leaf with
-the jobs that are not finished, for queries that must be quick and must not wait for upkeep of the history: a
-plan through the root locks every leaf. ``LiveJob`` is in a separate registry, so that nothing in Django
-(flush, admin, relations) treats it as a second model of the project.
+the jobs that are not finished, for queries that must be quick and must not wait for maintenance of the
+history: a plan through the root locks every leaf. ``LiveJob`` is in a separate registry, so that nothing in
+Django (flush, admin, relations) treats it as a second model of the project.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         return await sync_to_async(self.extend)(duration)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Raise ``TypeError``, like ``Job.delete()``. Cancel jobs instead; upkeep removes finished jobs."""
+        """Raise ``TypeError``, like ``Job.delete()``. Cancel jobs instead; finished jobs go later."""
         raise TypeError(_NOT_DELETED)
 
     # Not in templates, and not on the manager: ``Job.objects.cancel()`` would cancel every job.
@@ -220,9 +220,7 @@ class JobFields(models.Model):
     max_attempts = models.IntegerField(_("maximum attempts"), null=True, blank=True)
     timeout = models.IntegerField(_("timeout in seconds"), null=True, blank=True)
     on_lost = models.CharField(_("if the worker is lost"), max_length=8, null=True, blank=True)
-    limit_key = models.CharField(
-        _("concurrency key"), max_length=200, null=True, blank=True, db_collation="C"
-    )
+    limit_key = models.CharField(_("limit key"), max_length=200, null=True, blank=True, db_collation="C")
     group_key = models.CharField(_("group"), max_length=200, null=True, blank=True, db_collation="C")
     wait_position = models.BigIntegerField(
         _("place in the wait queue of its limit key"), null=True, blank=True
@@ -359,7 +357,7 @@ class Job(JobHabits, Changes, Joins, Reporting, JobFields):
         )
 
     def delete(self, using: Any = None, keep_parents: bool = False) -> tuple[int, dict[str, int]]:
-        """Raise ``TypeError``. Cancel the job instead; upkeep removes finished jobs."""
+        """Raise ``TypeError``. Cancel the job instead; maintenance removes finished jobs."""
         raise TypeError(_NOT_DELETED)
 
 

@@ -1,4 +1,4 @@
-"""``job.join()``: wait until a job is over.
+"""``job.join()``: wait until a job has finished.
 
 The job is read on the caller's connection before and after the wait. In between, ``jobs/poller.py`` looks for
 all waiters of the process.
@@ -62,7 +62,7 @@ class Joins(Linked):
     """The methods of ``Job`` and ``JobBatch`` that wait for the end."""
 
     def join(self, timeout: float | timedelta | None = None) -> Self:
-        """Wait until the job is over, refresh it, and return it. Look at ``status`` then.
+        """Wait until the job has finished, refresh it, and return it. Look at ``status`` then.
 
         Raise ``TimeoutError`` if it is not over after ``timeout`` (seconds or a timedelta; None: wait
         forever), ``Job.DoesNotExist`` if it was not committed or is no longer kept, and

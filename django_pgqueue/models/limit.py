@@ -119,9 +119,9 @@ class Limit(models.Model):
 
 
 class RateState(models.Model):
-    """The state of one key. ``pgqueue_charge_v1`` writes it, and upkeep deletes it when it is over."""
+    """The state of one key. ``pgqueue_charge_v1`` writes it, and maintenance deletes it when it is over."""
 
-    key = models.CharField(_("concurrency key"), max_length=200, primary_key=True, db_collation="C")
+    key = models.CharField(_("limit key"), max_length=200, primary_key=True, db_collation="C")
     tat = models.DateTimeField(_("theoretical arrival time"))
 
     class Meta:
@@ -140,7 +140,7 @@ class RateState(models.Model):
 
 
 class UniqueWindow(models.Model):
-    """The window of one key. ``pgqueue_insert_unique_v1`` writes it, and upkeep deletes it at its end."""
+    """The window of one key. ``pgqueue_insert_unique_v1`` writes it, and maintenance deletes it then."""
 
     unique_key = models.CharField(_("unique key"), max_length=200, primary_key=True)
     job_id = models.BigIntegerField(_("job"))

@@ -1,8 +1,8 @@
 """``JobStat``: what ran in each minute. Workers count in memory and add their figures every few seconds.
 
-Upkeep adds minutes that are over to ``StatRollup``: to their quarter of an hour, their hour, their day, and
-the total, for the task and for all tasks of the queue. A row of ``JobStat`` that is not ``rolled_up`` yet is
-not in any of them, so each attempt is counted once, in one or in the other. If a worker adds to a minute
+Maintenance adds minutes that are over to ``StatRollup``: to their quarter of an hour, their hour, their day,
+and the total, for the task and for all tasks of the queue. A row of ``JobStat`` that is not ``rolled_up`` yet
+is not in any of them, so each attempt is counted once, in one or in the other. If a worker adds to a minute
 later, as it does after a job that has run for long, this makes another row.
 """
 

@@ -1,7 +1,7 @@
 """Failures by group: which errors, where in the code, how often, since when, in which tasks and versions.
 
-The figures come from the tables of groups and counts, which upkeep fills every few seconds, and never from
-the jobs. An attempt that failed is counted even if its job succeeded later.
+The figures come from the tables of groups and counts, which maintenance fills every few seconds, and never
+from the jobs. An attempt that failed is counted even if its job succeeded later.
 """
 
 from __future__ import annotations

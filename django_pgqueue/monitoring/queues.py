@@ -132,7 +132,7 @@ class Depth:
     """Jobs that have been attempted, and whose next attempt is not due yet: they back off or snooze."""
     running: int = 0
     blocked: int = 0
-    """Jobs that wait for their concurrency key, for other jobs, or until their task is no longer paused."""
+    """Jobs that wait for their limit key, for other jobs, or until their task is no longer paused."""
     oldest_ready: float = 0.0
     """How many seconds the oldest ready job has been due; 0 if there is none."""
     longest_running: float = 0.0

@@ -1,7 +1,7 @@
 """What ran since the first job, by queue and task: counts that only grow, as Prometheus expects them.
 
-They come from the total and from the minutes that are not in it yet. One statement reads both, so upkeep that
-rolls up at this moment does not change the result.
+They come from the total and from the minutes that are not in it yet. One statement reads both, so maintenance
+that rolls up at this moment does not change the result.
 """
 
 from __future__ import annotations

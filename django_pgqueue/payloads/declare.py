@@ -131,7 +131,7 @@ def _check_keys(path: str, task: Any) -> None:
 
 
 # ----------------------------------------------------------------------------
-# The columns of a payload that may be a concurrency key or a group.
+# The columns of a payload that may be a limit key or a group.
 #
 # A plain INSERT makes a job, too, so the database must compute the same key as Python. It can do so for
 # columns whose values have the same text in both: whole numbers, strings and UUIDs, and foreign keys to such
@@ -196,7 +196,7 @@ def payload_of_call(task: Any, alias: str, args: Sequence[Any], kwargs: Mapping[
     if not payload._state.adding:
         raise ValueError(
             f"This {model._meta.label} is saved already, so it has a job: {payload.pk}. Make a new instance. "
-            "To run a job that is over again, use retry()."
+            "To run a finished job again, use retry()."
         )
     if not isinstance(payload.job_id, DatabaseDefault | None):
         raise ValueError(

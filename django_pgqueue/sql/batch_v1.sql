@@ -11,6 +11,6 @@ CREATE TABLE pgqueue_batch (
     CONSTRAINT pgqueue_batch_outcome CHECK (
         outcome IN ('', 'done', 'failed', 'cancelled') AND (finished_at IS NULL) = (outcome = ''))
 );
--- Those that upkeep looks at: whether they have to end, and whether they are old enough to be deleted.
+-- Those that maintenance looks at: whether they have to end, and whether they are old enough to be deleted.
 CREATE INDEX pgqueue_batch_live ON pgqueue_batch (id) WHERE finished_at IS NULL;
 CREATE INDEX pgqueue_batch_over ON pgqueue_batch (finished_at) WHERE finished_at IS NOT NULL;

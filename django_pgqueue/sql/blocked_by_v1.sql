@@ -1,7 +1,7 @@
 -- Why a job does not start: a row for each limit under which it is, with the jobs that hold its slots. That of its
--- concurrency key comes first. The place is the number of jobs that start before it (0: it is the next one), among
+-- limit key comes first. The place is the number of jobs that start before it (0: it is the next one), among
 -- those of its key and queue, counted up to 1,001; it is known for a key alone. Two conditions instead of one with an OR:
--- only plain bounds end a scan of the index. Of a rate, next_start is when the next job may start, if not now. A job that is over, or that is under no limit, has no rows.
+-- only plain bounds end a scan of the index. Of a rate, next_start is when the next job may start, if not now. A finished job, or one that is under no limit, has no rows.
 CREATE FUNCTION pgqueue_blocked_by_v1(p_id bigint)
 RETURNS TABLE (name text, limit_key text, is_full boolean, allowed integer, running integer, place integer, holders bigint[],
     next_start timestamptz)

@@ -1,5 +1,5 @@
 -- Claim up to p_at_most jobs for a worker in another language, and return their ids: in the order and with the limits
--- of the claim of a worker in Python (lifecycle/claim.py). Jobs with a concurrency key pass the gate, and limited queues
+-- of the claim of a worker in Python (lifecycle/claim.py). Jobs with a limit key pass the gate, and limited queues
 -- are asked for their room. Each statement here has a new snapshot, which both need, so only READ COMMITTED is allowed.
 --
 -- The commit of a claim may be asynchronous, as the caller's session says. If a crash of the server loses it, the job is

@@ -1,5 +1,5 @@
 -- Count members of a batch that were added, have ended, or (negative numbers) are retried. The numbers never decide if
--- the batch is over, only how it ended: two sessions that both see the last number would end it twice, or never.
+-- the batch has finished, only how it ended: two sessions that both see the last number would end it twice, or never.
 --
 -- Race: another session counts at the same moment, and holds its slot until its commit. This takes another one, so nobody
 -- waits. Under another isolation than READ COMMITTED, a slot may have changed since the snapshot, which would be a

@@ -2,11 +2,11 @@
 -- are retried. Cancel the children whose condition has not come true. Returns the other ones, for pgqueue_unblock_v1, and
 -- those of the cancelled ones that have marks, for pgqueue_settle_v1.
 --
--- Of each parent this takes at most 1,000 children, and leaves the rest to upkeep: the first edge that is left says so.
+-- Of each parent this takes at most 1,000 children, and leaves the rest to maintenance: the first edge that is left says so.
 -- A report of a worker must not take seconds.
 --
 -- Race: somebody has locked a child that is to be cancelled, and may wait for what the caller has locked. So nobody waits
--- for a child here: its edge stays, and with it the child, until upkeep comes.
+-- for a child here: its edge stays, and with it the child, until maintenance comes.
 CREATE FUNCTION pgqueue_cut_v1(
     p_ids bigint[], p_outcomes text[],
     p_final boolean[],  -- failed, and never retried

@@ -122,7 +122,7 @@ BEGIN
     running := 0;
     longest_running := NULL;
     estimate := NULL;
-    -- Each kind of blocked jobs has an index of its own: those of concurrency keys, paused tasks, and parents.
+    -- Each kind of blocked jobs has an index of its own: those of limit keys, paused tasks, and parents.
     FOR queue_name, blocked, total IN
         SELECT part.queue_name, count(*), sum(count(*)) OVER () FROM (
             (SELECT job.queue_name FROM pgqueue_job_live AS job

@@ -1,5 +1,5 @@
 -- Move jobs that do not run to history as cancelled. The caller has locked their rows. p_reasons says why, if nobody has
--- asked for it: one for each of p_ids. Why a job has waited is over with it. Returns how many were moved, their concurrency keys, and those with marks, for
+-- asked for it: one for each of p_ids. Why a job has waited is over with it. Returns how many were moved, their limit keys, and those with marks, for
 -- pgqueue_settle_v1.
 CREATE FUNCTION pgqueue_drop_v1(
     p_ids bigint[], p_reasons text[], OUT dropped integer, OUT freed text[], OUT marked pgqueue_ended_v1[]

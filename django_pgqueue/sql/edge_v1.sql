@@ -5,7 +5,7 @@ CREATE TABLE pgqueue_edge (
     parent_id bigint NOT NULL,
     child_id bigint NOT NULL,
     if_failed varchar(6) NOT NULL DEFAULT 'hold',
-    -- The parent has ended so, but what this means for the child was left to upkeep (settle_v1.sql).
+    -- The parent has ended so, but what this means for the child was left to maintenance (settle_v1.sql).
     overdue varchar(16),
     PRIMARY KEY (parent_id, child_id),
     CONSTRAINT pgqueue_edge_if_failed CHECK (if_failed IN ('hold', 'cancel', 'run'))

@@ -5,7 +5,7 @@
 -- Race: two statements with the same unique keys in different orders would wait for each other. So jobs with a key are
 -- inserted one by one in the order of the keys: a statement that waits for a key holds only smaller ones.
 --
--- Of the jobs of a concurrency key that are due in a queue, the first one is pending, and the others are blocked in line
+-- Of the jobs of a limit key that are due in a queue, the first one is pending, and the others are blocked in line
 -- at once: they are committed together, so it will release them. A limit that skips or replaces jobs has no such line,
 -- and neither has a job with a unique key, which may not be inserted: the claim decides.
 CREATE FUNCTION pgqueue_enqueue_many_v1(
@@ -103,7 +103,7 @@ BEGIN
         coalesce(given.options -> 'context', p_context),
         CASE WHEN given.reason IS NOT NULL THEN 'blocked' ELSE coalesce(given.status, 'pending') END,
         CASE WHEN given.reason IS NOT NULL THEN given.reason
-            WHEN given.status = 'blocked' THEN 'waits for its concurrency key' ELSE '' END,
+            WHEN given.status = 'blocked' THEN 'waits for its limit key' ELSE '' END,
         coalesce(given.marks, all_marks), coalesce(given.batch, p_batch), given.parents::bigint[]
     FROM unnest(
         ids, p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,

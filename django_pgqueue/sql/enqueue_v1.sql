@@ -2,7 +2,7 @@
 -- delay and the expiry are computed here, with the database's clock. The outcome is created, or what
 -- pgqueue_insert_unique_v1 says of a job with a unique key; then the times are those of this call, and not those of the
 -- job that has the key. A job never becomes claimable with a time in the past, because workers skip jobs that are below their marks (worker/producer/ranges.py). A job with a
--- concurrency key that is due takes its place in the line of the key at once. A job that waits for others is blocked, and
+-- limit key that is due takes its place in the wait queue of the key at once. A job that waits for others is blocked, and
 -- in no line, until they are over.
 CREATE FUNCTION pgqueue_enqueue_v1(
     p_task_path text, p_args jsonb, p_kwargs jsonb, p_metadata jsonb, p_queue_name text, p_priority integer,

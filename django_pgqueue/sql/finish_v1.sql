@@ -1,4 +1,4 @@
--- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job is over and moves to
+-- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job has finished and moves to
 -- history), retry, snooze (run again after a delay), wait (snooze until an event), release (requeued unstarted), unknown (requeued by a worker
 -- that does not know the task; started_at keeps the time when this was first found), paused (put aside unstarted,
 -- blocked until the pause of its task ends). Of those that run again, only retry counts as an attempt. Unused arrays
@@ -8,7 +8,7 @@
 -- A job is matched only by id and lease. With a test of the status, too, the planner could use the index of
 -- running jobs, at twenty times the cost. The ids are given twice, as an array and in the rows that are joined: for
 -- an array, the server walks through the index once, and not from its root for each job. It always does so, and so it locks
--- the jobs in the order of id, as all others do: a scan of a small table would lock them in any order. A job that is over is moved
+-- the jobs in the order of id, as all others do: a scan of a small table would lock them in any order. A finished job is moved
 -- by DELETE and INSERT: an UPDATE of the shelf would make statements that wait for the row fail with a serialization
 -- error.
 CREATE FUNCTION pgqueue_finish_v1(
@@ -31,11 +31,11 @@ CREATE FUNCTION pgqueue_finish_v1(
 DECLARE
     ring pgqueue_ring;
     returned bigint[];
-    freed text[];                        -- the concurrency keys of jobs that no longer run
+    freed text[];                        -- the limit keys of jobs that no longer run
     freed_too text[];
     keyed bigint[];
     marked pgqueue_ended_v1[];           -- those that are over and have marks
-    failed pgqueue_failed_v1[];          -- the attempts that failed, of jobs that are over
+    failed pgqueue_failed_v1[];          -- the attempts that failed, of finished jobs
     failed_too pgqueue_failed_v1[];
     goes_back boolean := coalesce(
         p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown', 'paused', 'wait'], false);
@@ -168,7 +168,7 @@ BEGIN
                 worker = NULL, lease = NULL, deadline = NULL,
                 -- A job that has begun is not cancelled because it starts late.
                 expires_at = CASE WHEN job.marks & 1 = 0 THEN job.expires_at END,
-                -- What did not run keeps its place in the line of its key; what waits for a time, or for the end of a
+                -- What did not run keeps its place in the wait queue of its key; what waits for a time, or for the end of a
                 -- pause, is in no line.
                 wait_position = CASE
                     WHEN given.outcome = 'release' AND coalesce(given.delay, 0) = 0

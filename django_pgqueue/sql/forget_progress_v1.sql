@@ -1,4 +1,4 @@
--- Delete the progress of jobs that are over. No job depends on that, so a role that may not delete it leaves the rows: a
+-- Delete the progress of finished jobs. No job depends on that, so a role that may not delete it leaves the rows: a
 -- refusal here would be one of the outcome that ends the job.
 CREATE FUNCTION pgqueue_forget_progress_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

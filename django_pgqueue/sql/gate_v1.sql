@@ -1,5 +1,5 @@
--- Decide which of the picked jobs with a concurrency key may start. A claim calls this with the jobs that it has
--- picked and locked. The others are put in the line of their key: they are blocked, and out of the claim's index,
+-- Decide which of the picked jobs with a limit key may start. A claim calls this with the jobs that it has
+-- picked and locked. The others are put in the wait queue of their key: they are blocked, and out of the claim's index,
 -- until pgqueue_release_v1 lets them out. Returns the jobs that may start, how many jobs it moved (look again at
 -- once), how many of the picked ones stay where they are (do not move the marks past them), and the claimable jobs that
 -- were not picked but may start: the next claim takes them first, or the room of their keys would stay empty until all
@@ -32,7 +32,7 @@ DECLARE
     armed text[];         -- the keys whose line has an alarm clock already
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'pgqueue: concurrency keys need READ COMMITTED, not %',
+        RAISE EXCEPTION 'pgqueue: limit keys need READ COMMITTED, not %',
             current_setting('transaction_isolation') USING ERRCODE = 'invalid_transaction_state';
     END IF;
     WITH first AS MATERIALIZED (
@@ -62,7 +62,7 @@ BEGIN
     -- A job in line that is not due, because somebody has moved it by hand, counts as if it were not there.
     --
     -- The winners of a key are the first of its line, claimable and blocked ones alike, and of the picked jobs that
-    -- have just come due (they have no place in line yet), as many as there is room. Picked winners may start.
+    -- have just come due (they have no place in the wait queue yet), as many as there is room. Picked winners may start.
     WITH lane AS MATERIALIZED (
         SELECT DISTINCT ON (pick.key) pick.key, pick.queue_name, array_agg(pick.id ORDER BY pick.place) AS ids,
             array_agg(pick.id ORDER BY pick.place) FILTER (WHERE pick.wait_position IS NULL) AS new_ids,
@@ -166,7 +166,7 @@ BEGIN
 
     IF judged.skipped IS NOT NULL THEN
         more := pgqueue_cancel_v1(
-            judged.skipped, 'skipped: as many jobs of its concurrency key were running as its limit allows');
+            judged.skipped, 'skipped: as many jobs of its limit key were running as its limit allows');
         ended := ended + more;
         moved := moved + more;
         left_behind := left_behind - more;
@@ -215,7 +215,7 @@ BEGIN
     UPDATE pgqueue_job_live AS job SET
         status = 'blocked', wait_position = coalesce(job.wait_position, nextval('pgqueue_job_id_seq')),
         waiting_reason = CASE WHEN job.limit_key = ANY (judged.slow_keys) THEN 'waits for its rate limit'
-            ELSE 'waits for its concurrency key' END
+            ELSE 'waits for its limit key' END
     WHERE job.id = ANY (judged.refused) AND job.id <> ALL (kept);
     GET DIAGNOSTICS more = ROW_COUNT;
     moved := moved + more;

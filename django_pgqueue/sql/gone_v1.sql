@@ -1,4 +1,4 @@
--- Which jobs upkeep has let go when their retention was over: none below first_id and none above last_id. A payload
+-- Which jobs maintenance has let go when their retention was over: none below first_id and none above last_id. A payload
 -- outside of this range that has no job never had one (sweep_payloads_v2.sql). One row, or none if no job is gone yet.
 CREATE TABLE pgqueue_gone (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),

@@ -1,4 +1,4 @@
--- Let the functions of upkeep lock the row of their duty in place of an advisory lock, or the other way round. They keep
+-- Let the functions of maintenance lock the row of their duty in place of an advisory lock, or the other way round. They keep
 -- their names, so that workers of the release before, which call them too, exclude workers of this one.
 CREATE FUNCTION pgqueue_guard_duties_v1(p_by_rows boolean) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -9,7 +9,7 @@ BEGIN
         SELECT pg_get_functiondef(found.oid) AS definition, guard.before, guard.after
         FROM pgqueue_duty AS duty
         CROSS JOIN LATERAL (VALUES (
-            format('pg_try_advisory_xact_lock(pgqueue_lock_key_v1(%L, %L))', 'upkeep', duty.name),
+            format('pg_try_advisory_xact_lock(pgqueue_lock_key_v1(%L, %L))', 'maintenance', duty.name),
             format('pgqueue_on_duty_v1(%L)', duty.name)
         )) AS form (advisory, by_row)
         CROSS JOIN LATERAL (VALUES (

@@ -19,7 +19,7 @@ DECLARE
     key text := p_options ->> 'unique_key';
     scope text := coalesce(p_options ->> 'unique_scope', 'waiting');
     concurrency_key text := p_options ->> 'limit_key';
-    left_key text;     -- the concurrency key of the twin before
+    left_key text;     -- the limit key of the twin before
     conflict text := coalesce(p_options ->> 'on_conflict', 'existing');
     windowed boolean;  -- the key is taken by its window, so it does not matter what became of the twin
     due timestamptz;
@@ -36,7 +36,7 @@ BEGIN
             windowed := NOT FOUND;
             IF windowed THEN
                 SELECT taken.job_id INTO id FROM pgqueue_window AS taken WHERE taken.unique_key = key;
-                CONTINUE WHEN id IS NULL;  -- upkeep has just deleted it: it is over
+                CONTINUE WHEN id IS NULL;  -- maintenance has just deleted it: it is over
             END IF;
         END IF;
         IF NOT windowed THEN
@@ -72,7 +72,7 @@ BEGIN
             -- Race: a worker may be claiming the twin. This waits for it, and then finds a job that runs.
             SELECT job.limit_key INTO left_key FROM pgqueue_job_live AS job WHERE job.id = id AND job.wait_position IS NOT NULL;
             UPDATE pgqueue_job_live AS job SET
-                -- A twin in the line of its old concurrency key leaves it: the claim decides about the new one.
+                -- A twin in the line of its old limit key leaves it: the claim decides about the new one.
                 status = CASE WHEN job.status <> 'blocked' OR job.wait_position IS NULL THEN job.status
                     WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
                 limit_key = concurrency_key, wait_position = NULL, group_key = p_options ->> 'group_key',

@@ -1,4 +1,4 @@
--- The ring of history. Jobs that are over move to the current shelf. The ring turns (pgqueue_rotate_v1), and the
+-- The ring of history. Finished jobs move to the current shelf. The ring turns (pgqueue_rotate_v1), and the
 -- oldest shelf is emptied by TRUNCATE, so that history needs no DELETE and no vacuum.
 DO $$
 BEGIN

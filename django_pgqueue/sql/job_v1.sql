@@ -21,7 +21,7 @@ CREATE TABLE pgqueue_job (
     timeout integer,
     wait_position bigint,
     batch bigint,
-    -- What has to be settled when the job is over (settle_v1.sql): 1 it has steps, 2 others wait for it,
+    -- What has to be settled when the job has finished (settle_v1.sql): 1 it has steps, 2 others wait for it,
     -- 4 it is a member of a batch, 8 it has progress.
     marks smallint NOT NULL DEFAULT 0,
     -- A column of its own, and not a condition of statements: as a parameter, the index knows it.
@@ -53,7 +53,7 @@ CREATE TABLE pgqueue_job (
     finished_at timestamptz,
     duration double precision,
     result jsonb,
-    steps jsonb,  -- only when the job is over: before, they are in pgqueue_step
+    steps jsonb,  -- only when the job has finished: before, they are in pgqueue_step
     errors jsonb NOT NULL DEFAULT '[]',
     error_fingerprint varchar(40) NOT NULL DEFAULT '',
     current_step varchar(100) NOT NULL DEFAULT '',

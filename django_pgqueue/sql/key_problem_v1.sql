@@ -1,4 +1,4 @@
--- Return what is wrong with the concurrency key of a job: NULL, or a message that says how to fix it.
+-- Return what is wrong with the limit key of a job: NULL, or a message that says how to fix it.
 CREATE FUNCTION pgqueue_key_problem_v1(p_key text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN length(p_key) > 200

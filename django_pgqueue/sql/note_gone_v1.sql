@@ -1,4 +1,4 @@
--- Note that upkeep lets go jobs from p_first to p_last; NULL: none.
+-- Note that maintenance lets go jobs from p_first to p_last; NULL: none.
 CREATE FUNCTION pgqueue_note_gone_v1(p_first bigint, p_last bigint) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT AS $$
     INSERT INTO pgqueue_gone AS gone (first_id, last_id)

@@ -1,6 +1,6 @@
 -- The tasks whose calls are rows of a table of their own, with the policy that enqueue() would give their jobs. The
 -- processes that can import a task write its row (payloads/synchronize.py); the trigger of the table reads it for each
--- INSERT. Upkeep goes through the table in the order of the ids, and has come to `swept_to`.
+-- INSERT. Maintenance goes through the table in the order of the ids, and has come to `swept_to`.
 CREATE TABLE pgqueue_payload (
     task_path varchar(255) PRIMARY KEY,
     model varchar(255) NOT NULL,  -- app_label.ModelName

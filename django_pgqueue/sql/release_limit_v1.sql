@@ -1,4 +1,4 @@
--- Release the lines of all concurrency keys of a limit, after it was changed. The keys are found one by one: the column
+-- Release the lines of all limit keys of a limit, after it was changed. The keys are found one by one: the column
 -- is compared byte by byte, so that they stand together in the index.
 CREATE FUNCTION pgqueue_release_limit_v1(p_name text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -1,4 +1,4 @@
--- Let the first job of each line of these concurrency keys become claimable, if it is blocked. A key has one line in
+-- Let the first job of each line of these limit keys become claimable, if it is blocked. A key has one line in
 -- each queue. This counts nothing and waits for nobody: a job too many goes back at the gate (gate_v1.sql), which
 -- also fills the room that this leaves. Returns how many jobs became claimable.
 --

@@ -1,4 +1,4 @@
--- A round of upkeep over at most p_limit batches that are not over, after the batch p_after: end those that have no live
+-- A round of maintenance over at most p_limit batches that are not over, after the batch p_after: end those that have no live
 -- member. Returns the last batch that was looked at (NULL: there are no more), how many it looked at, and how many ended.
 --
 -- This is for ends that were left to somebody who did not come: a member that was added and rolled back,
@@ -11,7 +11,7 @@ DECLARE
 BEGIN
     looked := 0;
     ended := 0;
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'batches')) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'batches')) THEN
         RETURN;
     END IF;
     SELECT count(*), CASE WHEN count(*) = p_limit THEN max(page.id) END, array_agg(page.id ORDER BY page.id) FILTER (

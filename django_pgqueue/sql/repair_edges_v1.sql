@@ -1,8 +1,8 @@
--- A round of upkeep over at most p_limit jobs that wait for others, after the job p_after: let those run that wait for
+-- A round of maintenance over at most p_limit jobs that wait for others, after the job p_after: let those run that wait for
 -- nothing any more, and cancel those of which a parent was deleted. Returns the last job that was looked at (NULL: there
 -- are no more), how many it looked at, and how many edges and jobs it has settled.
 --
--- This is for what was left to upkeep: children after the first 1,000 of a parent, and children that somebody had locked.
+-- This is for what was left to maintenance: children after the first 1,000 of a parent, and children that somebody had locked.
 -- And for jobs that were deleted by hand.
 CREATE FUNCTION pgqueue_repair_edges_v1(
     p_after bigint, p_limit integer, OUT looked integer, OUT reached bigint, OUT settled integer
@@ -14,7 +14,7 @@ DECLARE
 BEGIN
     looked := 0;
     settled := 0;
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'edges')) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'edges')) THEN
         RETURN;
     END IF;
     SELECT array_agg(ROW(edge.parent_id, edge.overdue, 2, NULL)::pgqueue_ended_v1) INTO late

@@ -1,4 +1,4 @@
--- A round of upkeep over at most p_limit concurrency keys that have a line, after the key p_after: release the lines
+-- A round of maintenance over at most p_limit limit keys that have a line, after the key p_after: release the lines
 -- that have room, but whose first job is blocked, or waits for its rate longer than that explains. Returns the last key that was looked at (NULL: there are no more),
 -- how many it looked at, and how many jobs were released.
 --
@@ -13,7 +13,7 @@ DECLARE
 BEGIN
     lines := 0;
     released := 0;
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'lines')) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'lines')) THEN
         RETURN;
     END IF;
     WITH RECURSIVE line AS (

@@ -9,7 +9,7 @@
 -- A job whose unique key is taken stays in history, and so does the second of two with the same key. Race: a twin is
 -- enqueued at the same time. The INSERT waits for it, in the order of the keys, and a conflict with it leaves the job.
 --
--- A job with a concurrency key joins the line of its key at the end.
+-- A job with a limit key joins the wait queue of its key at the end.
 CREATE FUNCTION pgqueue_retry_v1(p_ids bigint[], p_done boolean DEFAULT false) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- Do one step of upkeep for the ring of history, and return what was done, in words. It may only empty the shelf
+-- Do one step of maintenance for the ring of history, and return what was done, in words. It may only empty the shelf
 -- after the current one, and only if no job in it is younger than the retention. When that shelf is empty and the
 -- current one is a sixth of the retention old, the ring moves to the next shelf. If the clock was set back,
 -- `since` is in the future and is set again.
@@ -19,7 +19,7 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: the ring of history can be turned only under READ COMMITTED, not %',
             current_setting('transaction_isolation') USING ERRCODE = 'invalid_transaction_state';
     END IF;
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'ring')) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'ring')) THEN
         RETURN 'busy';
     END IF;
     SELECT * INTO STRICT ring FROM pgqueue_ring;

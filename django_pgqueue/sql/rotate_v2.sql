@@ -1,4 +1,4 @@
--- Do one step of upkeep for the ring of history (rotate_v1.sql), and note which jobs are gone if that empties a shelf.
+-- Do one step of maintenance for the ring of history (rotate_v1.sql), and note which jobs are gone if that empties a shelf.
 --
 -- Race: a finish may commit a job into the shelf after the look. It is young, and so the shelf is not emptied. Another
 -- rotation may have locked the shelf: the lock of all rotations comes first, as in v1, and nobody waits for long.

@@ -1,4 +1,4 @@
--- Return the shelf for a job that is over: the ring, the kept leaf, or none (NULL: the job is not kept).
+-- Return the shelf for a finished job: the ring, the kept leaf, or none (NULL: the job is not kept).
 CREATE FUNCTION pgqueue_shelf_v1(
     p_status text, p_retention interval, p_failed_retention interval, p_ring pgqueue_ring
 ) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$

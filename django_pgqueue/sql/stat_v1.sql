@@ -1,5 +1,5 @@
 -- Add the counts of a worker to the statistics by minute, queue and task. Histograms are passed as array
--- literals. Rows are always written in the same order, so that two workers never deadlock. A row that upkeep has
+-- literals. Rows are always written in the same order, so that two workers never deadlock. A row that maintenance has
 -- rolled up is not changed: later counts of that minute make another row, which is rolled up in turn.
 CREATE FUNCTION pgqueue_stat_v1(
     p_minutes timestamptz[], p_queue_names text[], p_task_paths text[], p_done bigint[], p_failed bigint[],

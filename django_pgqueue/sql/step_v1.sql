@@ -1,4 +1,4 @@
--- What a live job has recorded of its steps, sleeps and signals. When the job is over, they move to its row in history
+-- What a live job has recorded of its steps, sleeps and signals. When the job has finished, they move to its row in history
 -- (pgqueue_fold_steps_v1). Rows come and go with each job, so the table is vacuumed by their number.
 CREATE TABLE pgqueue_step (
     job_id bigint NOT NULL,

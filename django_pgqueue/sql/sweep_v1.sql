@@ -10,7 +10,7 @@ DECLARE
     gone bigint[];
     orphaned pgqueue_ended_v1[];
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'kept')) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'kept')) THEN
         RETURN 0;
     END IF;
     SELECT * INTO STRICT ring FROM pgqueue_ring;

@@ -1,6 +1,6 @@
 -- Take p_count starts of a rate, for the application's own use. Returns 0 if they were taken, and otherwise the seconds
 -- until they would be allowed; nothing is taken then. If p_only_look, nothing is taken in any case. The key shares the
--- state of jobs with the concurrency key <name>/<key>.
+-- state of jobs with the limit key <name>/<key>.
 --
 -- Exact: the state is read under the lock of the key, by a statement that begins after the lock was taken. Claims use
 -- the same lock, but only try it. The lock lasts until the end of the transaction, so that a rollback gives the starts

@@ -2,7 +2,7 @@
 -- their names, so that workers of any release do the same.
 --
 -- - A batch with members that were deleted is not a success (end_batches_v2.sql).
--- - The end of a parent whose children were left to upkeep is noted at one of its edges, and counts for all of them. Its
+-- - The end of a parent whose children were left to maintenance is noted at one of its edges, and counts for all of them. Its
 --   row may be gone by then because its history is off or its retention has passed: that is no deletion by hand.
 -- - "gone" is a parent that was deleted, and "dead" one that has failed for good.
 CREATE FUNCTION pgqueue_tell_deleted_v1(p_tells boolean) RETURNS void

@@ -1,13 +1,13 @@
 -- Return the groups of failures that are new, have changed while they were muted, or have more jobs that failed for
 -- good, and note that this is told now. Muted groups are noted, but not returned.
 --
--- Race: upkeep adds failures to groups at this moment, and locks them in another order. Then this returns nothing, and
+-- Race: maintenance adds failures to groups at this moment, and locks them in another order. Then this returns nothing, and
 -- the next call has all of it.
 CREATE FUNCTION pgqueue_tell_failures_v1(p_limit integer) RETURNS TABLE (
     fingerprint text, error_class text, message text, tasks text[], sample_job bigint, is_new boolean, more_failed bigint
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'failures')) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'failures')) THEN
         RETURN;
     END IF;
     RETURN QUERY WITH untold AS (

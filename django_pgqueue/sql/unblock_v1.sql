@@ -7,7 +7,7 @@
 -- the row of the child, and the last one sees none. This needs a new snapshot for each statement. A cancel under
 -- REPEATABLE READ fails with a serialization error instead, because it tries to lock an edge that is gone.
 --
--- A job with a concurrency key joins its line at the end. A job whose task is paused is put aside by the claim. A later
+-- A job with a limit key joins its line at the end. A job whose task is paused is put aside by the claim. A later
 -- run_after stays, and so does the time when the job expires.
 CREATE FUNCTION pgqueue_unblock_v1(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -1,5 +1,5 @@
 -- Let at most p_limit jobs continue that wait for a pause of their task that is over: it was resumed, its end has
--- passed, or it was deleted by hand. Workers call this when a pause ends, and upkeep repeats it, so no job stays behind,
+-- passed, or it was deleted by hand. Workers call this when a pause ends, and maintenance repeats it, so no job stays behind,
 -- however quickly a task is paused and resumed. Returns how many jobs continue: p_limit if there may be more, and NULL
 -- if another session is doing this.
 --
@@ -14,7 +14,7 @@ DECLARE
     freed integer := 0;
 BEGIN
     -- Two at once would be correct, too, but their jobs would be mixed.
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'unpause')) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'unpause')) THEN
         RETURN NULL;
     END IF;
     -- Race: a report that is putting a job aside holds the row of the pause. Then the next call deletes it, and finds

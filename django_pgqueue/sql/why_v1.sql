@@ -1,5 +1,5 @@
 -- Why a job does not run: the one reason that holds it, as a code with its facts. The reasons are tried in the order in
--- which the claim would refuse the job, so what is found first has to be cured first. A job that is over or runs has a
+-- which the claim would refuse the job, so what is found first has to be cured first. A finished job or runs has a
 -- code, too. p_heartbeat and p_lease are the settings of those names, by which workers count as alive.
 --
 -- It is STABLE, so all statements of a call see one snapshot: a job that moves to history at this moment is in one leaf.

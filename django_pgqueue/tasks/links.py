@@ -73,7 +73,7 @@ def changed_links(task: Any, changes: dict[str, Any]) -> dict[str, Any]:
     if links.batch is not None and links.batch.id in {link.id for link in links.after}:
         raise InvalidTask(
             f"The call is to belong to the batch {links.batch.id}, and to run after it. It would wait for "
-            "itself. Leave out batch= for a job that runs when the batch is over."
+            "itself. Leave out batch= for a job that runs when the batch has finished."
         )
     changes["links"] = None if links == Links() else links
     return changes

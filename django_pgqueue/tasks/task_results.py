@@ -57,7 +57,7 @@ class QueueTaskResult(ResultHabits, GenericResult[P, R]):
         return job
 
     def join(self, timeout: float | timedelta | None = None) -> Self:
-        """Wait until the job is over, refresh this result, and return it. See `Job.join`.
+        """Wait until the job has finished, refresh this result, and return it. See `Job.join`.
 
         Raise TimeoutError if it is not over after `timeout` (seconds or a timedelta; None: wait forever), and
         TaskResultDoesNotExist if there is no such job.

@@ -290,9 +290,9 @@ def _why_not(job: Job) -> str:
 # ----------------------------------------------------------------------------
 # Keeps a worker alive whose jobs run on the main thread of this process, which a debugger may stop.
 #
-# It has a thread and connections of its own. It registers the worker, sends its heartbeats, does the upkeep
-# that a supervisor does, and tells the main thread about requests to cancel a job or to end. So a job that
-# is stopped at a breakpoint keeps its lease, however long somebody looks at it.
+# It has a thread and connections of its own. It registers the worker, sends its heartbeats, does the
+# maintenance that a supervisor does, and tells the main thread about requests to cancel a job or to end. So a
+# job that is stopped at a breakpoint keeps its lease, however long somebody looks at it.
 #
 # A debugger that stops all threads, as that of VS Code does, leaves threads alone that are marked as its
 # own.

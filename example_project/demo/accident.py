@@ -18,7 +18,7 @@ from .children import Child
 from .display import duration
 from .killing import kill_if, now, processes_of
 
-MIDDLE = (0.25, 0.75)  # the share of the jobs that are over
+MIDDLE = (0.25, 0.75)  # the share of the finished jobs
 # A job that is given back runs after the other waiting jobs of its priority. There should be few of them at
 # the kill, or the measured time would mostly be that of other jobs. At the end of MIDDLE, the kill happens
 # anyway.

@@ -1,4 +1,4 @@
-"""What the demonstration prints when the jobs are over: the figures, and the results of a search."""
+"""What the demonstration prints when the jobs have finished: the figures, and the results of a search."""
 
 from __future__ import annotations
 

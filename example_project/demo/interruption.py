@@ -70,7 +70,7 @@ class Interruption:
                 self._killed_at = kill_if(workers[worker], partial(self._is_in_the_middle, job, worker))
 
     def resumption(self) -> Resumption | None:
-        """Return how the job continued, or None until a process was killed and the job is over."""
+        """Return how the job continued, or None until a process was killed and the job has finished."""
         if self._killed_at is None:
             return None
         job = Job.objects.filter(pk=self._job, finished_at__isnull=False).first()

@@ -42,7 +42,7 @@ class Summary:
 
     @property
     def jobs(self) -> int:
-        """The number of jobs that are over."""
+        """The number of finished jobs."""
         return self.done + self.failed + self.cancelled
 
     @property

@@ -63,7 +63,7 @@ class RunAdmin(RunBase):
 
     @admin.display(description="progress")
     def progress(self, run: Run) -> str:
-        """Return how many of its jobs are over."""
+        """Return how many of its jobs have finished."""
         return str(progress_of(run) or "its jobs are no longer kept")
 
     @admin.display(description="batch")

@@ -1,4 +1,4 @@
-"""Check that a run is complete: each file has exactly one document and one job, and all jobs are over."""
+"""Check that a run is complete: each file has exactly one document and one job, and no job is live."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django_pgqueue.models import Job
 
 from .models import Document, Run
 
-# For each status of a job that is over: the state of its document, and whether a search can find the
+# For each status of a finished job: the state of its document, and whether a search can find the
 # document.
 ENDS = {Job.Status.DONE: (Document.State.INDEXED, True), Job.Status.FAILED: (Document.State.FAILED, False)}
 

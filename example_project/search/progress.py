@@ -24,7 +24,7 @@ class RunProgress:
 
     def __str__(self) -> str:
         failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.over} of {self.total} jobs are over{failed}"
+        return f"{self.over} of {self.total} jobs have finished{failed}"
 
 
 @dataclass(frozen=True, slots=True)

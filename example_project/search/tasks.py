@@ -50,7 +50,7 @@ class RunSummary(TypedDict):
 
 @task(queue_name="index", priority=50)
 def summarize_run(run_id: int) -> RunSummary:
-    """Sum up a run whose jobs are over. If it runs twice, it writes the same."""
+    """Sum up a run whose jobs have finished. If it runs twice, it writes the same."""
     run = Run.objects.get(pk=run_id)
     states = run.documents.order_by().values_list("state", "cause").annotate(Count("pk"))
     counts = {(state, cause): count for state, cause, count in states}

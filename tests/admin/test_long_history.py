@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(scope="module")
 def history(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Insert 20,000 jobs that are over, so that a plan that reads them all is expensive. Committed once for
+    """Insert 20,000 finished jobs, so that a plan that reads them all is expensive. Committed once for
     all.
     """
     with django_db_blocker.unblock():

@@ -260,7 +260,7 @@ def everything(order: int) -> None:
 def test_a_policy_in_words() -> None:
     words = {option.label: option.text for option in policy(everything) if not option.is_default}
     assert words == {
-        "Unique": "until the job is over, by order, another call raises an error",
+        "Unique": "until the job has finished, by order, another call raises an error",
         "Concurrency": "at most 2 at once, for each order, limit orders, others wait",
         "Rate": ("at most 10 a minute, up to 5 at once after a quiet time, for each order, limit orders"),
         "Group": "order",

@@ -23,7 +23,7 @@ Start = Callable[..., Command]
 
 
 def over(job: Job) -> Job:
-    """Wait until the job is over, and return it."""
+    """Wait until the job has finished, and return it."""
     until(lambda: fresh(job).is_finished, seconds=SLOW, what=f"{job} over")
     return fresh(job)
 

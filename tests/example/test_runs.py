@@ -73,11 +73,11 @@ def test_a_run_whose_batch_is_no_longer_kept_has_no_progress() -> None:
 def test_runs_are_in_the_admin(report: Report, admin_client: Client) -> None:
     run = run_of(report)
     page = admin_client.get(reverse("admin:search_run_changelist")).content.decode()
-    assert "0 of 3 jobs are over" in page
+    assert "0 of 3 jobs have finished" in page
     assert reverse("admin:django_pgqueue_jobbatch_change", args=[run.batch_id]) in page
     run_jobs(raise_failures=False)
     page = admin_client.get(reverse("admin:search_run_change", args=[run.pk])).content.decode()
-    assert "3 of 3 jobs are over, 1 failed" in page
+    assert "3 of 3 jobs have finished, 1 failed" in page
     assert "not_text" in page
 
 

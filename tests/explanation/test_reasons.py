@@ -59,8 +59,8 @@ def waiting(**values: Any) -> int:
 
 
 def keyed(place: int, **values: Any) -> int:
-    """Return a job in the line of a key."""
-    reason = "waits for its concurrency key"
+    """Return a job in the wait queue of a key."""
+    reason = "waits for its limit key"
     return waiting(status="blocked", waiting_reason=reason, limit_key="send/5", wait_position=place, **values)
 
 

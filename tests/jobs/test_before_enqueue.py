@@ -175,7 +175,7 @@ def test_the_call_of_a_schedule_passes_them_when_it_is_stored() -> None:
     assert policy is not None
     assert policy["metadata"] == {"tenant": "acme", "urgent": True}
     with before("tenant", "urgent"):
-        job = Schedule.objects.get().enqueue()
+        job = Schedule.objects.get(pk="daily").enqueue()
     assert job.metadata["tenant"] == "acme"
     assert (job.priority, job.args) == (7, [1])
 

@@ -16,12 +16,12 @@ from tests.support.flows import (  # fmt: skip
     close,
     counts,
     edges,
+    maintenance,
     members,
     open_batch,
     outcome,
     reason,
     status,
-    upkeep,
 )
 from tests.support.jobs import add, cancel, claim, edit, finish, retry, value
 from tests.support.keys import set_limit
@@ -105,7 +105,7 @@ def test_what_becomes_of_a_child_if_its_parent_does_not_succeed(
         assert status(one, child) == "blocked"
         end(one, job)
         assert status(one, child) == "pending"
-    assert upkeep(one) == (0, 0)
+    assert maintenance(one) == (0, 0)
 
 
 def test_a_parent_that_is_done_is_nothing_to_wait_for(one: Connection) -> None:
@@ -127,7 +127,7 @@ def test_a_failed_parent_that_is_not_kept_cannot_be_retried(one: Connection, kep
     end(one, job, member, other, kind="failed")
     held = "blocked" if kept else "cancelled"
     assert status(one, *children) == f"{held} {held} pending"
-    assert upkeep(one) == (0, 0)
+    assert maintenance(one) == (0, 0)
 
 
 def test_a_job_whose_history_is_off_ends_while_something_is_enqueued_after_it(
@@ -146,7 +146,7 @@ def test_what_holds_is_cancelled_when_retention_deletes_the_failed_parent(one: C
     job, other = add(one, 2)
     child = after(one, [job, other])
     end(one, job, kind="failed")
-    one.execute("SET session_replication_role = replica")  # a guard refuses to change a job that is over
+    one.execute("SET session_replication_role = replica")  # a guard refuses to change a finished job
     one.execute("UPDATE pgqueue_job_kept SET finished_at = finished_at - interval '31 days'")
     one.execute("SET session_replication_role = origin")
     assert value(one, "SELECT pgqueue_sweep_v2(100)") == 1
@@ -200,7 +200,7 @@ def test_of_many_children_some_are_left_to_upkeep(one: Connection, kind: str, th
     children = many(one, [{"after": [job], "if_failed": "cancel"}] * 2500)
     end(one, job, kind=kind)
     rounds = [status(one, *children).split().count(then)]
-    while upkeep(one)[1]:
+    while maintenance(one)[1]:
         rounds.append(status(one, *children).split().count(then))
     assert rounds == [1000, 2500]
     assert edges(one) == []
@@ -268,7 +268,7 @@ def test_a_batch(one: Connection) -> None:
 def test_an_empty_batch_ends_when_it_is_closed(one: Connection) -> None:
     batch, _ = open_batch(one, is_open=True)
     callback = after(one, [batch])
-    assert upkeep(one) == (0, 0)
+    assert maintenance(one) == (0, 0)
     assert (outcome(one, batch), close(one, batch), close(one, batch)) == ("", True, False)
     assert (outcome(one, batch), status(one, callback)) == ("done", "pending")
 
@@ -311,7 +311,7 @@ def test_a_batch_of_which_members_were_deleted_by_hand_is_cancelled(
     if deleted < 3:
         end(one, *jobs[deleted:])
     else:
-        assert upkeep(one) == (1, 0)
+        assert maintenance(one) == (1, 0)
     assert (outcome(one, batch), counts(one, batch)) == ("cancelled", (3, 0, 3 - deleted, 0, deleted))
     assert status(one, *children) == "cancelled cancelled pending"
     assert reason(one, children[0]) == f"batch {batch}, after which it was enqueued, was cancelled"
@@ -340,7 +340,7 @@ def test_a_parent_that_was_deleted_by_hand_is_one_that_was_cancelled(
         assert status(one, child) == "blocked"
     one.execute("DELETE FROM pgqueue_job WHERE id = %s", (parent,))
     one.execute("DELETE FROM pgqueue_batch WHERE id = %s", (parent,))
-    upkeep(one)
+    maintenance(one)
     if if_failed == "run":
         assert (status(one, child), edges(one)) == ("pending", [])
     else:
@@ -352,14 +352,14 @@ def test_a_parent_that_was_deleted_by_hand_is_one_that_was_cancelled(
 def test_a_parent_without_history_was_not_deleted_although_upkeep_comes_late(
     one: Connection, outcome: str, then: str
 ) -> None:
-    """It ended regularly, and most of its children were left to upkeep."""
+    """It ended regularly, and most of its children were left to maintenance."""
     Queue.objects.create(name="short", retention=timedelta(0), failed_retention=timedelta(0))
     (job,) = add(one, queue_name="short")
     add(one, 2_500, options=json.dumps({"after": [job]}))
     end(one, job, kind=outcome)
     children = Job.objects.exclude(pk=job)
     assert children.filter(status=then).count() == 1_000
-    while upkeep(one) != (0, 0):
+    while maintenance(one) != (0, 0):
         pass
     assert children.filter(status=then).count() == 2_500
     if then == "cancelled":

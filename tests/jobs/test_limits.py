@@ -74,7 +74,7 @@ def test_many_jobs_of_a_key_stand_behind_the_first_one() -> None:
         ids[6],
         None,
     ]
-    assert jobs[ids[0]].waiting_reason == "waits for its concurrency key"
+    assert jobs[ids[0]].waiting_reason == "waits for its limit key"
 
 
 def test_many_jobs_are_not_blocked_if_the_limit_skips() -> None:

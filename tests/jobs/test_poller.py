@@ -1,4 +1,4 @@
-"""The thread that notices for all waiters of a process that their jobs are over."""
+"""The thread that notices for all waiters of a process that their jobs have finished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What alerts tell, when, and that no receiver can harm the upkeep."""
+"""What alerts tell, when, and that no receiver can harm the maintenance."""
 
 from __future__ import annotations
 
@@ -233,15 +233,15 @@ def test_of_two_supervisors_that_look_at_once_one_tells_that_it_is_over(connect:
 def test_failures_that_are_grouped_at_this_moment_are_told_the_next_time(
     connect: Connect, one: Connection
 ) -> None:
-    upkeep = connect()
+    maintenance = connect()
     told()
-    for connection in (one, upkeep):
+    for connection in (one, maintenance):
         note(one)
         fold(connection)
     query = "SELECT count(*) FROM pgqueue_tell_failures_v1(10)"
     ask: Any = lambda connection: connection.execute(query).fetchone()  # noqa: E731
     assert start(one, ask).result() == (0,)
-    upkeep.commit()
+    maintenance.commit()
     assert [kind for kind, *_ in told("new_failure", "job_failed")] == ["new_failure", "job_failed"]
 
 

@@ -1,4 +1,4 @@
-"""The rounds of upkeep for jobs that wait for others, and for batches."""
+"""The rounds of maintenance for jobs that wait for others, and for batches."""
 
 from __future__ import annotations
 

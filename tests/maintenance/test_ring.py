@@ -128,13 +128,13 @@ def test_a_rotation_gives_way_to_a_reader(one: Connection, connect: Connect) -> 
 def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(
     one: Connection, connect: Connect
 ) -> None:
-    first, second, upkeep = connect(), connect(autocommit=True), connect(autocommit=True)
+    first, second, maintenance = connect(), connect(autocommit=True), connect(autocommit=True)
     over(one, 2, "8 days")
     assert value(one, "SELECT proconfig::text FROM pg_proc WHERE proname = 'pgqueue_rotate_v1'").count(
         "lock_timeout=50ms"
     )
     assert statuses(first)  # this one stays open: every rotation waits for it and gives way
-    upkeep.execute("SET lock_timeout = 0")
+    maintenance.execute("SET lock_timeout = 0")
     enough = Event()
 
     def rotate_on(connection: Connection) -> set[str]:
@@ -143,9 +143,9 @@ def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(
             said.add(rotate(connection))
         return said
 
-    rotations = start(upkeep, rotate_on)
+    rotations = start(maintenance, rotate_on)
     blockers = "SELECT %s = ANY (pg_blocking_pids(%s))"
-    pids = upkeep.info.backend_pid, second.info.backend_pid
+    pids = maintenance.info.backend_pid, second.info.backend_pid
 
     def waited_for_a_rotation() -> bool:
         """Read once. The reader must finish although `first` is still open."""

@@ -8,7 +8,17 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.support.flows import after, batch_call, close, counts, members, open_batch, outcome, status, upkeep
+from tests.support.flows import (
+    after,
+    batch_call,
+    close,
+    counts,
+    maintenance,
+    members,
+    open_batch,
+    outcome,
+    status,
+)
 from tests.support.jobs import add, cancel, claim, finish, retry
 from tests.support.sessions import Connect, Connection, start
 
@@ -81,7 +91,7 @@ def test_a_member_is_added_while_the_last_one_ends(connect: Connect) -> None:
     assert finish(other, jobs) == jobs, "it does not wait"
     assert outcome(other, batch) == ""
     one.commit()
-    assert upkeep(other) == (0, 0)
+    assert maintenance(other) == (0, 0)
     claim(other)
     finish(other, [added])
     assert outcome(other, batch) == "done"
@@ -94,7 +104,7 @@ def test_upkeep_ends_a_batch_whose_new_members_were_rolled_back(connect: Connect
     finish(other, jobs)
     one.rollback()
     assert outcome(other, batch) == ""
-    assert upkeep(other) == (1, 0)
+    assert maintenance(other) == (1, 0)
     assert outcome(other, batch) == "done"
 
 
@@ -193,7 +203,7 @@ def test_a_batch_that_somebody_holds_for_long_is_left_to_upkeep(connect: Connect
     one.execute("SELECT FROM pgqueue_batch FOR SHARE")
     assert finish(other, jobs) == jobs
     one.commit()
-    assert (outcome(other, batch), upkeep(other), outcome(other, batch)) == ("", (1, 0), "done")
+    assert (outcome(other, batch), maintenance(other), outcome(other, batch)) == ("", (1, 0), "done")
 
 
 def keyed(connection: Connection, batch: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Concurrency keys: each test forces the order of two sessions in which a limit could be passed, or a job
+"""Limit keys: each test forces the order of two sessions in which a limit could be passed, or a job
 stranded."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Races between workers that report failures, upkeep that groups them, and somebody who mutes a group."""
+"""Races between workers that report failures, maintenance that groups them, and a user who mutes a group."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def report(connection: Connection, job: int) -> list[int]:
 
 
 def test_failures_of_one_group_are_reported_side_by_side(connect: Connect) -> None:
-    """No report waits for another one, nor for upkeep, which holds the row of the group."""
-    one, other, upkeep = connect(), connect(autocommit=True), connect()
+    """No report waits for another one, nor for maintenance, which holds the row of the group."""
+    one, other, maintenance = connect(), connect(autocommit=True), connect()
     note(other)
-    assert fold(upkeep) == 1
+    assert fold(maintenance) == 1
     first, second = add(other, 2)
     assert len(claim(other)) == 2
     assert report(one, first) == [first]
     assert start(other, report, second).result() == [second]
     one.commit()
-    upkeep.commit()
+    maintenance.commit()
     assert fold(other) == 2
     assert FailureGroup.objects.get().failed == 3
 
@@ -63,33 +63,33 @@ def test_one_supervisor_groups_failures_at_a_time_and_none_waits(connect: Connec
 
 def test_a_group_is_muted_while_a_change_arrives(connect: Connect) -> None:
     """Whoever comes second waits: a change that came before the mute is known to it, a later one ends it."""
-    one, upkeep = connect(), connect(autocommit=True)
-    note(upkeep)
-    fold(upkeep)
+    one, maintenance = connect(), connect(autocommit=True)
+    note(maintenance)
+    fold(maintenance)
     assert mute(one) == 1
-    note(upkeep, version="v2")
-    folding = start(upkeep, fold).blocked()
+    note(maintenance, version="v2")
+    folding = start(maintenance, fold).blocked()
     one.commit()
     assert folding.result() == 1
     assert FailureGroup.objects.get().muted_at is None
 
-    upkeep.autocommit = False
-    note(upkeep, version="v3")
-    fold(upkeep)
+    maintenance.autocommit = False
+    note(maintenance, version="v3")
+    fold(maintenance)
     muting = start(one, mute).blocked()
-    upkeep.commit()
+    maintenance.commit()
     assert muting.result() == 1
     one.commit()
     assert FailureGroup.objects.get().muted_at is not None
 
 
 def test_a_group_that_somebody_mutes_is_not_forgotten_in_between(connect: Connect) -> None:
-    one, upkeep = connect(), connect(autocommit=True)
-    note(upkeep, ago="100 days")
-    fold(upkeep)
+    one, maintenance = connect(), connect(autocommit=True)
+    note(maintenance, ago="100 days")
+    fold(maintenance)
     mute(one)
-    assert start(upkeep, forget).result() == 1, "only the counts of quarters, hours and days"
+    assert start(maintenance, forget).result() == 1, "only the counts of quarters, hours and days"
     one.commit()
     assert FailureGroup.objects.get().muted_at is not None
-    forget(upkeep)
+    forget(maintenance)
     assert not FailureGroup.objects.exists()

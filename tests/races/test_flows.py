@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.support.flows import after, attach, edges, reason, status, upkeep
+from tests.support.flows import after, attach, edges, maintenance, reason, status
 from tests.support.jobs import add, cancel, claim, edit, finish, retry, value
 from tests.support.sessions import Connect, Connection, start
 
@@ -175,7 +175,7 @@ def test_a_cascade_waits_for_nobody_and_leaves_a_locked_child_to_upkeep(connect:
     one.commit()
     assert finish(other, parents[1:]) == parents[1:], "it does not let the child run"
     assert status(other, child) == "blocked"
-    upkeep(other)
+    maintenance(other)
     assert (status(other, child), edges(other)) == ("cancelled", [])
     assert reason(other, child) == f"job {parents[0]}, after which it was enqueued, was cancelled"
 
@@ -188,7 +188,7 @@ def test_a_child_that_somebody_holds_for_long_is_left_to_upkeep(connect: Connect
     assert finish(other, [parent]) == [parent]
     assert status(other, held, free) == "blocked pending"
     one.commit()
-    assert upkeep(other) == (0, 1)
+    assert maintenance(other) == (0, 1)
     assert status(other, held) == "pending"
 
 
@@ -212,7 +212,7 @@ def test_upkeep_settles_what_was_deleted_by_hand(connect: Connect) -> None:
     cut, orphan = after(one, parents[:1]), after(one, parents[1:2])
     one.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (cut,))
     one.execute("DELETE FROM pgqueue_job WHERE id = %s", (parents[1],))
-    assert upkeep(one) == (0, 2)
+    assert maintenance(one) == (0, 2)
     assert (status(one, cut, orphan), edges(one)) == ("pending cancelled", [])
 
 

@@ -1,4 +1,4 @@
-"""Races between workers that add to the statistics, upkeep that rolls them up, and a scrape."""
+"""Races between workers that add to the statistics, maintenance that rolls them up, and a scrape."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_minute_that_a_worker_adds_to_is_left_for_later(connect: Connect) -> None:
-    worker, upkeep = connect(), connect(autocommit=True)
-    count(upkeep, [5, 6], 1)
+    worker, maintenance = connect(), connect(autocommit=True)
+    count(maintenance, [5, 6], 1)
     count(worker, [5], 2)
-    assert start(upkeep, roll_up).result() == 1, "it does not wait for the row that the worker has locked"
+    assert start(maintenance, roll_up).result() == 1, "it waits for no row that the worker has locked"
     worker.commit()
-    assert roll_up(upkeep) == 1
-    assert set(counted(upkeep).values()) == {(4, 4)}
+    assert roll_up(maintenance) == 1
+    assert set(counted(maintenance).values()) == {(4, 4)}
 
 
 def test_a_worker_that_meets_a_minute_in_upkeep_makes_another_row(connect: Connect) -> None:
-    worker, upkeep = connect(autocommit=True), connect()
+    worker, maintenance = connect(autocommit=True), connect()
     count(worker, [5], 1)
-    assert roll_up(upkeep) == 1
+    assert roll_up(maintenance) == 1
     adding = start(worker, count, [5], 2).blocked()
-    upkeep.commit()
+    maintenance.commit()
     adding.result()
     assert set(counted(worker).values()) == {(3, 3)}
     assert roll_up(worker) == 1
@@ -36,11 +36,11 @@ def test_a_worker_that_meets_a_minute_in_upkeep_makes_another_row(connect: Conne
 
 
 def test_upkeep_that_fails_leaves_everything_as_it_was(connect: Connect) -> None:
-    worker, upkeep = connect(autocommit=True), connect()
+    worker, maintenance = connect(autocommit=True), connect()
     count(worker, [5], 1)
-    assert roll_up(upkeep) == 1
+    assert roll_up(maintenance) == 1
     adding = start(worker, count, [5], 2).blocked()
-    upkeep.rollback()
+    maintenance.rollback()
     adding.result()
     assert set(counted(worker).values()) == {(3, 3)}
 
@@ -55,8 +55,8 @@ def test_one_supervisor_rolls_up_at_a_time_and_none_waits(connect: Connect) -> N
 
 
 def test_counts_of_a_scrape_never_go_back(connect: Connect) -> None:
-    """Two workers add to the same minutes while upkeep rolls them up and a scrape reads."""
-    workers, upkeep = [connect(autocommit=True) for _ in range(2)], connect(autocommit=True)
+    """Two workers add to the same minutes while maintenance rolls them up and a scrape reads."""
+    workers, maintenance = [connect(autocommit=True) for _ in range(2)], connect(autocommit=True)
 
     def add(connection: Connection) -> None:
         for _ in range(100):
@@ -67,8 +67,8 @@ def test_counts_of_a_scrape_never_go_back(connect: Connect) -> None:
         thread.start()
     seen = [0]
     while any(thread.is_alive() for thread in threads):
-        roll_up(upkeep)
+        roll_up(maintenance)
         seen.append(sum(total.outcomes["done"] for total in totals("default")))
     assert seen == sorted(seen)
-    roll_up(upkeep)
-    assert set(counted(upkeep).values()) == {(400, 400)}
+    roll_up(maintenance)
+    assert set(counted(maintenance).values()) == {(400, 400)}

@@ -59,7 +59,7 @@ class SignedCharge(Charge):
 
 
 class Visit(JobPayload):
-    """The payload of a task with a concurrency key and a group."""
+    """The payload of a task with a limit key and a group."""
 
     order = models.ForeignKey(Order, models.CASCADE, null=True)
     customer = models.CharField(max_length=300, null=True, db_column="customer_name")

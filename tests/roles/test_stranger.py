@@ -77,7 +77,7 @@ DUTIES = ["alerts", "batches", "edges", "failures", "kept", "lines", "recover", 
 @pytest.fixture
 def hoarder(stranger: Connection) -> Connection:
     """A stranger that holds every advisory lock with which duties were guarded once."""
-    for kind, names in (("upkeep", DUTIES), ("schedules", ["synchronize"])):
+    for kind, names in (("maintenance", DUTIES), ("schedules", ["synchronize"])):
         for name in names:
             stranger.execute(
                 "SELECT pg_advisory_lock(hashtextextended('pgqueue/' || oid || %s, 0)) FROM pg_class"
@@ -139,7 +139,7 @@ def test_no_function_leaves_a_duty_to_an_advisory_lock(connect: Connect) -> None
     one = connect()
     assert value(one, "SELECT array_agg(name::text ORDER BY name) FROM pgqueue_duty") == DUTIES
     guarded = "SELECT array_agg(proname::text ORDER BY proname) FROM pg_proc WHERE strpos(prosrc, %s) > 0"
-    assert value(one, guarded, "pgqueue_lock_key_v1('upkeep'") is None
+    assert value(one, guarded, "pgqueue_lock_key_v1('maintenance'") is None
     assert value(one, guarded, "pgqueue_on_duty_v1('") == [
         "pgqueue_fold_failures_v1", "pgqueue_forget_failures_v1", "pgqueue_forget_statistics_v1",
         "pgqueue_recover_dead_v1", "pgqueue_repair_batches_v1", "pgqueue_repair_edges_v1",

@@ -322,7 +322,7 @@ def test_a_schedule_that_is_set_back_fires_nothing_twice(one: Connection) -> Non
 
 
 def test_no_run_is_fired_that_is_not_later_than_the_last(one: Connection) -> None:
-    """Not even if upkeep has deleted it: the clock of the server was set back by a month."""
+    """Not even if maintenance has deleted it: the clock of the server was set back by a month."""
     schedule = overdue(minute() - 3 * MINUTE, catch_up="all")
     last = datetime.now(UTC) + timedelta(days=30)
     Schedule.objects.update(last_run_at=last)
@@ -490,7 +490,7 @@ def test_a_run_that_becomes_due_during_a_look_is_looked_at_at_once(
         session.close()
 
 
-# -- upkeep
+# -- maintenance
 
 
 def test_old_runs_are_deleted_except_the_last_and_those_that_wait(one: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Who may start under a concurrency key, in one session."""
+"""Who may start under a limit key, in one session."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_job_that_finds_no_room_is_skipped(one: Connection) -> None:
     assert statuses(one) == {first: "running", second: "cancelled"}
     why = "SELECT waiting_reason, cancel_requested_at FROM pgqueue_job WHERE id = %s"
     assert one.execute(why, (second,)).fetchone() == (
-        "skipped: as many jobs of its concurrency key were running as its limit allows", None,
+        "skipped: as many jobs of its limit key were running as its limit allows", None,
     )  # fmt: skip
     finish(one, [first])
     assert start_all(one) == []
@@ -124,7 +124,7 @@ def test_a_newer_job_replaces_older_ones(one: Connection) -> None:
     assert claim_and_ask(one, lease=3) == ([], (2, 0))
     assert statuses(one) == {first: "running", second: "cancelled", third: "blocked"}
     assert value(one, "SELECT waiting_reason FROM pgqueue_job WHERE id = %s", second) == (
-        "replaced by a newer job of its concurrency key"
+        "replaced by a newer job of its limit key"
     )
     finish(one, [first], "cancelled")
     assert start_all(one) == [third]

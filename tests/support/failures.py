@@ -1,4 +1,4 @@
-"""Failures as reports note them, and what upkeep does with them."""
+"""Failures as reports note them, and what maintenance does with them."""
 
 from __future__ import annotations
 

@@ -9,8 +9,18 @@ from .jobs import add, value
 from .sessions import Connection
 
 __all__ = [
-    "after", "attach", "batch_call", "close", "counts", "edges", "members", "open_batch", "outcome", "reason",
-    "status", "upkeep",
+    "after",
+    "attach",
+    "batch_call",
+    "close",
+    "counts",
+    "edges",
+    "maintenance",
+    "members",
+    "open_batch",
+    "outcome",
+    "reason",
+    "status",
 ]  # fmt: skip
 
 
@@ -73,8 +83,8 @@ def attach(connection: Connection) -> None:
     connection.execute("SET CONSTRAINTS pgqueue_attach DEFERRED")
 
 
-def upkeep(connection: Connection) -> tuple[int, int]:
-    """Do a round of upkeep. Return how many batches and edges it has settled."""
+def maintenance(connection: Connection) -> tuple[int, int]:
+    """Do a round of maintenance. Return how many batches and edges it has settled."""
     ended = value(connection, "SELECT ended FROM pgqueue_repair_batches_v1(0, 100000)")
     settled = value(connection, "SELECT settled FROM pgqueue_repair_edges_v1(0, 100000)")
     return int(ended), int(settled)

@@ -34,7 +34,7 @@ class World:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        # The guard refuses to change a job that is over, even its times.
+        # The guard refuses to change a finished job, even its times.
         connection.execute("SET session_replication_role = replica")
         self.now = 0.0  # the true time
         self.jump = 0.0  # how far the clock of the server is ahead
@@ -47,7 +47,7 @@ class World:
         self._connection.execute("SELECT pgqueue_retain_v1(%s * interval '1 hour', '30 days')", (hours,))
 
     def run(self, hours: float, step: float, *, works: bool = True) -> None:
-        """Let time pass in steps. At each step, a job ends and upkeep runs, unless `works` is false."""
+        """Let time pass in steps. At each step, a job ends and maintenance runs, unless `works` is false."""
         for _ in range(round(hours / step)):
             self.now += step
             self._shift(step)

@@ -163,7 +163,7 @@ def edit(connection: Connection, jobs: Sequence[int], **values: Any) -> int:
 
 
 def rotate(connection: Connection) -> str:
-    """Run one round of upkeep for the ring."""
+    """Run one round of maintenance for the ring."""
     return str(value(connection, "SELECT pgqueue_rotate_v2()"))
 
 

@@ -1,4 +1,4 @@
-"""Statistics of minutes as workers write them, and what upkeep does with them."""
+"""Statistics of minutes as workers write them, and what maintenance does with them."""
 
 from __future__ import annotations
 

@@ -318,7 +318,7 @@ class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
 
     @admin.display(description=_("jobs"))
     def numbers(self, batch: Any) -> str:
-        """How many jobs are over, as a bar."""
+        """How many jobs have finished, as a bar."""
         return batch_fields.bar(batch.counts)
 
     @admin.display(description=_("created"))

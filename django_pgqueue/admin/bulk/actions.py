@@ -237,7 +237,7 @@ ACTIONS = {
                 "%(number)s jobs were cancelled, or asked to stop if they were running.",
                 "count",
             ),
-            _("No job changed: jobs that are over, or were already asked to stop, cannot be cancelled."),
+            _("No job changed: jobs that have finished, or were already asked to stop, cannot be cancelled."),
             effects.CANCEL,
             _("Cancel jobs"),
         ),

@@ -51,8 +51,8 @@ FIELD = "confirmed"
 COUNT = "count"  # the name of the button that counts all jobs
 SECONDS = 3.0  # for each statement of the page
 WINDOW_OF_WAITING = 30_000  # jobs that wait; of which not more are counted if that takes long
-WINDOW_OF_OVER = 60_000  # jobs that are over and would change; no others are meant
-WINDOW_OF_STAYING = 10_000  # jobs that are over and would not change
+WINDOW_OF_OVER = 60_000  # finished jobs and would change; no others are meant
+WINDOW_OF_STAYING = 10_000  # finished jobs and would not change
 SALT = "django_pgqueue.admin.confirm"
 
 

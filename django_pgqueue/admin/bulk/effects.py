@@ -1,6 +1,6 @@
 """What an action does to the jobs in each state, in sentences for the confirmation page.
 
-The effects of an action cover every state once. No effect mixes jobs that are over with live jobs.
+The effects of an action cover every state once. No effect mixes finished jobs with live jobs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Effect:
 
     @property
     def is_finished(self) -> bool:
-        """Whether these jobs are over."""
+        """Whether these jobs have finished."""
         return self.states <= _OVER
 
     @property
@@ -103,7 +103,7 @@ _OVER_STAY = Effect(
     _OVER,
     ngettext_lazy(
         "%(number)s job that is over does not change.",
-        "%(number)s jobs that are over do not change.",
+        "%(number)s finished jobs do not change.",
         "count",
     ),
 )

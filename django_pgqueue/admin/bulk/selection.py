@@ -1,7 +1,7 @@
 """The jobs that an action selects, described so that the same jobs are found again after the confirmation.
 
 Selected rows are described by their ids. All jobs that match the filters of a list are described by bounds:
-jobs up to the newest one at the time of the count, and, among the jobs that are over, the last ``WINDOW``
+jobs up to the newest one at the time of the count, and, among the finished jobs, the last ``WINDOW``
 (for a search for text, as many as the list itself reads). In both cases, a job that ended after the count
 does not count as over: the page did not show that it was done, so the user has not confirmed that it runs a
 second time.
@@ -47,14 +47,14 @@ class Bounds:
     newest: int | None = None
     """The highest id; None for selected rows."""
     oldest: int | None = None
-    """The lowest id of the jobs that are over and were counted; None if there are no older ones."""
+    """The lowest id of the jobs that have finished and were counted; None if there are no older ones."""
 
 
 def bounds(pool: QuerySet[Job], *, across: bool, window: int | None = None) -> Bounds:
     """Return the current bounds.
 
     ``pool``: the jobs that the list reads. ``across``: whether all jobs that match are selected, or single
-    rows. ``window``: how many jobs that are over are within the bounds; None for ``WINDOW``.
+    rows. ``window``: how many finished jobs are within the bounds; None for ``WINDOW``.
     """
     pool = pool.order_by("-pk")
     newest, now = pool.values_list("pk", Now()).first() or (0, server_now(pool.db))
@@ -67,7 +67,7 @@ def bounds(pool: QuerySet[Job], *, across: bool, window: int | None = None) -> B
 
 
 def affected(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> list[QuerySet[Job]]:
-    """Return the jobs of these effects, in one queryset for live jobs and one for jobs that are over."""
+    """Return the jobs of these effects, in one queryset for live jobs and one for finished jobs."""
     parts = []
     live = [effect for effect in meant if not effect.is_finished]
     over = [effect for effect in meant if effect.is_finished]
@@ -95,7 +95,7 @@ def _any(meant: Sequence[Effect]) -> Q:
 # ----------------------------------------------------------------------------
 # How many jobs an action would change: exactly if that is cheap to count, otherwise "so many or more".
 #
-# Jobs that are over are within the bounds of ``selection``, so one pass over these counts them all. Running
+# Finished jobs are within the bounds of ``selection``, so one pass over these counts them all. Running
 # jobs have an index. All other jobs are counted in one pass, too, if the planner expects it to cost no more
 # than ``MOST_COST``: an index supports the filters, or there are not many jobs. Otherwise only the newest
 # ones are counted. The planner does not know what a search for text costs, so its jobs are always counted in

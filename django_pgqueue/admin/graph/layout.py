@@ -99,7 +99,7 @@ class Node:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the node is a job that has failed, or a batch that is over and in which one has."""
+        """Whether the node is a job that has failed, or a batch that has finished and in which one has."""
         return self.is_finished and self.size == 1 and self.state == Status.FAILED.value
 
 

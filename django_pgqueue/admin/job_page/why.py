@@ -124,7 +124,7 @@ def _listed(page_url: PageURL, **query: str) -> str:
 
 
 # ----------------------------------------------------------------------------
-# Why a job does not start: its limits, its place in line, and the jobs that hold the slots
+# Why a job does not start: its limits, its place in the wait queue, and the jobs that hold the slots
 # (``pgqueue_blocked_by``).
 
 MOST_HOLDERS = 10
@@ -153,7 +153,7 @@ def limits_of(alias: str, job: Job) -> list[Standing]:
 
 
 def shown(job: Job, limits: list[Standing], page_url: Callable[..., str]) -> str:
-    """Return a line for each limit; for a job that is over, its key."""
+    """Return a line for each limit; for a finished job, its key."""
     if not limits:
         return texts.breakable(job.limit_key or "")
     return format_html_join("", "<div>{}</div>", [(_line(job, each, page_url),) for each in limits])

@@ -248,7 +248,7 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     @admin.display(description=_("limits"))
     def limits(self, job: Any) -> str:
-        """Its limits, its place in line, and the jobs that hold the slots."""
+        """Its limits, its place in the wait queue, and the jobs that hold the slots."""
         return job_limits.shown(job, getattr(job, "limits", []), job.page_url)
 
     @admin.display(description=_("unique"))

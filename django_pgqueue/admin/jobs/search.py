@@ -1,7 +1,7 @@
 """The search field of the list of jobs.
 
 A number, or an id in the form of ``TaskResult.id``, finds the job with this id. ``key:`` and a
-concurrency key or unique key finds the jobs that hold a slot of the key, stand in its line, or have the
+limit key or unique key finds the jobs that hold a slot of the key, stand in its line, or have the
 unique key: each of these has an index. ``batch:`` and the id of a batch finds its members, and
 ``fingerprint:`` the jobs of a group of failures, unless they have succeeded since. A place in the arguments
 and a value, such as ``kwargs.order_id=17``, finds the jobs with this value. Any other term is searched
@@ -81,7 +81,7 @@ FINGERPRINT = "fingerprint:"
 PERIOD = PERIODS["week"][0]
 #: The help of the field.
 HELP = _(
-    "The id of a job; key: and a whole concurrency key or unique key, for the jobs that run or wait "
+    "The id of a job; key: and a whole limit key or unique key, for the jobs that run or wait "
     "with it; batch: and the id of a batch, for its members; fingerprint: and that of a failure, for the "
     "jobs that failed in the same way; a place in the arguments and the value there, such as "
     "kwargs.order_id=17; or text in the task, keys, arguments or errors. Text and places are searched "
@@ -89,7 +89,7 @@ HELP = _(
 )
 #: The same for users whose search does not read arguments.
 HELP_WITHOUT_ARGUMENTS = _(
-    "The id of a job; key: and a whole concurrency key or unique key, for the jobs that run or wait "
+    "The id of a job; key: and a whole limit key or unique key, for the jobs that run or wait "
     "with it; batch: and the id of a batch, for its members; fingerprint: and that of a failure, for the "
     "jobs that failed in the same way; or text in the task, keys or classes of errors. Text is searched "
     "in jobs that are not over, and in jobs that finished within the last 7 days or the chosen time."
@@ -349,7 +349,7 @@ def _unquoted(text: str) -> str | None:
 # The order of the list of jobs for each status: the jobs that matter most come first.
 #
 # These orders use existing indexes. Waiting jobs are in the order of the claim, for each queue; in its
-# index, those with a group stand apart. Jobs that are over have an index on the time when they ended; in the
+# index, those with a group stand apart. Finished jobs have an index on the time when they ended; in the
 # kept leaf, it starts with the queue. Running jobs are few, and are sorted. Blocked jobs, and jobs with any
 # status, are in the order of their key, newest first.
 

@@ -293,7 +293,7 @@ def _unique(unique: Unique | None) -> str:
     if unique.window is not None:
         how_long = _("once in %(period)s") % {"period": formatting.exact(unique.window)}
     elif unique.scope == "live":
-        how_long = _("until the job is over")
+        how_long = _("until the job has finished")
     else:
         how_long = _("while the job waits")
     by = _("by all arguments") if unique.key is None else _("by %(what)s") % {"what": _key(unique.key)}

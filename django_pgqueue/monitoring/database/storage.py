@@ -69,7 +69,7 @@ def read_tables(alias: str) -> Part:
 # ----------------------------------------------------------------------------
 # The ring of history: whether it turns, so that old jobs are removed.
 
-SHORTEST_TURN = 3600.0  # seconds; with a very short retention, upkeep has this long
+SHORTEST_TURN = 3600.0  # seconds; with a very short retention, maintenance has this long
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Leases:
 
     def connected(self, session: Session) -> None:
         """Claim again what the server has lost in a crash, before this worker claims anything else, which may
-        have the same concurrency keys.
+        have the same limit keys.
         """
         self._claim_again(session, self._in_flight.rows())
 

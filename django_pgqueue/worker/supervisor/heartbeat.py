@@ -1,6 +1,6 @@
 """The supervisor's work in the database: it sends heartbeats for the processes that are alive, requeues the
-jobs of processes that died, and does the upkeep. When it loses its connection, it tries to reconnect without
-blocking the supervisor, which continues to watch its processes.
+jobs of processes that died, and does the maintenance. When it loses its connection, it tries to reconnect
+without blocking the supervisor, which continues to watch its processes.
 
 The statement of a heartbeat also looks for workers of others whose heartbeats are late. Recovery runs only if
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
@@ -73,7 +73,7 @@ _WITHIN_A_SECOND = "SELECT set_config('statement_timeout', '1000', true)"
 
 
 class Heartbeat:
-    """Used only by the supervisor's main thread. ``fires``: whether its upkeep fires schedules."""
+    """Used only by the supervisor's main thread. ``fires``: whether its maintenance fires schedules."""
 
     def __init__(self, alias: str, *, fires: bool = True) -> None:
         self._alias = alias
@@ -241,7 +241,7 @@ class Heartbeat:
         if isinstance(error, LOST_CONNECTION):
             what = "no connection yet" if self._session is None else "the connection is lost"
             self._outage.tell(what, error)
-        else:  # a failed round of upkeep must not end the workers
+        else:  # a failed round of maintenance must not end the workers
             logger.exception("maintenance failed; it is retried with a new connection")
         if self._session is not None:
             self._session.close()

@@ -1,4 +1,5 @@
-"""The supervisor starts the worker processes, watches them, and does the upkeep. It runs no tasks itself.
+"""The supervisor starts the worker processes, watches them, and does the maintenance. It runs no tasks
+itself.
 
     start:   connect, write the retention to the ring, start the processes
     watch:   send the heartbeats for all processes that are alive in one statement; replace those that ended

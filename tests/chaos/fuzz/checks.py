@@ -64,13 +64,13 @@ def _compare(
 
 
 def places(connection: Connection) -> Places:
-    """Return where the jobs without a concurrency key stand."""
+    """Return where the jobs without a limit key stand."""
     query = "SELECT id, -priority, run_after FROM pgqueue_job_live WHERE limit_key IS NULL"
     return {pk: (*place, pk) for pk, *place in connection.execute(query).fetchall()}
 
 
 def check_turn(model: Model, claimed: Sequence[int], before: Places, *, may_take_more: bool) -> None:
-    """Check that a claim has passed over no job without a concurrency key."""
+    """Check that a claim has passed over no job without a limit key."""
     left = [before[pk] for pk in model.of("waiting") if pk in before and model.jobs[pk].is_due]
     assert not (left and may_take_more), f"the claim has left jobs that are due: {left}"
     taken = [before[pk] for pk in claimed if pk in before]
@@ -105,7 +105,7 @@ def stuck(model: Model) -> set[str]:
 
 
 def forget_dropped(connection: Connection, model: Model) -> None:
-    """Let the model forget what upkeep has dropped, if it was old enough."""
+    """Let the model forget what maintenance has dropped, if it was old enough."""
     left = {row[0] for row in connection.execute("SELECT id FROM pgqueue_job").fetchall()}
     for job in list(model.jobs.values()):
         if job.pk not in left:

@@ -1,6 +1,6 @@
 """The model: what must become of jobs, in as few words as possible.
 
-A job waits, runs, or is over. Whether a waiting job is claimable or stands in the line of its concurrency key
+A job waits, runs, or is over. Whether a waiting job is claimable or stands in the wait queue of its limit key
 is left to the queue: the machine checks that a line does not stand still.
 """
 

@@ -116,7 +116,7 @@ class Stage:
 
     def all_over(self) -> None:
         """Wait until no job waits or runs."""
-        until(lambda: not Job.objects.filter(shelf=0).exists(), seconds=PATIENCE, what="all jobs are over")
+        until(lambda: not Job.objects.filter(shelf=0).exists(), seconds=PATIENCE, what="the end of all jobs")
 
     def accounts(self) -> Accounts:
         """Read the ledger."""

@@ -25,7 +25,7 @@ from .processes import kill_process, kill_supervisor
 __all__ = ["SCENARIOS"]
 
 #: Each task, its limit, and how many keys it has. 0: each `IN_A_ROW` jobs have a new key. Two workers that
-#: claim some of them at the same moment find nobody in the line of that key.
+#: claim some of them at the same moment find nobody in the wait queue of that key.
 LIMITS = {tasks.few: (1, 4), tasks.many: (1, 0), tasks.three: (3, 3), tasks.ten: (10, 1)}
 IN_A_ROW = 8
 MOST = {task.module_path: limit for task, (limit, _) in LIMITS.items()}

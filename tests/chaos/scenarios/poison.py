@@ -209,9 +209,9 @@ def by_sql(name: str, column: str, text: str) -> int:
 
 
 def over(pks: Any) -> list[Job]:
-    """Wait until these jobs are over, and return them."""
+    """Wait until these jobs have finished, and return them."""
     found = Job.objects.filter(pk__in=list(pks), finished_at__isnull=False)
-    until(lambda: found.count() == len(pks), seconds=PATIENCE, what="the poisonous jobs are over")
+    until(lambda: found.count() == len(pks), seconds=PATIENCE, what="the poisonous jobs have finished")
     return list(found)
 
 

@@ -78,7 +78,7 @@ def ended(stage: Stage, run: Run) -> None:
 
 
 def reported(stage: Stage, run: Run) -> None:
-    """Wait until the job is over, and see that this run was reported: its worker has kept the report.
+    """Wait until the job has finished, and see that this run was reported: its worker has kept the report.
 
     Its claim was not lost, because something durable was committed after it.
     """

@@ -124,7 +124,7 @@ def test_a_job_that_cancels_itself(task: Any, then: str, status: str, errors: in
 
 @pytest.mark.parametrize("then", ["return", "raise"])
 def test_an_async_job_that_cancels_itself_and_ends_at_once(then: str) -> None:
-    """The request may or may not reach the job before it ends. The job is over in either case."""
+    """The request may or may not reach the job before it ends. The job has finished in either case."""
     (job,) = among_others([hostile.acancel_itself.bind(then)])
     assert job.status in ("done", "cancelled") if then == "return" else "cancelled"
     assert job.attempts == 1

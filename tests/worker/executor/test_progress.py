@@ -1,4 +1,4 @@
-"""Progress: what a running job tells is stored within a second, and goes when the job is over."""
+"""Progress: what a running job tells is stored within a second, and goes when the job has finished."""
 
 from __future__ import annotations
 
