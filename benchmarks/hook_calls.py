@@ -28,7 +28,7 @@ def same(call: BoundTask) -> None:
 
 def change(call: BoundTask) -> BoundTask:
     """Add metadata."""
-    return call.using(metadata={**call.task.metadata, "tenant": "acme"})
+    return call.using(metadata={"tenant": "acme"})
 
 
 @contextmanager

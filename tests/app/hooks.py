@@ -113,7 +113,7 @@ def tenant(call: BoundTask) -> BoundTask | None:
 
 def urgent(call: BoundTask) -> BoundTask:
     """Sees what the hook before it has made."""
-    return call.using(priority=7, metadata={**call.task.metadata, "urgent": True})
+    return call.using(priority=7, metadata={"urgent": True})
 
 
 def confused(call: BoundTask) -> Any:
@@ -159,6 +159,13 @@ async def alook() -> str:
 def look_atomic() -> str:
     _at("task")
     return TENANT.get().partition(" on ")[0]
+
+
+@task(atomic=True)
+def leave() -> None:
+    """Let another worker have the job."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job_live SET lease = lease + 1 WHERE id = %s", [current_job().pk])
 
 
 @task(max_attempts=1)

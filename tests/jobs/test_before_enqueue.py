@@ -25,6 +25,8 @@ from django_pgqueue.schedules.synchronize import synchronize
 from django_pgqueue.testing import dummy_jobs, immediate_jobs
 from tests.app import hooks
 from tests.app.hooks import CALLS, see
+from tests.receipts.models import Order, Receipt
+from tests.receipts.tasks import send
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -94,6 +96,14 @@ def test_a_result_and_a_signal_have_the_call_that_was_enqueued() -> None:
     finally:
         task_enqueued.disconnect(hear)
     assert heard == [7, 7, 7]
+
+
+def test_the_row_of_a_payload_is_the_argument() -> None:
+    order = Order.objects.create(total=5)
+    with before("tenant"):
+        job = enqueue(send, Receipt(order=order, email="a@b.c"))
+    assert job.metadata == {"kind": "receipt", "tenant": "acme"}
+    assert Receipt.objects.count() == 1
 
 
 def test_none_leaves_a_call_as_it_is() -> None:

@@ -289,8 +289,8 @@ class Runner:
                     assert running.outcome is not None
                     self._hook_failed(running, error)
                     return running.outcome
-                lost = self._lost_transactions.outcome(running, error) if running.task.atomic else None
-                return lost or self._failed(running, error)
+                undone = self._undone(running, error) if running.task.atomic else None
+                return undone or self._failed(running, error)
 
     def _run_atomic(self, running: RunningJob) -> Outcome:
         """Run the body and the finish in one transaction. A refused finish raises, so all is rolled back."""
@@ -298,13 +298,6 @@ class Runner:
         for attempt in range(1, _SERIALIZATION_TRIES + 1):
             try:
                 value, outcome = self._commit(running)
-            except IntegrityError as error:
-                if not is_lost_lease(error):
-                    raise
-                logger.warning("job %s lost its lease; its work was rolled back: %s", running.row.id, error)
-                # Reported as a failed attempt, and refused if the lease is lost. But the row of a task that
-                # has deleted its own row is back after the rollback, and still running.
-                return outcomes.unsuccessful(running, error, self.backoffs)
             except (OperationalError, ExceptionGroup) as error:
                 if not is_serialization_failure(error) or attempt == _SERIALIZATION_TRIES:
                     raise
@@ -314,6 +307,15 @@ class Runner:
                 running.reported, running.outcome = True, outcome
                 return outcome
         raise AssertionError("the last attempt returns or raises")  # pragma: no cover
+
+    def _undone(self, running: RunningJob, error: BaseException) -> Outcome | None:
+        """Return the outcome of an atomic task whose transaction was undone, if that is not its failure."""
+        if not (isinstance(error, IntegrityError) and is_lost_lease(error)):
+            return self._lost_transactions.outcome(running, error)
+        logger.warning("job %s lost its lease; its work was rolled back: %s", running.row.id, error)
+        # Reported as a failed attempt, and refused if the lease is lost. But the row of a task that has
+        # deleted its own row is back after the rollback, and still running.
+        return outcomes.unsuccessful(running, error, self.backoffs)
 
     def _commit(self, running: RunningJob) -> tuple[Any, Outcome]:
         """Call the task and write the end of its job. Once both are committed, the job is done, whatever a

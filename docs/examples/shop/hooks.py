@@ -12,7 +12,7 @@ def note_tenant(call: BoundTask) -> BoundTask | None:
     """Each call has the tenant of the code that enqueues it."""
     if not tenant.get():
         return None
-    return call.using(metadata={**call.task.metadata, "tenant": tenant.get()})
+    return call.using(metadata={"tenant": tenant.get()})
 
 
 @contextmanager

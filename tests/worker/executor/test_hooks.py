@@ -18,6 +18,8 @@ from django_pgqueue.models import Job
 from django_pgqueue.testing import acall_task, call_task, immediate_jobs, run_jobs
 from tests.app import hooks
 from tests.app.hooks import SEEN
+from tests.receipts.models import Charge, Order, Receipt, Reminder
+from tests.receipts.tasks import charge, remind, send
 from tests.support.workers import fresh, run_due
 
 in_transactions = pytest.mark.django_db(transaction=True)
@@ -102,6 +104,25 @@ def test_the_transaction_of_an_atomic_task_is_inside() -> None:
     with around("outer"):
         assert attempt(hooks.look_atomic).result == "acme"
     assert SEEN == ["outer enters", "task in a transaction", "outer leaves"]
+
+
+@in_transactions
+def test_a_lost_lease_passes_the_hooks_of_an_atomic_task() -> None:
+    with around("outer"):
+        attempt(hooks.leave)
+    assert SEEN == ["outer enters", "outer sees IntegrityError", "outer leaves"]
+
+
+@in_transactions
+@pytest.mark.parametrize(("model", "task"), [(Receipt, send), (Reminder, remind), (Charge, charge)])
+def test_a_task_with_a_payload_has_them(model: Any, task: Any) -> None:
+    order = Order.objects.create(total=5)
+    with around("outer"):
+        model.objects.create(order=order, email="a@b.c")
+        run_due(threads=1)
+        call_task(send, Receipt(order=order, email="a@b.c"))
+    assert Job.objects.get().status == "done"
+    assert SEEN == ["outer enters", "outer leaves"] * 2
 
 
 @in_transactions
