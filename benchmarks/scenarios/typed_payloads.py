@@ -37,7 +37,7 @@ _TABLES = """
     SELECT pgqueue_attach_payload_v1('benchmark_payload', '{benchmarks.tasks.noop}');
 """
 _DECLARE = """
-    SELECT pgqueue_declare_payloads_v1(jsonb_build_array(jsonb_build_object(
+    SELECT pgqueue_declare_tasks_v1(jsonb_build_array(jsonb_build_object(
         'task_path', 'benchmarks.tasks.noop', 'model', 'benchmarks.Payload', 'relation',
         'benchmark_payload'::regclass::oid, 'queue_name', 'default', 'priority', 0, 'max_attempts', 5,
         'on_lost', 'rerun', 'metadata', '{}'::jsonb, 'keeps', true)))
@@ -76,7 +76,7 @@ def write(contender: Contender, jobs: int, statements: tuple[str, ...]) -> Figur
             _write(contender, statements)
         return {FIGURE: (perf_counter() - began) / (chunks * CHUNK) * 1e6}
     finally:
-        connection.execute("DROP TABLE benchmark_payload, benchmark_apart; DELETE FROM pgqueue_payload")
+        connection.execute("DROP TABLE benchmark_payload, benchmark_apart; DELETE FROM pgqueue_task")
 
 
 def _write(contender: Contender, statements: tuple[str, ...]) -> None:

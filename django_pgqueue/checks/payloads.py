@@ -4,26 +4,28 @@ triggers and references), and those that refer to rows of the queue.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as CheckWarning
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, models, router
+from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, connections, models, router
 from django.db.migrations.executor import MigrationExecutor
 
 from .. import conf
 from ..exceptions import WrongBackend
-from ..models import Job, JobPayload, PayloadTask, Queue, Schedule
+from ..models import DeclaredTask, Job, JobPayload, Queue, Schedule
 from ..payloads.declare import task_of_model
-from ..payloads.synchronize import payload_models
+from ..payloads.synchronize import is_installed, payload_models, undeclared
 from ..postgres.aliases import same_database
+from ..postgres.roles import shortened
 from ..schedules.synchronize import database_of, import_task_modules
 from .backends import broken_entries
-from .tasks import TAG, check_django_tasks
+from .tasks import TAG, check_django_tasks, queue_databases
 
-__all__ = ["check_payload_triggers", "check_payloads", "check_references"]
+__all__ = ["check_declared_tasks", "check_payload_triggers", "check_payloads", "check_references"]
 
 # Before the first migration, the function is missing, and no condition would save a statement that calls it.
 _COLUMNS_SQL = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
@@ -63,6 +65,22 @@ def check_payload_triggers(
         alias = router.db_for_write(model)
         if task is not None and alias in databases and connections[alias].vendor == "postgresql":
             found += _triggers(alias, model, task)
+    return found
+
+
+@register(Tags.database)
+def check_declared_tasks(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """W010: ``pgqueue_task`` differs from the code."""
+    if sys.argv[1:2] in (["migrate"], ["runqueueworker"]):  # they mend it
+        return []
+    if not databases or check_django_tasks(None) or conf.problems() or any(broken_entries()):
+        return []
+    found: list[CheckMessage] = []
+    for alias in sorted({*queue_databases()} & {*databases}):
+        if connections[alias].vendor == "postgresql":
+            found += _undeclared(alias)
     return found
 
 
@@ -211,6 +229,28 @@ def _has_unapplied(alias: str, label: str) -> bool:
     )
 
 
+def _undeclared(alias: str) -> Iterator[CheckMessage]:
+    try:
+        if _has_unapplied(alias, Job._meta.app_label) or not is_installed(alias):
+            return  # W003, E009
+        changed = undeclared(alias).changed
+    except (OperationalError, NotSupportedError):
+        return  # E012, E011
+    if changed:
+        differing = [
+            f"{path} ({'is missing' if 'task_path' in columns else ', '.join(columns)})"
+            for path, columns in changed.items()
+        ]
+        yield CheckWarning(
+            f"The table pgqueue_task in the database {alias!r} differs from the code, so jobs that SQL "
+            f"enqueues get another policy: {shortened(differing)}.",
+            hint=f"Run: python manage.py migrate --database {alias}. Or restart the workers: the one that "
+            "starts last writes what its code declares. If this warning comes back, other code or other "
+            "settings use the same database.",
+            id=f"{TAG}.W010",
+        )
+
+
 def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckMessage]:
     table = connections[alias].ops.quote_name(model._meta.db_table)
     try:
@@ -220,14 +260,14 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
                 return
             cursor.execute(_PATHS_SQL, [table])
             (paths,) = cursor.fetchone()
-        is_declared = PayloadTask.objects.using(alias).filter(pk__in=paths).exists()
+        is_declared = DeclaredTask.objects.using(alias).filter(pk__in=paths).exists()
     except OperationalError:
         return  # E012 tells that the database cannot be reached
     database = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
     if paths and not is_declared:
         yield CheckWarning(
             f"The database {alias!r} does not know the task {paths[0]} of {model._meta.label}, so no row can "
-            "be inserted. The table pgqueue_payload has lost its rows, as after a restore without its data.",
+            "be inserted. The table pgqueue_task has lost its rows, as after a restore without its data.",
             hint=f"Run: python manage.py migrate{database}. A worker that starts declares tasks, too.",
             id=f"{TAG}.W011",
         )
@@ -253,7 +293,7 @@ def _key_columns(
     with connections[alias].cursor() as cursor:
         cursor.execute(_COLUMNS_SQL, [connections[alias].ops.quote_name(model._meta.db_table)])
         columns = {name for (name,) in cursor.fetchall()}
-    for declared in PayloadTask.objects.using(alias).filter(pk__in=paths[:1]):
+    for declared in DeclaredTask.objects.using(alias).filter(pk__in=paths[:1]):
         missing = {declared.limit_column, declared.group_column} - {None, *columns}
         for column in sorted(filter(None, missing)):
             yield Error(

@@ -121,9 +121,8 @@ def _limits(stage: Stage) -> None:
         "SELECT pgqueue_set_limit('limit', %s, rate => 100, per => interval '1 minute', burst => 10)",
         "demoshop.sync.fetch",
     )
-    key = "demoshop.orders.charge_card/customer-7"
     for number in range(6):
-        stage.enqueue("demoshop.orders.charge_card", number, limit_key=key)
+        stage.enqueue("demoshop.orders.charge_card", number, limit_key="customer-7")
     for claim in stage.claim(10):
         stage.age(claim.id, 12)
 

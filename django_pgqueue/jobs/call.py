@@ -25,7 +25,7 @@ from ..tasks.keys import group_key, limit_key
 from ..tasks.routing import is_ours
 from ..tasks.signatures import check_call
 from ..tasks.task import BoundTask, adopt, find_task
-from ..tasks.unique import unique_key
+from ..tasks.unique import unique_key, unique_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -118,11 +118,7 @@ class Call(NamedTuple):
         if self.group_key is not None:
             more["group_key"] = self.group_key
         if unique is not None:
-            more["unique_key"] = self.unique_key
-            more["unique_scope"] = unique.scope
-            more["on_conflict"] = unique.on_conflict
-            if unique.window is not None:
-                more["unique_window"] = unique.window.total_seconds()
+            more |= {"unique_key": self.unique_key, **unique_options(unique)}
         return json.dumps(more)
 
     def more_with_context(self) -> str | None:

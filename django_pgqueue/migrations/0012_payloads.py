@@ -1,4 +1,4 @@
-"""Typed payloads: the table of their tasks, and the functions of their triggers."""
+"""The table of declared tasks; typed payloads: the functions of their triggers."""
 
 from django.db import migrations, models
 
@@ -10,16 +10,14 @@ class Migration(migrations.Migration):
 
     operations = [
         # Unmanaged, so that a flush does not empty it, and not by Django, which has no field for a table.
-        RunSQLFile("payload_v1.sql", "DROP TABLE pgqueue_payload"),
+        RunSQLFile("task_v1.sql", "DROP TABLE pgqueue_task"),
         migrations.CreateModel(
-            name="PayloadTask",
+            name="DeclaredTask",
             fields=[
                 (
                     "task_path",
                     models.CharField(max_length=255, primary_key=True, serialize=False, verbose_name="task"),
                 ),
-                ("model", models.CharField(max_length=255, verbose_name="model")),
-                ("relation", models.CharField(max_length=255, verbose_name="table")),
                 ("queue_name", models.CharField(max_length=100, verbose_name="queue")),
                 ("priority", models.SmallIntegerField(verbose_name="priority")),
                 ("max_attempts", models.IntegerField(null=True, verbose_name="maximum attempts")),
@@ -34,6 +32,10 @@ class Migration(migrations.Migration):
                     "limit_name",
                     models.CharField(max_length=200, null=True, verbose_name="name of the limit"),
                 ),
+                ("unique_options", models.JSONField(null=True, verbose_name="unique")),
+                ("computed_keys", models.JSONField(default=list, verbose_name="computed keys")),
+                ("model", models.CharField(max_length=255, null=True, verbose_name="model")),
+                ("relation", models.CharField(max_length=255, null=True, verbose_name="table")),
                 (
                     "limit_column",
                     models.CharField(max_length=63, null=True, verbose_name="column of the concurrency key"),
@@ -46,16 +48,17 @@ class Migration(migrations.Migration):
                 ("swept_to", models.BigIntegerField(db_default=0, verbose_name="swept to")),
             ],
             options={
-                "verbose_name": "task with payloads",
-                "verbose_name_plural": "tasks with payloads",
-                "db_table": "pgqueue_payload",
+                "verbose_name": "declared task",
+                "verbose_name_plural": "declared tasks",
+                "db_table": "pgqueue_task",
                 "default_permissions": (),
                 "managed": False,
                 "required_db_vendor": "postgresql",
             },
         ),
-        RunSQLFile("declare_payloads_v1.sql", "DROP FUNCTION pgqueue_declare_payloads_v1"),
-        # The triggers
+        RunSQLFile("declare_tasks_v1.sql", "DROP FUNCTION pgqueue_declare_tasks_v1"),
+        RunSQLFile("policy_v1.sql", "DROP FUNCTION pgqueue_policy_v1"),
+        # The triggers of payloads
         RunSQLFile("insert_keyed_payloads_v1.sql", "DROP FUNCTION pgqueue_insert_keyed_payloads_v1"),
         RunSQLFile("payload_insert_v1.sql", "DROP FUNCTION pgqueue_payload_insert_v1"),
         RunSQLFile("payload_update_v1.sql", "DROP FUNCTION pgqueue_payload_update_v1"),

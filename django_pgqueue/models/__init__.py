@@ -19,7 +19,7 @@ from .failure import FailureCount, FailureGroup, FailureNote
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
 from .limit import Limit, RateState, UniqueWindow
-from .payload import JobPayload, PayloadTask
+from .payload import DeclaredTask, JobPayload
 from .progress import JobProgress, Step
 from .queue import Pause, Queue
 from .schedule import Schedule, ScheduleRun
@@ -29,6 +29,7 @@ from .worker import Worker
 __all__ = [
     "BatchCounts",
     "CurrentJob",
+    "DeclaredTask",
     "Edge",
     "FailureCount",
     "FailureGroup",
@@ -42,7 +43,6 @@ __all__ = [
     "Limit",
     "LiveJob",
     "Pause",
-    "PayloadTask",
     "Queue",
     "QueueStatus",
     "RaisedAlert",

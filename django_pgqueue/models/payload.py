@@ -1,4 +1,4 @@
-"""``JobPayload``: the base of models whose rows are calls of a task. ``PayloadTask``: what is known of them.
+"""``JobPayload``: the base of models whose rows are calls of a task. ``DeclaredTask``: the policy of a task.
 
 The triggers of ``PayloadTriggers`` (``operations``) make a job of each new row. A row and its job have the
 same key, so that each finds the other with a join.
@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .job import Job
 
-__all__ = ["JobPayload", "PayloadTask"]
+__all__ = ["DeclaredTask", "JobPayload"]
 
 
 class JobPayload(models.Model):
@@ -50,12 +50,10 @@ class JobPayload(models.Model):
         return not isinstance(self._get_pk_val(meta), DatabaseDefault | None)
 
 
-class PayloadTask(models.Model):
-    """A task whose calls are rows of a table, with the policy that the trigger gives its jobs."""
+class DeclaredTask(models.Model):
+    """A task of the code, with the policy that calls from SQL and rows of payloads give its jobs."""
 
     task_path = models.CharField(_("task"), max_length=255, primary_key=True)
-    model = models.CharField(_("model"), max_length=255)
-    relation: Any = models.CharField(_("table"), max_length=255)
     queue_name = models.CharField(_("queue"), max_length=100)
     priority = models.SmallIntegerField(_("priority"))
     max_attempts = models.IntegerField(_("maximum attempts"), null=True)
@@ -64,18 +62,22 @@ class PayloadTask(models.Model):
     expires_after = models.FloatField(_("expires after seconds"), null=True)
     metadata = models.JSONField(_("metadata"), default=dict)
     limit_name = models.CharField(_("name of the limit"), max_length=200, null=True)
+    unique_options = models.JSONField(_("unique"), null=True)
+    computed_keys = models.JSONField(_("computed keys"), default=list)
+    model = models.CharField(_("model"), max_length=255, null=True)
+    relation: Any = models.CharField(_("table"), max_length=255, null=True)
     limit_column = models.CharField(_("column of the concurrency key"), max_length=63, null=True)
     group_column = models.CharField(_("column of the group"), max_length=63, null=True)
     keeps = models.BooleanField(_("keeps its rows"), db_default=False)
     swept_to = models.BigIntegerField(_("swept to"), db_default=0)
 
     class Meta:
-        db_table = "pgqueue_payload"
+        db_table = "pgqueue_task"
         managed = False  # so that a flush does not empty it
         required_db_vendor = "postgresql"
         default_permissions = ()
-        verbose_name = _("task with payloads")
-        verbose_name_plural = _("tasks with payloads")
+        verbose_name = _("declared task")
+        verbose_name_plural = _("declared tasks")
 
     def __str__(self) -> str:
         return self.task_path

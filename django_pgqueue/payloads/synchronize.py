@@ -1,37 +1,66 @@
-"""Write the tasks that code declares for payload models into the database, where the triggers read them.
+"""Write the tasks that code declares into ``pgqueue_task``, for calls from SQL and rows of payloads.
 
-This happens after ``migrate``, so that rows can be inserted at once, and when a worker starts, because
-settings and options change without a migration. The last one counts. A project without payload models does
-nothing.
+This happens after ``migrate``, so that SQL can enqueue at once, and when ``runqueueworker`` starts, because
+settings and options change without a migration. As with schedules, a process does this once, one after the
+other, and never again while it runs: what the last one that started declares is what counts, so two versions
+of the code that run at the same time do not undo each other's rows again and again. Usually nothing has
+changed, which one query tells, and nothing is locked.
+
+No row is deleted: an older version of the code does not know the newest tasks, and a newer one may not know
+those that older code still enqueues.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.apps import apps
-from django.db import connections
+from django.core.exceptions import ImproperlyConfigured
+from django.db import OperationalError, connections, transaction
 
 from .. import conf
-from ..encoding import encode_metadata
-from ..exceptions import WrongBackend
+from ..exceptions import UnknownTask, WrongBackend
 from ..formatting import counted, get_logger
 from ..models import JobPayload
 from ..postgres.aliases import same_database
+from ..schedules.policy import stored_policy
 from ..schedules.synchronize import database_of, import_task_modules
 from ..tasks.keys import limit_name
-from ..tasks.task import Task
+from ..tasks.task import Task, declared_tasks, find_task
+from ..tasks.unique import fixed_key, unique_options
 from .declare import column_of, task_of_model
 
-__all__ = ["after_migrate", "payload_models", "synchronize_payloads"]
+__all__ = ["after_migrate", "is_installed", "payload_models", "synchronize_tasks", "undeclared"]
 
 logger = get_logger(__name__)
 
-_RELATION_SQL = "SELECT to_regclass('pgqueue_payload')::oid, to_regclass(%s)::oid"
-_PATHS_SQL = "SELECT pgqueue_payload_paths_v1(%s::oid)"
-_DECLARE_SQL = "SELECT pgqueue_declare_payloads_v1(%s::jsonb)"
+_EXISTS_SQL = "SELECT to_regclass('pgqueue_task') IS NOT NULL"
+# What is stored, and for each table of payloads its oid and the paths in its triggers.
+_STORED_SQL = """
+    SELECT coalesce((
+        SELECT jsonb_agg(to_jsonb(kind) || jsonb_build_object('relation', kind.relation::oid::bigint))
+        FROM pgqueue_task AS kind
+    ), '[]')::text, (
+        SELECT coalesce(jsonb_agg(jsonb_build_array(
+            to_regclass(given.name)::oid::bigint, to_jsonb(pgqueue_payload_paths_v1(to_regclass(given.name)))
+        ) ORDER BY given.place), '[]')
+        FROM unnest(%s::text[]) WITH ORDINALITY AS given (name, place)
+    )::text
+"""
+_DECLARE_SQL = "SELECT pgqueue_declare_tasks_v1(%s::jsonb)"
+
+
+class Difference(NamedTuple):
+    """What the table does not say as the code does."""
+
+    declared: list[dict[str, Any]]
+    """The rows of all tasks."""
+    changed: dict[str, list[str]]
+    """By the path of a task, the columns that differ; with ``task_path`` if it has no row."""
+    without_triggers: list[Task[..., Any]]
+    """Tasks whose table of payloads exists, but makes no jobs of them."""
 
 
 def payload_models() -> list[type[JobPayload]]:
@@ -42,40 +71,86 @@ def payload_models() -> list[type[JobPayload]]:
     ]  # fmt: skip
 
 
-def synchronize_payloads(alias: str, level: int = logging.INFO) -> None:
-    """Write the policies of the tasks whose jobs go to ``alias``, and log a change at ``level``."""
-    if conf.problems() or connections[alias].vendor != "postgresql" or not (models := payload_models()):
+def synchronize_tasks(alias: str, level: int = logging.INFO) -> None:
+    """Write the policies of the tasks whose jobs go to ``alias``, and log a change at ``level``.
+
+    If someone holds a lock on the table for ten seconds, this is logged, and nothing has changed.
+    """
+    if conf.problems() or connections[alias].vendor != "postgresql":
         return
-    import_task_modules()
-    tasks = [task for model in models if (task := task_of_model(model)) is not None and _is_in(task, alias)]
-    with connections[alias].cursor() as cursor:
-        declared = []
-        for task in tasks:
-            cursor.execute(_RELATION_SQL, [connections[alias].ops.quote_name(task.payload._meta.db_table)])
-            ours, relation = cursor.fetchone()
-            if ours is not None and relation is not None:  # otherwise a migration is missing
-                cursor.execute(_PATHS_SQL, [relation])
-                if task.module_path not in cursor.fetchone()[0]:
-                    _warn(task, alias)
-                declared.append({**_policy(task), "relation": relation})
-        if declared:
-            cursor.execute(_DECLARE_SQL, [json.dumps(declared)])
+    found = undeclared(alias)
+    for task in found.without_triggers:
+        _warn(task, alias)
+    if not found.changed:
+        return
+    try:
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            cursor.execute(_DECLARE_SQL, [json.dumps(found.declared)])
             (changed,) = cursor.fetchone()
-            if changed:
-                message = "the code declares other tasks with payloads: %s changed"
-                logger.log(level, message, counted(changed, "row"))
+    except OperationalError as error:
+        logger.error(
+            "the tasks were not written to pgqueue_task: %s. Restart this worker.", str(error).strip()
+        )
+    else:
+        logger.log(level, "the code declares other tasks: %s changed", counted(changed, "row"))
+
+
+def undeclared(alias: str) -> Difference:
+    """Compare the tasks whose jobs go to ``alias`` with their rows, in one query."""
+    tasks = _tasks(alias)
+    quote = connections[alias].ops.quote_name
+    paid = [task for task in tasks if task.payload is not None]
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_STORED_SQL, [[quote(task.payload._meta.db_table) for task in paid if task.payload]])
+        rows, tables = map(json.loads, cursor.fetchone())
+    table_of = {task.module_path: table for task, table in zip(paid, tables, strict=True)}
+    declared = [_row(task, *table_of.get(task.module_path, [])[:1]) for task in tasks]
+    stored = {row["task_path"]: row for row in rows}
+    changed = {}
+    for row in declared:
+        known = stored.get(row["task_path"], {})
+        if columns := [name for name, value in row.items() if known.get(name) != value]:
+            changed[row["task_path"]] = columns
+    without_triggers = [
+        task for task in paid
+        if table_of[task.module_path][0] is not None and task.module_path not in table_of[task.module_path][1]
+    ]  # fmt: skip
+    return Difference(declared, changed, without_triggers)
 
 
 def after_migrate(*, using: str, **kwargs: Any) -> None:
     """Synchronize after ``migrate``, and after a flush."""
-    synchronize_payloads(using, logging.DEBUG)  # it is expected after a migration
+    if connections[using].vendor == "postgresql" and is_installed(using):
+        synchronize_tasks(using, logging.DEBUG)  # it is expected after a migration
+
+
+def is_installed(alias: str) -> bool:
+    """Return whether there is such a table: a migration may be missing, or the app may have no tables."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_EXISTS_SQL)
+        return bool(cursor.fetchone()[0])
+
+
+def _tasks(alias: str) -> list[Task[..., Any]]:
+    """Return the tasks that workers would find at their paths, in the order of these."""
+    import_task_modules()
+    found = {}
+    for path in {task.module_path for task in declared_tasks()}:
+        try:
+            found[path] = find_task(path)
+        except UnknownTask:  # such as one that a function has made: nobody can enqueue it
+            continue
+    for model in payload_models():
+        if (task := task_of_model(model)) is not None:
+            found[task.module_path] = task
+    return [task for _, task in sorted(found.items()) if _is_in(task, alias)]
 
 
 def _is_in(task: Task[..., Any], alias: str) -> bool:
     """Return whether the jobs of a task are in a database. A check tells of a backend that is not ours."""
     try:
         return same_database(database_of(task), alias)
-    except WrongBackend:
+    except (WrongBackend, ImproperlyConfigured):
         return False
 
 
@@ -90,24 +165,27 @@ def _warn(task: Task[..., Any], alias: str) -> None:
     )
 
 
-def _policy(task: Task[..., Any]) -> dict[str, Any]:
+def _row(task: Task[..., Any], relation: int | None = None) -> dict[str, Any]:
     """Return the columns of a task, as an enqueue would fill in those of a job."""
-    settings, model = conf.current(), task.payload
-    assert model is not None
-    rule = task.concurrency or task.rate_limit
-    expires_after = task.expires_after
+    rule, model, unique = task.concurrency or task.rate_limit, task.payload, task.unique
+    limit_column = group_column = None
+    computed = []
+    if rule is not None and rule.key not in (None, ()):
+        computed.append("limit_key")
+        limit_column = None if model is None else column_of(model, str(rule.key))
+    if task.group is not None:
+        computed.append("group_key")
+        group_column = None if model is None else column_of(model, str(task.group))
+    if unique is not None and unique.key != ():
+        computed.append("unique_key")
     return {
-        "task_path": task.module_path,
-        "model": model._meta.label,
-        "queue_name": task.queue_name,
-        "priority": task.priority,
-        "max_attempts": task.max_attempts or settings.max_attempts,
-        "timeout": task.timeout or settings.timeout,
-        "on_lost": task.on_lost,
-        "expires_after": None if expires_after is None else expires_after.total_seconds(),
-        "metadata": json.loads(encode_metadata(task.metadata)),
+        **stored_policy(task),
         "limit_name": None if rule is None else limit_name(task),
-        "limit_column": None if rule is None or rule.key is None else column_of(model, str(rule.key)),
-        "group_column": None if task.group is None else column_of(model, str(task.group)),
-        "keeps": bool(model.keep_rows),
+        "unique_options": None if unique is None else {**fixed_key(unique, task), **unique_options(unique)},
+        "computed_keys": computed,
+        "model": None if model is None else model._meta.label,
+        "relation": relation,
+        "limit_column": limit_column,
+        "group_column": group_column,
+        "keeps": model is not None and bool(model.keep_rows),
     }

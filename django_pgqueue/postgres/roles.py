@@ -43,10 +43,11 @@ __all__ = [
 logger = get_logger(__name__)
 
 
-CALLED = ("pgqueue_enqueue_v1", "pgqueue_enqueue_many_v1", "pgqueue_result_v1")
+CALLED = ("pgqueue_enqueue_v1", "pgqueue_enqueue_many_v1", "pgqueue_policy_v1", "pgqueue_result_v1")
 """The functions that run with the rights of their owner, and that only the two roles may call.
 
-``pgqueue_enqueue`` and ``pgqueue_result``, the stable names, call them with the rights of their callers.
+``pgqueue_enqueue`` and ``pgqueue_result``, the stable names, call them with the rights of their callers. The
+policy of a task says what its jobs get if they are enqueued, which their row tells, too.
 """
 
 DEFINERS = (*CALLED, "pgqueue_wake_v1")

@@ -27,7 +27,15 @@ from .cron import check_jitter, timing_of, zone
 if TYPE_CHECKING:
     from ..tasks.task import Task
 
-__all__ = ["call_keys", "known_policy", "policy_of", "problem_of", "problems", "scheduled_task"]
+__all__ = [
+    "call_keys",
+    "known_policy",
+    "policy_of",
+    "problem_of",
+    "problems",
+    "scheduled_task",
+    "stored_policy",
+]
 
 
 logger = get_logger(__name__)
@@ -48,18 +56,26 @@ def policy_of(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
     ``options`` are those of the SQL functions: the keys. ``problem`` says instead why they cannot be
     computed; then the schedule does not fire.
     """
-    settings = conf.current()
     problem = ""
     try:
         task = scheduled_task(task, args, kwargs)
     except Exception as error:  # a hook of the project refuses the call
         logger.warning("the schedules of %s do not fire: %s", task.module_path, error)
         problem = str(error) or repr(error)
-    expires_after = task.expires_after
-    policy = {
+    policy = {**stored_policy(task), "args": args, "kwargs": kwargs}
+    if problem:
+        return {**policy, "problem": problem}
+    try:
+        return {**policy, "options": call_keys(task, args, kwargs)}
+    except InvalidKey as error:
+        return {**policy, "problem": str(error)}
+
+
+def stored_policy(task: Task[..., Any]) -> dict[str, Any]:
+    """Return what the task and the settings say about all of its jobs, as JSON."""
+    settings, expires_after = conf.current(), task.expires_after
+    return {
         "task_path": task.module_path,
-        "args": args,
-        "kwargs": kwargs,
         "queue_name": task.queue_name,
         "priority": task.priority,
         "max_attempts": task.max_attempts or settings.max_attempts,
@@ -68,12 +84,6 @@ def policy_of(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
         "expires_after": None if expires_after is None else expires_after.total_seconds(),
         "metadata": json.loads(encode_metadata(task.metadata)),
     }
-    if problem:
-        return {**policy, "problem": problem}
-    try:
-        return {**policy, "options": call_keys(task, args, kwargs)}
-    except InvalidKey as error:
-        return {**policy, "problem": str(error)}
 
 
 def scheduled_task(task: Task[..., Any], args: Any, kwargs: Any) -> Task[..., Any]:

@@ -1,5 +1,5 @@
--- Raise if a payload table lacks the column that pgqueue_payload names as the key of the limit, or as the group.
-CREATE FUNCTION pgqueue_check_key_columns_v1(p_kind pgqueue_payload, p_table oid) RETURNS void
+-- Raise if a payload table lacks the column that pgqueue_task names as the key of the limit, or as the group.
+CREATE FUNCTION pgqueue_check_key_columns_v1(p_kind pgqueue_task, p_table oid) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     missing text;

@@ -2,7 +2,7 @@
 -- the value of the key, and the group. As at enqueue, a value of NULL means that the job is under no limit, or in no
 -- group, and an empty group is refused. The columns are of types whose text is the same in Python (payloads/columns.py).
 CREATE FUNCTION pgqueue_insert_keyed_payloads_v1(
-    p_kind pgqueue_payload, p_task_path text, p_now timestamptz, p_rows jsonb[]
+    p_kind pgqueue_task, p_task_path text, p_now timestamptz, p_rows jsonb[]
 ) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     problem text;

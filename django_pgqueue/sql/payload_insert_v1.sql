@@ -12,7 +12,7 @@ DECLARE
     ids bigint[];
     known bigint[];
     other record;
-    kind pgqueue_payload;
+    kind pgqueue_task;
     now timestamptz;
     stranger bigint;
 BEGIN
@@ -41,7 +41,7 @@ BEGIN
             USING ERRCODE = 'foreign_key_violation', CONSTRAINT = 'pgqueue_payload_job', TABLE = TG_TABLE_NAME,
                 SCHEMA = TG_TABLE_SCHEMA, COLUMN = 'job_id', HINT = 'Leave job_id out: the row gets a new job.';
     END IF;
-    SELECT declared.* INTO kind FROM pgqueue_payload AS declared
+    SELECT declared.* INTO kind FROM pgqueue_task AS declared
     WHERE declared.task_path = ANY (TG_ARGV) ORDER BY array_position(TG_ARGV, declared.task_path::text) LIMIT 1;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: the task % of % is not declared in this database', TG_ARGV[0], TG_TABLE_NAME

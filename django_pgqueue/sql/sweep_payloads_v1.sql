@@ -16,11 +16,11 @@ BEGIN
     swept := 0;
     FOR kind IN
         SELECT declared.task_path, declared.model, declared.relation, declared.swept_to
-        FROM pgqueue_payload AS declared
+        FROM pgqueue_task AS declared
         WHERE EXISTS (SELECT FROM pg_class AS class WHERE class.oid = declared.relation)
             -- A task whose path has changed has two rows. The table is swept once, and not if either of them keeps.
             AND NOT EXISTS (
-                SELECT FROM pgqueue_payload AS same WHERE same.relation = declared.relation
+                SELECT FROM pgqueue_task AS same WHERE same.relation = declared.relation
                     AND (same.keeps OR same.task_path < declared.task_path))
         ORDER BY declared.task_path FOR NO KEY UPDATE OF declared SKIP LOCKED
     LOOP
@@ -41,7 +41,7 @@ BEGIN
         EXCEPTION WHEN OTHERS THEN
             problems := problems || format('%s: %s', kind.model, SQLERRM);
         END;
-        UPDATE pgqueue_payload AS declared
+        UPDATE pgqueue_task AS declared
         SET swept_to = CASE WHEN cardinality(page) = p_limit THEN page[p_limit] ELSE 0 END
         WHERE declared.task_path = kind.task_path
             AND declared.swept_to <> CASE WHEN cardinality(page) = p_limit THEN page[p_limit] ELSE 0 END;

@@ -29,12 +29,12 @@ BEGIN
         SELECT declared.task_path, declared.model, declared.relation, declared.swept_to, least(
             coalesce(queue.retention, ring.retention), coalesce(queue.failed_retention, ring.failed_retention)
         ) <= interval '0' AS forgets
-        FROM pgqueue_payload AS declared CROSS JOIN pgqueue_ring AS ring
+        FROM pgqueue_task AS declared CROSS JOIN pgqueue_ring AS ring
         LEFT JOIN pgqueue_queue AS queue ON queue.name = declared.queue_name
         WHERE EXISTS (SELECT FROM pg_class AS class WHERE class.oid = declared.relation)
             -- A task whose path has changed has two rows. The table is swept once, and not if either of them keeps.
             AND NOT EXISTS (
-                SELECT FROM pgqueue_payload AS same WHERE same.relation = declared.relation
+                SELECT FROM pgqueue_task AS same WHERE same.relation = declared.relation
                     AND (same.keeps OR same.task_path < declared.task_path))
         ORDER BY declared.task_path FOR NO KEY UPDATE OF declared SKIP LOCKED
     LOOP
@@ -74,7 +74,7 @@ BEGIN
         DELETE FROM pgqueue_stray AS stray
         WHERE stray.relation = kind.relation AND stray.job_id > kind.swept_to
             AND (reached IS NULL OR stray.job_id <= reached) AND stray.job_id <> ALL (jobless);
-        UPDATE pgqueue_payload AS declared SET swept_to = coalesce(reached, 0)
+        UPDATE pgqueue_task AS declared SET swept_to = coalesce(reached, 0)
         WHERE declared.task_path = kind.task_path AND declared.swept_to <> coalesce(reached, 0);
     END LOOP;
 END $$;

@@ -31,7 +31,9 @@ __all__ = [
     "Unique",
     "check_unique",
     "checked_unique_key",
+    "fixed_key",
     "unique_key",
+    "unique_options",
 ]
 
 Scope = Literal["waiting", "live"]
@@ -148,6 +150,17 @@ def unique_key(
             "unique by, such as a string."
         )
     return _short(f"{name}/{_text(task, value)}")
+
+
+def unique_options(unique: Unique) -> dict[str, Any]:
+    """Return the ``options`` of the SQL functions, without the key."""
+    window = {} if unique.window is None else {"unique_window": unique.window.total_seconds()}
+    return {"unique_scope": unique.scope, "on_conflict": unique.on_conflict, **window}
+
+
+def fixed_key(unique: Unique, task: DjangoTask[..., Any]) -> dict[str, str]:
+    """Return the key of any call of a task, if it has one, as an option of the SQL functions."""
+    return {"unique_key": unique_key(unique, None, task, (), {})} if unique.key == () else {}
 
 
 def checked_unique_key(value: Any) -> str:

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_pgqueue import cancel
-from django_pgqueue.models import PayloadTask
+from django_pgqueue.models import DeclaredTask
 from tests.receipts.models import Charge, Order, Receipt
 from tests.support.factories import JobFactory
 
@@ -74,7 +74,7 @@ def test_jobs_without_a_payload_ask_nothing(
     root: Client, django_assert_max_num_queries: Callable[..., object]
 ) -> None:
     assert payload_on(root, JobFactory.create().pk) == ""
-    PayloadTask.objects.filter(model="receipts.Charge").update(model="elsewhere.Charge")
+    DeclaredTask.objects.filter(model="receipts.Charge").update(model="elsewhere.Charge")
     job = Charge.objects.create(order=Order.objects.create(), email="c@b.c").job
     assert payload_on(root, job.pk) == ""
 

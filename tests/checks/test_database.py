@@ -118,7 +118,7 @@ def test_e009_tables_made_without_migrations(empty: str) -> None:
     assert message.id == "pgqueue.E009"
     assert (
         message.msg
-        == f"The database '{empty}' lacks pgqueue_job_live, pgqueue_payload, pgqueue_ring, pgqueue_status."
+        == f"The database '{empty}' lacks pgqueue_job_live, pgqueue_ring, pgqueue_status, pgqueue_task."
     )
     assert "--nomigrations" in str(message.hint)
 

@@ -39,7 +39,7 @@ def invoices(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Itera
             admin.site.unregister(module("models").Invoice)
         call_command("migrate", "invoices", "zero", verbosity=0)
         with connection.cursor() as cursor:
-            cursor.execute("DELETE FROM pgqueue_payload WHERE model = 'invoices.Invoice'")
+            cursor.execute("DELETE FROM pgqueue_task WHERE model = 'invoices.Invoice'")
     sys.path.remove(str(EXAMPLES))
 
 

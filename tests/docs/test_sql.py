@@ -10,6 +10,7 @@ from django.db import IntegrityError, connections, transaction
 import django_pgqueue
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job, Pause, Worker
+from django_pgqueue.payloads.synchronize import synchronize_tasks
 from tests.support.factories import WorkerFactory
 
 from .shop import example, fresh, in_shop, run, statements
@@ -18,13 +19,13 @@ from .shop import example, fresh, in_shop, run, statements
 @in_shop
 def test_enqueue_from_sql() -> None:
     order = example("models").Order.objects.create(pk=1, email="ann@example.com")
+    synchronize_tasks("default")  # as migrate does
     with connections["default"].cursor() as cursor:
         cursor.execute(statements("enqueue"))
     first, second = Job.objects.order_by("pk")
-    assert (first.args, first.queue_name, first.max_attempts) == ([order.pk], "default", None)
-    assert (second.kwargs, second.queue_name, second.priority) == ({"order_id": 1}, "mail", 10)
-    first = run(first)
-    assert (first.status, first.max_attempts) == ("done", 5)  # the worker has filled the policy in
+    assert (first.args, first.queue_name, first.max_attempts) == ([order.pk], "mail", 5)
+    assert (second.kwargs, second.queue_name, second.priority) == ({"order_id": 1}, "receipts", 10)
+    assert run(first).status == "done"
 
 
 @in_shop

@@ -131,7 +131,7 @@ def test_a_job_without_attempts_does_not_stop_the_line_of_its_key(one: Connectio
 def test_a_job_without_policy_gets_the_number_of_attempts_that_the_worker_gives(
     one: Connection, worker: int
 ) -> None:
-    (pk,) = add(one)
+    (pk,) = add(one, task_path="a.foreign")
     assert value(one, "SELECT attempts_left FROM pgqueue_claim(NULL, 1, %s, 3)", worker) == 2
     assert fresh(pk).max_attempts is None
 

@@ -50,7 +50,15 @@ def test_a_claim_writes_who_and_when(one: Connection) -> None:
 
 def test_a_claim_takes_every_column_that_the_worker_needs(one: Connection) -> None:
     add(
-        one, args="[1]", kwargs='{"k": 2}', metadata='{"m": 3}', queue_name="mail", priority=4, max_attempts=5
+        one,
+        1,
+        task_path="a.b",
+        args="[1]",
+        kwargs='{"k": 2}',
+        metadata='{"m": 3}',
+        queue_name="mail",
+        priority=4,
+        max_attempts=5,
     )
     (row,) = claim(one, ranges=[Range("mail", 4)])
     payload: tuple[object, ...] = (row.args, row.kwargs, row.metadata)  # a worker receives these as text

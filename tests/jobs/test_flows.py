@@ -409,7 +409,7 @@ def test_a_job_that_was_cancelled_while_it_waited_waits_again_when_it_is_retried
 
 
 def test_a_child_with_a_concurrency_key_joins_the_line_when_it_may_run(one: Connection) -> None:
-    set_limit(one, "key", 1)
+    set_limit(one, "tests.app.tasks.noop", 1)
     (job,) = add(one)
     child = after(one, [job], limit_key="key")
     (rival,) = add(one, options='{"limit_key": "key"}')
@@ -528,7 +528,7 @@ def test_every_end_of_a_job_is_settled(one: Connection, how: str, kind: str) -> 
 
 
 def test_a_job_that_replaces_another_ends_what_waits_for_that(one: Connection) -> None:
-    set_limit(one, "key", 1, "cancel_old")
+    set_limit(one, "tests.app.tasks.noop", 1, "cancel_old")
     (old,) = add(one, options='{"limit_key": "key"}')
     child = after(one, [old])
     add(one, options='{"limit_key": "key"}')

@@ -101,15 +101,20 @@ def test_a_key_that_cannot_be_computed_is_refused_before_anything_is_inserted() 
         ("queue:mail", "must begin with the name of a limit"),
     ],
 )
-def test_sql_refuses_a_key_that_makes_no_sense(key: str, words: str) -> None:
-    with connection.cursor() as cursor, pytest.raises(DataError, match=words):
-        cursor.execute("SELECT pgqueue_enqueue('a.b', options => jsonb_build_object('limit_key', %s))", [key])
+def test_a_key_of_a_job_that_makes_no_sense(key: str, words: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_options_problem_v1(jsonb_build_object('limit_key', %s))", [key])
+        assert words in cursor.fetchone()[0]
 
 
-def test_sql_takes_the_whole_key() -> None:
+def test_sql_takes_the_part_after_the_slash() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pgqueue_enqueue('a.b', options => '{\"limit_key\": \"tenant/7\"}')")
-    assert Job.objects.get().limit_key == "tenant/7"
+        assert Job.objects.get().limit_key == "a.b/tenant/7"
+        with pytest.raises(DataError, match="limit_key has 201 characters, but the limit is 200"):
+            cursor.execute(
+                "SELECT pgqueue_enqueue('a.b', options => jsonb_build_object('limit_key', repeat('x', 197)))"
+            )
 
 
 def test_a_retry_joins_the_line_at_the_end() -> None:

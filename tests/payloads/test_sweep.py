@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.maintenance import rounds
-from django_pgqueue.models import Job, PayloadTask
+from django_pgqueue.models import DeclaredTask, Job
 from django_pgqueue.testing import run_jobs, run_maintenance, travel
 from tests.receipts.models import Charge, Order, Receipt, Reminder
 from tests.receipts.tasks import send
@@ -73,11 +73,11 @@ def test_rows_without_a_job_go_page_by_page(order: Order) -> None:
     keys = rows(order, 7)
     forget(*keys[:5])
     assert sweep(3) == (3, None)
-    assert PayloadTask.objects.get(model="receipts.Receipt").swept_to == keys[2]
+    assert DeclaredTask.objects.get(model="receipts.Receipt").swept_to == keys[2]
     assert sweep(3) == (2, None)
     assert left() == keys[5:]
     assert sweep(3) == (0, None)  # the last page
-    assert PayloadTask.objects.get(model="receipts.Receipt").swept_to == 0
+    assert DeclaredTask.objects.get(model="receipts.Receipt").swept_to == 0
     forget(keys[5])
     assert sweep(3) == (1, None)
 
@@ -101,12 +101,12 @@ def test_kept_rows_stay(order: Order) -> None:
 
 
 def test_a_task_with_a_new_path_sweeps_once_and_keeps_if_either_does(order: Order) -> None:
-    row = PayloadTask.objects.get(model="receipts.Receipt")
+    row = DeclaredTask.objects.get(model="receipts.Receipt")
     row.pk, row.keeps = "tests.receipts.tasks.a_new_path", True
     row.save(force_insert=True)
     forget(*rows(order, 2))
     assert sweep(10) == (0, None)
-    PayloadTask.objects.filter(pk=row.pk).update(keeps=False)
+    DeclaredTask.objects.filter(pk=row.pk).update(keeps=False)
     assert sweep(10) == (2, None)
 
 

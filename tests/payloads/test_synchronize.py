@@ -1,4 +1,4 @@
-"""The declarations in `pgqueue_payload`, the migration operation, and the checks."""
+"""The declarations in `pgqueue_task`, the migration operation, and the checks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from django.test.utils import isolate_apps
 from django_pgqueue import JobPayload
 from django_pgqueue.checks.payloads import check_payload_triggers, check_payloads
 from django_pgqueue.compat import BaseTaskBackend
-from django_pgqueue.models import Job, PayloadTask
+from django_pgqueue.models import DeclaredTask, Job
 from django_pgqueue.operations import PayloadTriggers
 from django_pgqueue.payloads import declare
-from django_pgqueue.payloads.synchronize import synchronize_payloads
+from django_pgqueue.payloads.synchronize import synchronize_tasks
 from tests.receipts.models import Charge, Order, Receipt, SignedCharge, Visit
 from tests.receipts.tasks import send
 
@@ -46,7 +46,7 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_migrate_has_written_what_the_code_declares() -> None:
-    rows = {row.model: row for row in PayloadTask.objects.all()}
+    rows = {row.model: row for row in DeclaredTask.objects.exclude(model=None)}
     assert {*rows} - {"search.Export"} == {
         "receipts.Receipt",
         "receipts.Reminder",
@@ -68,10 +68,10 @@ def test_a_migrate_has_written_what_the_code_declares() -> None:
     )
     assert rows["receipts.Charge"].keeps
     with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT task_path, xmin::text FROM pgqueue_payload ORDER BY 1")
+        cursor.execute("SELECT task_path, xmin::text FROM pgqueue_task ORDER BY 1")
         before = cursor.fetchall()
-        synchronize_payloads("default")
-        cursor.execute("SELECT task_path, xmin::text FROM pgqueue_payload ORDER BY 1")
+        synchronize_tasks("default")
+        cursor.execute("SELECT task_path, xmin::text FROM pgqueue_task ORDER BY 1")
         assert cursor.fetchall() == before, "rows that have not changed are not written"
 
 
@@ -80,50 +80,49 @@ def test_new_options_count_from_the_next_start(declared: Any, caplog: pytest.Log
     declared(queue_name="other", expires_after=timedelta(minutes=1))
     assert Receipt.objects.create(order=order, email="a@b.c").job.queue_name == "mail"
     with caplog.at_level("INFO", "django_pgqueue"):
-        synchronize_payloads("default")
-    assert "the code declares other tasks with payloads: 1 row changed" in caplog.text
+        synchronize_tasks("default")
+    assert "the code declares other tasks: 1 row changed" in caplog.text
     assert Receipt.objects.create(order=order, email="a@b.c").job.queue_name == "other"
 
 
 def test_a_migrate_synchronizes() -> None:
-    PayloadTask.objects.filter(pk=SEND).delete()
+    DeclaredTask.objects.filter(pk=SEND).delete()
     call_command("migrate", verbosity=0)
-    assert PayloadTask.objects.filter(pk=SEND).exists()
+    assert DeclaredTask.objects.filter(pk=SEND).exists()
 
 
 def test_triggers_that_are_missing_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    synchronize_payloads("default")
+    synchronize_tasks("default")
     assert caplog.text == ""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE receipts_receipt DISABLE TRIGGER pgqueue_payload_insert")
-    synchronize_payloads("default")
+    synchronize_tasks("default")
     assert f"the table of receipts.Receipt is not a job of {SEND}" in caplog.text
     assert "manage.py check --database default" in caplog.text
 
 
 def test_a_limit_without_a_key_is_that_of_all_rows(declared: Any) -> None:
     declared(concurrency=2)
-    synchronize_payloads("default")
+    synchronize_tasks("default")
     job = Receipt.objects.create(order=Order.objects.create(), email="a@b.c").job
     assert (job.limit_key, job.wait_position, job.group_key) == (SEND, job.pk, None)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_that_starts_synchronizes() -> None:
-    PayloadTask.objects.filter(pk=SEND).delete()
+    DeclaredTask.objects.filter(pk=SEND).delete()
     call_command("runqueueworker", burst=True, one_process=True, verbosity=0)
-    assert PayloadTask.objects.filter(pk=SEND).exists()
+    assert DeclaredTask.objects.filter(pk=SEND).exists()
 
 
-def test_a_project_without_payloads_imports_and_asks_nothing(
+def test_a_project_without_payloads_asks_one_thing(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
     from django_pgqueue.payloads import synchronize
 
     monkeypatch.setattr(synchronize, "payload_models", list)
-    monkeypatch.setattr(synchronize, "import_task_modules", None)
-    with django_assert_num_queries(0):
-        synchronize.after_migrate(using="default")
+    with django_assert_num_queries(1):
+        synchronize_tasks("default")
 
 
 def paths() -> list[str]:
@@ -180,7 +179,7 @@ class TestOperation:
             cursor.execute("ALTER TABLE receipts_receipt RENAME TO mails")
             cursor.execute("SELECT pgqueue_payload_paths_v1('mails')")
             assert cursor.fetchone() == ([SEND],)
-            assert PayloadTask.objects.get(pk=SEND).relation == "mails"
+            assert DeclaredTask.objects.get(pk=SEND).relation == "mails"
 
 
 def test_the_migrations_of_the_app_are_complete_and_reversible() -> None:
@@ -208,11 +207,11 @@ class TestChecks:
         assert check_payload_triggers(None, databases=["default"]) == [], "an error would stop the migration"
 
     def test_a_restore_without_the_declarations(self) -> None:
-        PayloadTask.objects.filter(model="receipts.Receipt").delete()
+        DeclaredTask.objects.filter(model="receipts.Receipt").delete()
         (found,) = check_payload_triggers(None, databases=["default"])
         assert found.id == "pgqueue.W011"
         assert f"does not know the task {SEND} of receipts.Receipt" in found.msg
-        synchronize_payloads("default")  # as migrate does
+        synchronize_tasks("default")  # as migrate does
         assert check_payload_triggers(None, databases=["default"]) == []
 
     def test_the_first_migration_is_not_stopped(self) -> None:
@@ -245,7 +244,7 @@ class TestChecks:
             "pgqueue.E020",
             True,
         )
-        synchronize_payloads("default")
+        synchronize_tasks("default")
 
     def test_a_model_without_a_task(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(registry, Receipt)

@@ -88,7 +88,7 @@ def test_the_key_tells_whose_job_it_is(order: Order) -> None:
 
 def test_a_row_without_a_declared_task_is_refused(order: Order) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM pgqueue_payload WHERE task_path = 'tests.receipts.tasks.send'")
+        cursor.execute("DELETE FROM pgqueue_task WHERE task_path = 'tests.receipts.tasks.send'")
     message = refused(order=order, email="a@b.c")
     assert "the task tests.receipts.tasks.send of receipts_receipt is not declared" in message
     assert "manage.py migrate" in message

@@ -40,7 +40,7 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         connection.execute("SELECT setval('pgqueue_job_id_seq', 1000000)")
         yield connection
         connection.execute("TRUNCATE pgqueue_job, receipts_receipt, receipts_order CASCADE")
-        connection.execute("UPDATE pgqueue_payload SET swept_to = 0")
+        connection.execute("UPDATE pgqueue_task SET swept_to = 0")
 
 
 def _fill_receipts(connection: Connection) -> None:
@@ -79,7 +79,7 @@ def test_a_deletion_reads_the_live_jobs_of_its_rows(one: Connection) -> None:
 
 
 def test_a_page_of_the_sweep_reads_a_page(one: Connection) -> None:
-    one.execute("UPDATE pgqueue_payload SET swept_to = 10000")
+    one.execute("UPDATE pgqueue_task SET swept_to = 10000")
     with reads(one) as counts:
         assert value(one, "SELECT swept FROM pgqueue_sweep_payloads_v2(500)") == 0
     assert counts.of("receipts_receipt") <= 1_001, counts

@@ -55,6 +55,7 @@ UPWARD = {
     ("models.schedule", "schedules.cron"): "Schedule.clean() reads the expression; cron needs nothing",
     ("models.schedule", "schedules.policy"): "Schedule.clean() checks the call as the declaration does",
     ("payloads.synchronize", "models"): "after migrate, it writes what is declared into the tables",
+    ("payloads.synchronize", "schedules.policy"): "the policy of a task is stored as in a schedule",
     ("payloads.synchronize", "schedules.synchronize"): "it finds the declared tasks as schedules do",
     ("tasks.decorator", "jobs.current"): "type checkers know the JobContext that a task takes",
     ("tasks.decorator", "models.payload"): "type checkers know the model of a payload",

@@ -7,7 +7,7 @@ import json
 import pytest
 from psycopg import errors
 
-from django_pgqueue.payloads.synchronize import synchronize_payloads
+from django_pgqueue.payloads.synchronize import synchronize_tasks
 from tests.receipts.models import Order, Receipt
 from tests.support.jobs import Range, cancel, claim, finish, retry, statuses, value
 from tests.support.sessions import Connect, Connection, start
@@ -113,31 +113,53 @@ def test_two_sweeps_do_not_wait_for_each_other(row: int, connect: Connect) -> No
 def test_an_insert_while_the_declaration_changes_gets_the_committed_one(connect: Connect) -> None:
     order = Order.objects.create()
     owner, other = connect(), connect(autocommit=True)
-    owner.execute("UPDATE pgqueue_payload SET queue_name = 'new' WHERE task_path = %s", (SEND,))
+    owner.execute("UPDATE pgqueue_task SET queue_name = 'new' WHERE task_path = %s", (SEND,))
     key = value(other, INSERT, order.pk)  # it neither waits nor sees what is not committed
     owner.commit()
     assert value(other, "SELECT queue_name FROM pgqueue_job_live WHERE id = %s", key) == "mail"
-    synchronize_payloads("default")
-    assert value(other, "SELECT queue_name FROM pgqueue_payload WHERE task_path = %s", SEND) == "mail"
+    synchronize_tasks("default")
+    assert value(other, "SELECT queue_name FROM pgqueue_task WHERE task_path = %s", SEND) == "mail"
 
 
-def test_two_processes_declare_in_the_same_order(connect: Connect) -> None:
-    """The second one waits for the first, and neither is a victim of a deadlock."""
-    first, second = connect(), connect(autocommit=True)
-    changed = "to_jsonb(kind) || jsonb_build_object('relation', kind.relation::oid, 'priority', 7)"
-    declared = value(first, f"SELECT jsonb_agg({changed}) FROM pgqueue_payload AS kind")
-    backwards = list(reversed(declared))
-    query = "SELECT pgqueue_declare_payloads_v1(%s::jsonb)"
-    text = [value(first, "SELECT %s::jsonb::text", json.dumps(rows)) for rows in (declared, backwards)]
-    first.execute(
-        "SELECT FROM pgqueue_payload WHERE task_path = %s FOR UPDATE",
-        (min(each["task_path"] for each in declared),),
-    )
-    waiting = start(second, value, query, text[1]).blocked()
-    assert value(first, query, text[0]) == len(declared)
-    first.commit()
-    assert waiting.result() == 0
-    synchronize_payloads("default")
+def test_two_versions_of_the_code_write_one_after_the_other(connect: Connect) -> None:
+    """An older version starts while a newer one writes: it waits, writes all of its rows, and then both are
+    quiet. The task that only the newer one knows keeps its row.
+    """
+    newer, older, reader = connect(), connect(autocommit=True), connect(autocommit=True)
+    columns = "to_jsonb(kind) || jsonb_build_object('relation', kind.relation::oid)"
+    now = value(reader, f"SELECT jsonb_agg({columns}) FROM pgqueue_task AS kind")
+    new = [{**row, "priority": 99} for row in now] + [{**now[0], "task_path": "a.new"}]
+    query = "SELECT pgqueue_declare_tasks_v1(%s::jsonb)"
+    assert value(newer, query, json.dumps(new)) == len(new)
+    old = [{**row, "queue_name": "old"} for row in reversed(now)]
+    waiting = start(older, value, query, json.dumps(old)).blocked()
+    seen = "SELECT DISTINCT queue_name <> 'old', priority FROM pgqueue_task WHERE task_path <> 'a.new'"
+    assert (True, 99) not in reader.execute(seen).fetchall(), "an enqueue waits for nobody"
+    newer.commit()
+    assert waiting.result() == len(old)
+    whole = f"SELECT jsonb_agg({columns} - 'swept_to' ORDER BY task_path) FROM pgqueue_task AS kind"
+    stored = {row["task_path"]: row for row in value(reader, whole)}
+    assert "a.new" in stored
+    wanted = {row["task_path"]: {**row, "swept_to": None} for row in old}
+    assert {path: {**stored[path], "swept_to": None} for path in wanted} == wanted, "not a mixture of both"
+    with reader.transaction():
+        reader.execute("DELETE FROM pgqueue_task WHERE task_path = 'a.new'")
+    synchronize_tasks("default")
+
+
+def test_a_sweep_and_a_declaration_are_no_deadlock(connect: Connect, row: int) -> None:
+    """A sweep locks the row of a task, and then writes to the table."""
+    sweeper, starter = connect(), connect(autocommit=True)
+    sweeper.execute("SELECT FROM pgqueue_task WHERE task_path = %s FOR NO KEY UPDATE", (SEND,))
+    columns = "to_jsonb(kind) || jsonb_build_object('relation', kind.relation::oid, 'priority', 9)"
+    query = f"SELECT pgqueue_declare_tasks_v1((SELECT jsonb_agg({columns}) FROM pgqueue_task AS kind))"
+    waiting = start(starter, value, query).blocked()
+    sweeper.execute("UPDATE pgqueue_task SET swept_to = 1 WHERE task_path = %s", (SEND,))
+    sweeper.commit()
+    assert waiting.result() > 0
+    assert value(starter, "SELECT swept_to FROM pgqueue_task WHERE task_path = %s", SEND) == 1
+    starter.execute("UPDATE pgqueue_task SET swept_to = 0")
+    synchronize_tasks("default")
 
 
 def test_a_key_that_is_taken_twice(connect: Connect, row: int) -> None:

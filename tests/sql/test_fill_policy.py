@@ -25,7 +25,7 @@ def fill(one: Connection, job: int, *policy: Any, lease: int = 1) -> list[int]:
 
 
 def test_what_plain_sql_left_open_is_filled_in(one: Connection) -> None:
-    (job,) = add(one)
+    (job,) = add(one, task_path="a.b")
     claim(one)
     assert fill(one, job, 5, 30, "fail", 7200.0) == []
     found = Job.objects.get(pk=job)
@@ -44,14 +44,14 @@ def test_what_was_given_stays(one: Connection) -> None:
 
 
 def test_a_job_that_is_too_old_by_it_is_named(one: Connection) -> None:
-    (job,) = add(one)
+    (job,) = add(one, task_path="a.b")
     one.execute("UPDATE pgqueue_job_live SET enqueued_at = '2020-01-01 UTC', run_after = '2020-01-02 UTC'")
     claim(one)
     assert fill(one, job, 5, None, "rerun", 3600.0) == [job]
 
 
 def test_the_job_of_another_claim_is_left_alone(one: Connection) -> None:
-    (job,) = add(one)
+    (job,) = add(one, task_path="a.b")
     claim(one, lease=2)
     assert fill(one, job, 5, 30, "fail", 0.0, lease=1) == []
     assert Job.objects.get(pk=job).max_attempts is None

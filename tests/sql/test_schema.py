@@ -212,7 +212,7 @@ def test_the_live_leaf_is_no_model_of_the_project() -> None:
     assert LiveJob not in apps.get_models(include_auto_created=True)
     assert {model.__name__ for model in apps.get_app_config("django_pgqueue").get_models()} == {
         "Edge", "FailureCount", "FailureGroup", "FailureNote", "Job", "JobBatch", "JobProgress", "JobStat",
-        "Limit", "Pause", "PayloadTask", "Queue", "QueueStatus", "RaisedAlert", "RateState", "Ring",
+        "Limit", "Pause", "DeclaredTask", "Queue", "QueueStatus", "RaisedAlert", "RateState", "Ring",
         "Schedule", "ScheduleRun", "StatRollup", "Step", "Tally", "UniqueWindow", "Worker",
     }  # fmt: skip
 

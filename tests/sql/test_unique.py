@@ -74,7 +74,6 @@ def test_raise_is_a_unique_violation() -> None:
         ('{"unique_scope": "live"}', "the option unique_scope needs unique_key"),
         ('{"unique_window": 5}', "the option unique_window needs unique_key"),
         ('{"unique_key": 5}', "unique_key 5 must be a string"),
-        ('{"unique_key": null}', "unique_key null must be a string"),
         ('{"unique_key": ""}', 'unique_key "" must be a string that is not empty'),
         ('{"unique_key": "%s"}' % ("x" * 201), "unique_key has 201 characters, but a job can store only 200"),
         ('{"unique_key": "k", "unique_scope": "done"}', 'unique_scope "done" must be "waiting" or "live"'),

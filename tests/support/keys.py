@@ -5,15 +5,23 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .jobs import add, value
+from .jobs import value
 from .sessions import Connection
 
 __all__ = ["add_keyed", "add_many", "line", "release", "repair", "running", "set_limit"]
 
 
 def add_keyed(connection: Connection, count: int = 1, key: str = "k", **options: Any) -> list[int]:
-    """Enqueue jobs with a concurrency key one by one."""
-    return add(connection, count, options=json.dumps({"limit_key": key}), **options)
+    """Enqueue jobs with this whole concurrency key one by one, as Python does."""
+    given = {"path": "tests.app.tasks.noop", "queue_name": "default", "priority": 0, "run_after": None}
+    given |= {"expires_at": None, "max_attempts": None, **options, "key": json.dumps({"limit_key": key})}
+    query = f"""
+        SELECT (pgqueue_enqueue_v1(
+            %(path)s, '[]', '{{}}', '{{}}', %(queue_name)s, %(priority)s, %(run_after)s, NULL,
+            %(expires_at)s, NULL, %(max_attempts)s, NULL, NULL, NULL, %(key)s
+        )).id FROM generate_series(1, {count})
+    """
+    return [row[0] for row in connection.execute(query, given).fetchall()]
 
 
 def add_many(connection: Connection, *keys: str | None) -> list[int]:

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
 
-from ...models import PayloadTask
+from ...models import DeclaredTask
 from ...payloads.synchronize import payload_models
 from ...redaction import FAILED, REDACTED, redact, restore
 from ..display import page_url
@@ -55,7 +55,7 @@ def payload_model_of(job: Job) -> type[Model] | None:
     """Return the model of the payload of a job. For jobs with arguments, nothing is asked."""
     if job.args or job.kwargs or not payload_models():
         return None
-    declared = PayloadTask.objects.using(job._state.db).filter(task_path=job.task_path)
+    declared = DeclaredTask.objects.using(job._state.db).filter(task_path=job.task_path)
     label = declared.values_list("model", flat=True).first()
     try:
         return None if label is None else apps.get_model(label)

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from ... import conf
 from ...formatting import get_logger
-from ...payloads.synchronize import synchronize_payloads
+from ...payloads.synchronize import synchronize_tasks
 from ...postgres.session import LOST_CONNECTION
 from ...schedules.synchronize import synchronize
 from ...worker.logs import configure_logging, logging_restored
@@ -253,14 +253,14 @@ class Command(BaseCommand):
         )
 
     def _begin(self, options: WorkerOptions, given: dict[str, Any]) -> None:
-        """Report problems that would stop every worker process. If there are none, write the schedules and
-        the tasks with payloads that this version of the code declares, and print the banner.
+        """Report problems that would stop every worker process. If there are none, write the tasks
+        and the schedules that this version of the code declares, and print the banner.
         """
         alias = options.alias
         was_open = connections[alias].connection is not None
         try:
             check_database(alias)
-            synchronize_payloads(alias)
+            synchronize_tasks(alias)
             if options.schedules:
                 synchronize(alias)
             warn_of_unknown_queues(alias, "--queues", options.queues)

@@ -54,7 +54,7 @@ class Acts(RuleBasedStateMachine):
     def add(self, *, on_conflict: str = "", commits: bool = True, **given: Any) -> None:
         """Enqueue a job, or roll that back."""
         new = Expected(0, **given)
-        options = {"limit_key": new.limit} if new.limit else {}
+        options = {"limit_key": new.limit.rpartition("/")[2]} if new.limit else {}
         if new.unique:
             options |= {
                 "unique_key": new.unique, "unique_scope": SCOPES[new.unique], "on_conflict": on_conflict,

@@ -26,7 +26,7 @@ __all__ = ["LifeOfJobs", "live"]
 
 OUTCOMES = ("done", "failed", "cancelled", "retry", "snooze", "release", "unknown")
 FIRST: dict[str, dict[str, Any]] = {
-    "plain": {}, "limited": {"limit": "a.b/1"}, "expires": {"expires": True},
+    "plain": {}, "limited": {"limit": "tests.app.tasks.noop/1"}, "expires": {"expires": True},
     "once": {"max_attempts": 1, "on_lost": "fail", "expires": True},
 }  # fmt: skip
 """The jobs that may be there from the beginning."""
@@ -84,7 +84,7 @@ class LifeOfJobs(Acts):
         priority=st.sampled_from(PRIORITIES), is_later=st.booleans(), expires=st.booleans(),
         max_attempts=st.sampled_from([None, 1, 2]), on_lost=st.sampled_from(["rerun", "fail"]),
         unique=st.sampled_from([None, None, None, *SCOPES]),
-        limit=st.sampled_from([None, None, "a.b/1", "a.b/2"]),
+        limit=st.sampled_from([None, None, "tests.app.tasks.noop/1", "tests.app.tasks.noop/2"]),
         on_conflict=st.sampled_from(["existing", "replace", "raise"]),
         commits=st.sampled_from([True, True, True, False]),
     )  # fmt: skip
