@@ -38,7 +38,7 @@ _PATHS_SQL = "SELECT pgqueue_payload_paths_v1(to_regclass(%s))"
 @register(TAG)
 def check_payloads(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E019 and E020: payload models with another key, and those in another database than their jobs. W007 and
-    W008: payload models without a task, and rows that upkeep cannot delete.
+    W008: payload models without a task, and rows that maintenance cannot delete.
     """
     found = [*_overridden()]
     if check_django_tasks(None) or conf.problems() or any(broken_entries()) or not payload_models():
@@ -193,13 +193,13 @@ def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
 
 
 def _references(model: type[JobPayload]) -> Iterator[CheckMessage]:
-    """Find foreign keys to the rows, which the database would not let upkeep delete."""
+    """Find foreign keys to the rows, which the database would not let maintenance delete."""
     if model.keep_rows:
         return
     for field, target in _relations():
         if target is model and _has_constraint(field) and not _deletes_in_database(field):
             yield CheckWarning(
-                f"{field.model._meta.label}.{field.name} references rows of {model._meta.label}. Upkeep "
+                f"{field.model._meta.label}.{field.name} references rows of {model._meta.label}. Maintenance "
                 "deletes them with plain SQL when their jobs are no longer kept, and the database would "
                 "refuse that.",
                 hint=f"Set keep_rows = True in {model.__name__} and delete its rows yourself, use "

@@ -66,7 +66,7 @@ def _workflow(stage: Stage) -> None:
 
 
 def _batches(stage: Stage) -> None:
-    """A batch that is over, one that failed, and one that is open."""
+    """A finished batch, one that failed, and one that is open."""
     for name, outcome in (("demo: thumbnails", "done"), ("demo: labels", "failed")):
         batch = stage.ask("SELECT pgqueue_open_batch(%s)", name)
         for number in range(3):

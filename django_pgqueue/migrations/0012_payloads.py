@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
                 ("relation", models.CharField(max_length=255, null=True, verbose_name="table")),
                 (
                     "limit_column",
-                    models.CharField(max_length=63, null=True, verbose_name="column of the concurrency key"),
+                    models.CharField(max_length=63, null=True, verbose_name="column of the limit key"),
                 ),
                 (
                     "group_column",
@@ -67,7 +67,7 @@ class Migration(migrations.Migration):
         RunSQLFile("drop_payload_triggers_v1.sql", "DROP FUNCTION pgqueue_drop_payload_triggers_v1"),
         RunSQLFile("attach_payload_v1.sql", "DROP FUNCTION pgqueue_attach_payload_v1"),
         RunSQLFile("detach_payload_v1.sql", "DROP FUNCTION pgqueue_detach_payload_v1"),
-        # Upkeep
+        # Maintenance
         RunSQLFile("check_references_v1.sql", "DROP FUNCTION pgqueue_check_references_v1"),
         RunSQLFile("sweep_payloads_v1.sql", "DROP FUNCTION pgqueue_sweep_payloads_v1"),
     ]

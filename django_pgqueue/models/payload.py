@@ -24,7 +24,7 @@ class JobPayload(models.Model):
     """
 
     keep_rows: ClassVar[bool] = False
-    """Whether rows stay when their jobs are no longer kept. False: upkeep deletes them then."""
+    """Whether rows stay when their jobs are no longer kept. False: maintenance deletes them then."""
     is_job_payload: ClassVar[bool] = True
 
     job = models.OneToOneField(
@@ -66,7 +66,7 @@ class DeclaredTask(models.Model):
     computed_keys = models.JSONField(_("computed keys"), default=list)
     model = models.CharField(_("model"), max_length=255, null=True)
     relation: Any = models.CharField(_("table"), max_length=255, null=True)
-    limit_column = models.CharField(_("column of the concurrency key"), max_length=63, null=True)
+    limit_column = models.CharField(_("column of the limit key"), max_length=63, null=True)
     group_column = models.CharField(_("column of the group"), max_length=63, null=True)
     keeps = models.BooleanField(_("keeps its rows"), db_default=False)
     swept_to = models.BigIntegerField(_("swept to"), db_default=0)

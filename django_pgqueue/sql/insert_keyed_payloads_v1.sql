@@ -1,4 +1,4 @@
--- Insert the jobs of payloads whose task has a concurrency key or a group in a column: p_rows contains for each the id,
+-- Insert the jobs of payloads whose task has a limit key or a group in a column: p_rows contains for each the id,
 -- the value of the key, and the group. As at enqueue, a value of NULL means that the job is under no limit, or in no
 -- group, and an empty group is refused. The columns are of types whose text is the same in Python (payloads/columns.py).
 CREATE FUNCTION pgqueue_insert_keyed_payloads_v1(

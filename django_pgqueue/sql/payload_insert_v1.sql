@@ -33,7 +33,7 @@ BEGIN
                 ELSE format('it is a job of %s, not of %s', other.task_path, TG_ARGV[0]) END
             USING ERRCODE = 'foreign_key_violation', CONSTRAINT = 'pgqueue_payload_job', TABLE = TG_TABLE_NAME,
                 SCHEMA = TG_TABLE_SCHEMA, COLUMN = 'job_id',
-                HINT = 'Leave job_id out: the row gets a new job. To run a job that is over again, use retry().';
+                HINT = 'Leave job_id out: the row gets a new job. To run a finished job again, use retry().';
     END IF;
     SELECT max(given.id) INTO stranger FROM unnest(ids) AS given (id);
     IF stranger > (SELECT sequence.last_value FROM pgqueue_job_id_seq AS sequence) THEN

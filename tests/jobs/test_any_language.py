@@ -163,7 +163,7 @@ def test_paused_queues_and_tasks_are_respected(one: Connection, worker: int) -> 
     assert sql_claim(one, worker) == []
 
 
-def test_concurrency_keys_pass_the_gate(one: Connection, worker: int) -> None:
+def test_limit_keys_pass_the_gate(one: Connection, worker: int) -> None:
     jobs = add_keyed(one, 3)
     plain = add(one, 1)
     assert [job.id for job in sql_claim(one, worker)] == [jobs[0], *plain]

@@ -75,7 +75,7 @@ def test_a_deletion_reads_the_live_jobs_of_its_rows(one: Connection) -> None:
     assert counts.of(BY_JOB) <= 20 * 10, counts
     with reads(one) as counts:
         one.execute("DELETE FROM receipts_receipt WHERE order_id = 7")
-    assert counts.of(BY_JOB) == 0, counts  # their jobs are over
+    assert counts.of(BY_JOB) == 0, counts  # their jobs have finished
 
 
 def test_a_page_of_the_sweep_reads_a_page(one: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Jobs with concurrency keys, for tests of the gate."""
+"""Jobs with limit keys, for tests of the gate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["add_keyed", "add_many", "line", "release", "repair", "running", "set
 
 
 def add_keyed(connection: Connection, count: int = 1, key: str = "k", **options: Any) -> list[int]:
-    """Enqueue jobs with this whole concurrency key one by one, as Python does."""
+    """Enqueue jobs with this whole limit key one by one, as Python does."""
     given = {"path": "tests.app.tasks.noop", "queue_name": "default", "priority": 0, "run_after": None}
     given |= {"expires_at": None, "max_attempts": None, **options, "key": json.dumps({"limit_key": key})}
     query = f"""
@@ -52,7 +52,7 @@ def release(connection: Connection, *keys: str) -> int:
 
 
 def repair(connection: Connection) -> int:
-    """Run one round of upkeep for the lines. Return how many jobs became claimable."""
+    """Run one round of maintenance for the lines. Return how many jobs became claimable."""
     return int(value(connection, "SELECT released FROM pgqueue_repair_lines_v1('', 1000)"))
 
 

@@ -203,7 +203,7 @@ class LifeOfJobs(Acts):
     @precondition(lambda self: self.model.of("done", "failed", "cancelled"))
     @rule(days=st.sampled_from([0, 1, 8, 40]), turns=st.sampled_from([1, 9]))
     def pass_days(self, days: int, turns: int) -> None:
-        """Let days pass for the jobs that are over, and more or fewer for the ring, since clocks jump."""
+        """Let days pass for the finished jobs, and more or fewer for the ring, since clocks jump."""
         self.shift("pgqueue_job", f"{days} days", "finished_at")
         self.model.pass_days(days)
         for _ in range(turns):
