@@ -3,7 +3,7 @@
     jobs("send_receipt", "failed")   the last jobs of a task, newest first
     failure()                        the last job that failed, with its traceback
     why(5)                           why a job does not run, or how it ended
-    run(5)                           run a waiting job here, with its exception
+    run_here(5)                      run a waiting job here, with its exception
     retry(5), cancel(5), enqueue(...), Job
 
 Jobs are given as ids (``5``, or ``"other:5"`` in another database) or objects.
@@ -27,7 +27,7 @@ from .worker.one_process import run_job
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-__all__ = ["Job", "cancel", "enqueue", "failure", "jobs", "retry", "run", "why"]
+__all__ = ["Job", "cancel", "enqueue", "failure", "jobs", "retry", "run_here", "why"]
 
 
 def jobs(
@@ -68,7 +68,7 @@ def why(job: Job | int | str, *, using: str | None = None) -> None:
     print(f"Job {found.pk} ({found.task_path}, {found.status}): {reason} {helps}".rstrip())  # noqa: T201
 
 
-def run(job: Job | int | str, *, using: str | None = None) -> Any:
+def run_here(job: Job | int | str, *, using: str | None = None) -> Any:
     """Run a waiting job here and now, and return its result. Raise what its task raises."""
     found = _fresh(job, using)
     result = run_job(found.pk, found._state.db or _alias(using))

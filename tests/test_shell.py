@@ -80,18 +80,18 @@ def test_jobs_and_failures(shell: Any, bodies: dict[str, Any]) -> None:
 def test_run_and_retry(shell: Any, bodies: dict[str, Any]) -> None:
     bodies.update(good=lambda: 42, bad=fail)
     good, bad = enqueue(tasks.run_body, "good"), enqueue(tasks.run_body, "bad")
-    assert shell(f"print(run({good.pk}))") == "42"
+    assert shell(f"print(run_here({good.pk}))") == "42"
     with pytest.raises(ValueError, match="no such order"):
-        shell(f"run(Job.objects.get(pk={bad.pk}))")
+        shell(f"run_here(Job.objects.get(pk={bad.pk}))")
     bodies["bad"] = lambda: "mended"
-    assert shell(f"retry({bad.pk}); print(run({bad.pk}))") == "mended"
+    assert shell(f"retry({bad.pk}); print(run_here({bad.pk}))") == "mended"
 
 
 @pytest.mark.django_db(transaction=True, databases="__all__")
 def test_ids_of_another_database(shell: Any, bodies: dict[str, Any]) -> None:
     bodies.update(good=lambda: 42)
     job = enqueue(tasks.run_body.using(database="other"), "good")
-    assert shell(f"print(run('other:{job.pk}'))") == "42"
+    assert shell(f"print(run_here('other:{job.pk}'))") == "42"
     assert shell(f"why('other:{job.pk}')").partition("): ")[2].startswith("It is done since ")
     with pytest.raises(ValueError, match="'first' is not the id of a job"):
         shell("why('first')")

@@ -128,16 +128,16 @@ def _changed_problems(alias: str, now: datetime) -> Iterator[Alert]:
     problems = health(alias).problems
     if any(problem.kind == "unreachable" for problem in problems):
         return
-    current = {(str(problem.kind), problem.queue): problem for problem in problems}
+    current = {(str(problem.kind), problem.queue_name): problem for problem in problems}
     rows = RaisedAlert.objects.using(alias).exclude(kind=LOOK)
     raised = {(row.kind, row.queue_name): row for row in rows}
     hidden = frozenset[str]().union(*(_HIDES.get(kind, ()) for kind, _queue in current))
     for key, problem in current.items():
         if key not in raised:
             RaisedAlert.objects.using(alias).create(
-                kind=problem.kind, queue_name=problem.queue, text=problem.text, raised_at=now
+                kind=problem.kind, queue_name=problem.queue_name, text=problem.text, raised_at=now
             )
-            yield _alert(problem.kind, alias, now, problem.text, queue_name=problem.queue)
+            yield _alert(problem.kind, alias, now, problem.text, queue_name=problem.queue_name)
     for key, row in raised.items():
         before = row.over_since
         if _is_over(row, now, lasts=key in current or row.kind in hidden):

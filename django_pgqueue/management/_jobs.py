@@ -317,7 +317,7 @@ def row_as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
         "id": job.pk,
         "status": job.status,
         "task": job.task_path,
-        "queue": job.queue_name,
+        "queue_name": job.queue_name,
         "priority": job.priority,
         "attempts": job.attempts,
         "max_attempts": job.max_attempts,

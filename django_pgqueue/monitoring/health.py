@@ -68,7 +68,7 @@ class Problem:
     """Why a database or a queue is not healthy."""
 
     kind: Kind
-    queue: str
+    queue_name: str
     """Empty if it is not about one queue."""
     text: str
     fix: str = field(default="", compare=False)
@@ -183,7 +183,8 @@ def unreachable(alias: str, *, is_slow: bool = False) -> Health:
 def _with_fixes(problems: Iterable[Problem], alias: str, crew: Crew | None) -> tuple[Problem, ...]:
     is_starting = crew is not None and crew.one_is_starting
     return tuple(
-        replace(each, fix=fix(each.kind, each.queue, alias, is_starting=is_starting)) for each in problems
+        replace(each, fix=fix(each.kind, each.queue_name, alias, is_starting=is_starting))
+        for each in problems
     )
 
 

@@ -17,7 +17,7 @@ from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job, JobBatch, Schedule, Worker
 from django_pgqueue.postgres import aliases
 from django_pgqueue.schedules.synchronize import synchronize
-from django_pgqueue.shell import run as run_in_shell
+from django_pgqueue.shell import run_here
 from django_pgqueue.tasks.routing import default_backend
 from django_pgqueue.testing import run_jobs
 from tests.app.tasks import mail, noop
@@ -141,7 +141,7 @@ def test_a_job_read_from_a_replica_is_joined_on_the_primary() -> None:
 
 @pytest.mark.usefixtures("_replica")
 def test_the_shell_runs_a_job_read_from_a_replica() -> None:
-    assert run_in_shell(read()) == 3
+    assert run_here(read()) == 3
 
 
 @pytest.mark.usefixtures("_replica")

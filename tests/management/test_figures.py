@@ -75,7 +75,7 @@ def test_stats_as_json() -> None:
     found = json.loads(run("stats", "--json"))
     assert (found["healthy"], found["summary"], found["problems"]) == (
         False, "1 problem", [
-            {"kind": "no_worker", "queue": "", "text": "no worker claims jobs",
+            {"kind": "no_worker", "queue_name": "", "text": "no worker claims jobs",
              "fix": "Start a worker: manage.py runqueueworker", "is_minor": False},
         ],
     )  # fmt: skip

@@ -59,7 +59,7 @@ def test_the_list_as_json_is_read_page_by_page() -> None:
     rest = json.loads(run("jobs", "--limit", "3", "--after", str(first["next"]), "--json"))
     assert ([row["id"] for row in rest["jobs"]], rest["next"]) == (ids[1::-1], None)
     row = first["jobs"][0]
-    assert (row["status"], row["queue"], row["task"], row["error"]) == (
+    assert (row["status"], row["queue_name"], row["task"], row["error"]) == (
         "pending", "default", "tests.app.tasks.add", None,
     )  # fmt: skip
     assert datetime.fromisoformat(row["run_after"]).tzinfo is not None
@@ -138,7 +138,7 @@ def test_jobs_of_another_database() -> None:
     Job.objects.using("other").bulk_create([JobFactory.build(pk=9, queue_name="there")])
     for options in (("other:9",), ("9", "--database", "other"), ("--database", "other")):
         found = json.loads(run("jobs", *options, "--json"))
-        assert (found["database"], [row["queue"] for row in found["jobs"]]) == ("other", ["there"])
+        assert (found["database"], [row["queue_name"] for row in found["jobs"]]) == ("other", ["there"])
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_each_threshold() -> None:
         JobFactory.create(queue_name=queue, run_after=ago(minutes=5))
     JobFactory.create_batch(4, queue_name="many")
     problems = health("default").problems
-    assert [(problem.kind, problem.queue) for problem in problems] == [
+    assert [(problem.kind, problem.queue_name) for problem in problems] == [
         ("age", "default"),
         ("depth", "many"),
         ("unserved", "many"),

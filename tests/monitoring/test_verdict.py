@@ -120,7 +120,9 @@ def test_what_a_person_wants_to_know(
     WorkerFactory.create()
     happen()
     found = verdict("default")
-    assert [(problem.kind, problem.queue) for problem in found.problems] == [each[:2] for each in problems]
+    assert [(problem.kind, problem.queue_name) for problem in found.problems] == [
+        each[:2] for each in problems
+    ]
     for problem, (_kind, _queue, text) in zip(found.problems, problems, strict=True):
         assert problem.text.startswith(text)
     assert found.headline.startswith("1 problem" if problems else "Healthy: ")

@@ -227,10 +227,10 @@ def _trouble(
     text = str(problem)
     if problem.kind == "paused":
         # To resume everything, the page of pauses asks first.
-        said = pauses.queues_said.get(problem.queue) if problem.queue else pauses.everything
-        url = "" if problem.queue else page_url(site, request, Pause, "changelist")
+        said = pauses.queues_said.get(problem.queue_name) if problem.queue_name else pauses.everything
+        url = "" if problem.queue_name else page_url(site, request, Pause, "changelist")
         label = _("Pauses") if url else ""
-        return Trouble(said or text, label, url, resumes=problem.queue if may_resume else "")
+        return Trouble(said or text, label, url, resumes=problem.queue_name if may_resume else "")
     if problem.kind in {"no_worker", "few_workers", "silent", "lost", "lost_jobs"}:
         command = _START if problem.kind in {"no_worker", "few_workers"} else ""
         url = page_url(site, request, Worker, "changelist")
@@ -242,8 +242,10 @@ def _trouble(
     if problem.kind in {"unreachable", "foreign_lock"}:
         url = _view(site, request, JobStat, "jobstat_database")
         return Trouble(text, _("Database") if url else "", url)
-    url = page_url(site, request, Queue, "change", problem.queue) or _list(site, request, queue=problem.queue)
-    label = _("Queue %(name)s") % {"name": problem.queue}
+    url = page_url(site, request, Queue, "change", problem.queue_name) or _list(
+        site, request, queue=problem.queue_name
+    )
+    label = _("Queue %(name)s") % {"name": problem.queue_name}
     return Trouble(text, label if url else "", url, _START if problem.kind == "unserved" else "")
 
 

@@ -67,7 +67,7 @@ def task_as_json(task: Task[..., Any], schedules: list[str]) -> dict[str, Any]:
     return {
         "path": task.module_path,
         "declared_in": source_place(task),
-        "queue": task.queue_name,
+        "queue_name": task.queue_name,
         "priority": task.priority,
         "async": iscoroutinefunction(task.func),
         "policy": _policy(task),
