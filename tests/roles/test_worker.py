@@ -75,6 +75,16 @@ def test_workers_that_died_with_the_server_are_found_by_an_assumed_role(
     assert value(one, "SELECT dead FROM pgqueue_recover_dead_v1(0.1, 0.5, 3, 100, 20)") == 1
 
 
+def test_it_writes_what_the_code_declares(installed: Roles, login: Login, transactional_db: None) -> None:
+    worker, web = login(installed.runner), login(installed.web)
+    row = json.dumps([{"task_path": "a.declared", "queue_name": "mail", "priority": 3, "metadata": {}}])
+    assert value(worker, "SELECT pgqueue_declare_tasks_v1(%s::jsonb)", row) == 1
+    assert value(worker, "SELECT pgqueue_declare_tasks_v1(%s::jsonb)", row) == 0
+    job = value(web, "SELECT pgqueue_enqueue('a.declared')")
+    assert Job.objects.get(pk=job).queue_name == "mail", "a role that may only enqueue follows it, too"
+    worker.execute("DELETE FROM pgqueue_task WHERE task_path = 'a.declared'")
+
+
 @pytest.mark.parametrize(
     "statement",
     [
