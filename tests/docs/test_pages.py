@@ -181,7 +181,7 @@ INTERNAL = {
     "exceptions": "JobControl duration moment",
     "metrics": "MOST PATIENCE logger registry",
     "models": """
-        BatchCounts CurrentJob Edge FailureNote JobProgress LiveJob PayloadTask QueueStatus RaisedAlert
+        BatchCounts CurrentJob DeclaredTask Edge FailureNote JobProgress LiveJob QueueStatus RaisedAlert
         RateState Ring Tally UniqueWindow
     """,
     "operations": "RunSQLFile SQL_FOLDER",
