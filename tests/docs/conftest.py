@@ -29,7 +29,8 @@ from .shop import DOCS, EXAMPLES
 def shop(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """The app `shop`, importable under that name, with its tables in both databases."""
     sys.path.insert(0, str(EXAMPLES))
-    with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "shop"]), django_db_blocker.unblock():
+    # Unblocked first: an app of Django asks the database for its types when it is made ready again.
+    with django_db_blocker.unblock(), override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "shop"]):
         tables = list(apps.get_app_config("shop").get_models())
         for alias in ("default", "other"):
             with connections[alias].schema_editor() as editor:

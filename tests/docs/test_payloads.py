@@ -28,8 +28,8 @@ def invoices(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Itera
     """The app, importable as `invoices`, with its migrations applied."""
     sys.path.insert(0, str(EXAMPLES))
     with (
-        override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "invoices"]),
         django_db_blocker.unblock(),
+        override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "invoices"]),
     ):
         call_command("migrate", "invoices", verbosity=0)
         call_command("makemigrations", "invoices", check=True, dry_run=True, verbosity=0)

@@ -102,7 +102,8 @@ def test_finish_whatever_the_statistics_say(one: Connection) -> None:
             assert counts.of("pgqueue_job") <= 8 * BATCH, (kind, mode, counts)
 
 
-def test_enqueue_reads_nothing(one: Connection) -> None:
+def test_enqueue_reads_no_jobs(one: Connection) -> None:
+    """The public function reads the policy of the task: by its key, unless the table has a few pages only."""
     many = (
         "SELECT ids FROM pgqueue_enqueue_many_v1(0,"
         " array_fill('a.b'::text, '{100}'), array_fill('[]'::jsonb, '{100}'),"
@@ -117,7 +118,7 @@ def test_enqueue_reads_nothing(one: Connection) -> None:
         with reads(one) as counts:
             add(one, 10)
             assert len(value(one, many)) == 100
-        assert counts.by_relation == {}, mode
+        assert counts.by_relation.keys() <= {"pgqueue_task", "pgqueue_task_pkey"}, mode
 
 
 def test_search_for_ranges(one: Connection) -> None:
