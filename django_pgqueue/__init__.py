@@ -35,7 +35,6 @@ __all__ = [
     "Schedule",
     "Snooze",
     "StepError",
-    "Suspended",
     "Task",
     "TaskTimeout",
     "Unique",
@@ -90,7 +89,6 @@ if TYPE_CHECKING:
         RetryLater,
         Snooze,
         StepError,
-        Suspended,
         TaskTimeout,
     )
     from .explanation import Reason, awhy, why
@@ -144,7 +142,6 @@ else:
             "RetryLater",
             "Snooze",
             "StepError",
-            "Suspended",
             "TaskTimeout",
             "EventTimeout",
         ),

@@ -120,7 +120,7 @@ def test_every_public_name_is_there_and_listed() -> None:
         "aset_limit reset_limit areset_limit "
         "schedule JobExists Unique edit aedit pause apause resume aresume "
         "drain_worker adrain_worker run_now arun_now "
-        "RateLimit RateLimiter step StepError Suspended EventTimeout LeaseLost JobFinished send_event "
+        "RateLimit RateLimiter step StepError EventTimeout LeaseLost JobFinished send_event "
         "asend_event JobContext track Batch BatchCounts BatchFinished ParentGone Parents JobList "
         "chain achain JobPayload Reason why awhy Schedule Job PgQueueError InvalidTask"
     ).split()
