@@ -108,7 +108,7 @@ def test_the_command_lists_tasks_and_fails_if_a_module_does(install: Install) ->
     out = StringIO()
     call_command("pgqueue", "tasks", "--json", stdout=out)
     (first,) = [each for each in json.loads(out.getvalue()) if each["path"] == f"{name}.tasks.first"]
-    assert (first["queue"], first["async"], first["policy"]["max_attempts"]) == ("mail", True, "3")
+    assert (first["queue_name"], first["async"], first["policy"]["max_attempts"]) == ("mail", True, "3")
     install(["tasks"], tasks="import nowhere")
     with pytest.raises(CommandError, match="tasks cannot be imported, so its tasks are missing: ModuleNot"):
         call_command("pgqueue", "tasks", stdout=StringIO())
