@@ -14,8 +14,9 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 __all__ = [
-    "CALL", "DECLARATION", "ELSEWHERE", "LATER", "LIMIT", "LIMITED", "PAUSE", "RATE", "SCHEDULE", "UNIQUE",
-    "CallHabits", "Habits", "JobHabits", "ResultHabits", "hint_of_call", "hints", "rate_hint", "remedy",
+    "BATCH", "CALL", "DECLARATION", "ELSEWHERE", "LATER", "LIMIT", "LIMITED", "PAUSE", "RATE", "SCHEDULE",
+    "UNIQUE", "BatchHabits", "CallHabits", "Habits", "JobHabits", "ResultHabits", "hint_of_call", "hints",
+    "rate_hint", "remedy",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -259,6 +260,13 @@ LIMIT: Hints = {
 }
 
 #: For ``RetryLater()`` and ``Snooze()``.
+BATCH: Hints = _table("""
+    on_complete on_success on_finish callback then -> enqueue(task.using(after=batch), ...) in the block
+    tasks jobs calls -> batch.add([task.bind(...)]) in the block
+    database -> using={value}
+    description -> name={value}
+""")
+
 LATER: Hints = _table("""
     countdown after seconds retry_delay -> delay={value}
     eta at schedule_at -> until={value}
@@ -406,7 +414,10 @@ class JobHabits(_Attributes):
             ready done is_done finished is_ready -> job.is_finished
             successful success succeeded is_successful -> job.status == 'done'
             failed is_failed -> job.status == 'failed'
-            is_revoked is_canceled is_cancelled is_stopped -> job.status == 'cancelled'
+            is_revoked is_canceled is_cancelled -> job.status == 'cancelled'; in its task, cancel_requested
+            is_stopped -> job.status == 'cancelled'
+            check_cancelled check_canceled is_aborted -> current_job().cancel_requested in its task
+            update_state update_progress -> current_job().set_progress(done, total) in its task
             state get_status is_queued is_started is_scheduled is_deferred -> job.status
             abort_requested -> job.cancel_requested
             revoke abort terminate stop kill -> job.cancel()
@@ -442,6 +453,27 @@ class JobHabits(_Attributes):
 
         def _has_no(self, name: str, ours: str) -> str:
             return f"A job has no {name!r}. Write {ours}."
+
+
+class BatchHabits(_Attributes):
+    """What a batch says if it is used like the group of another queue."""
+
+    if not TYPE_CHECKING:
+        _habits = _table("""
+            enqueue add_task add_job append apply_async delay submit -> batch.add([task.bind(...)])
+            then on_complete on_success callback chord link -> enqueue(task.using(after=batch), ...)
+            wait wait_for -> batch.join()
+            results -> current_job().parents.results in a job after the batch
+            ready done is_done completed -> batch.is_finished
+            status state -> batch.outcome
+            revoke abort terminate -> batch.cancel()
+            retry -> batch.retry_failed()
+            using -> batch.database
+            completed_count failed_count size total -> batch.counts()
+        """)
+
+        def _has_no(self, name: str, ours: str) -> str:
+            return f"A batch has no {name!r}. Write {ours}."
 
 
 class ResultHabits(_Attributes):

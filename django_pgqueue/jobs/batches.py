@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
 from ..exceptions import ParentGone
+from ..misuse import BATCH, BatchHabits, hints
 from ..models import Job, JobBatch
 from ..models.batch import counts_of
 from ..tasks.link import Link
@@ -41,7 +42,8 @@ _NOT_OPEN = (
 )
 
 
-class Batch:
+@hints(BATCH)
+class Batch(BatchHabits):
     """A batch of jobs. ``name`` is for people; ``using`` is the alias of its database.
 
         with Batch("import") as batch:
@@ -59,7 +61,9 @@ class Batch:
 
     def __init__(self, name: str = "", *, using: str | None = None) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"Batch(name) takes a string, not {name!r:.100}.")
+            raise TypeError(
+                f"Batch(name) takes a string, not {name!r:.100}. Add jobs in its block: batch.add(calls)."
+            )
         if len(name) > _LONGEST_NAME or "\0" in name:
             raise ValueError(
                 f"The name of a batch has at most {_LONGEST_NAME} characters, and no NUL: {name!r:.60}"

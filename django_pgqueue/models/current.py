@@ -174,7 +174,7 @@ class CurrentJob(Job):
         """
         return self._running.cancel_event.wait(seconds("wait_for_cancel(timeout)", timeout))
 
-    def retry(self, *, done: bool = False) -> bool:
+    def retry(self, *_: Any, **__: Any) -> bool:
         """Raise ``TypeError``: a running job cannot be retried. Raise ``RetryLater`` in the task."""
         raise TypeError(
             "The job is running. To fail this attempt and retry it, write: raise RetryLater(delay)"

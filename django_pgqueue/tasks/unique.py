@@ -103,9 +103,10 @@ def check_unique(value: Any, func: Callable[..., Any], *, takes_context: bool) -
     if value is True:
         value = Unique()
     if not isinstance(value, Unique):
-        raise InvalidTask(
-            f"unique must be True or a Unique(...), such as Unique(scope='live'). It is {value!r}."
-        )
+        ours = "Unique(key=...)" if callable(value) else "Unique(scope='live')"
+        if isinstance(value, (str, list, tuple)):
+            ours = f"Unique(key={tuple(value) if isinstance(value, list) else value!r})"
+        raise InvalidTask(f"unique must be True or a Unique(...), such as {ours}. It is {value!r}.")
     if callable(value.key) or value.key == ():
         return value
     path = f"{func.__module__}.{func.__qualname__}"

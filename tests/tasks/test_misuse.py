@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any
@@ -16,6 +17,7 @@ from django.utils.module_loading import import_string
 
 import django_pgqueue
 from django_pgqueue import (
+    Batch,
     Concurrency,
     InvalidTask,
     RateLimit,
@@ -33,6 +35,7 @@ from django_pgqueue import (
 )
 from django_pgqueue.models import Job
 from django_pgqueue.models.current import CurrentJob
+from django_pgqueue.testing import fake_job
 from tests.app.tasks import mail
 
 TASK: Any = mail
@@ -276,3 +279,43 @@ def test_no_word_of_another_queue_is_ours() -> None:
     ]  # fmt: skip
     for table, function in tables:
         assert not set(table) & set(inspect.signature(function).parameters), function
+
+
+@pytest.mark.parametrize(
+    ("value", "ours"),
+    [("pk", "Unique(key='pk')"), (["pk"], "Unique(key=('pk',))"), (len, "Unique(key=...)")],
+)
+def test_a_key_in_place_of_unique(value: Any, ours: str) -> None:
+    with pytest.raises(InvalidTask, match=re.escape(f"such as {ours}.")):
+        mail.using(unique=value)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("then", "enqueue(task.using(after=batch), ...)"),
+        ("enqueue", "batch.add([task.bind(...)])"),
+        ("wait", "batch.join()"),
+    ],
+)
+def test_attributes_of_a_batch(name: str, ours: str) -> None:
+    batch: Any = Batch()
+    with pytest.raises(AttributeError) as caught:
+        getattr(batch, name)
+    assert str(caught.value) == f"A batch has no {name!r}. Write {ours}."
+    assert not hasattr(batch, "nothing_like_it")
+    assert not set(misuse.BatchHabits._habits) & {*dir(Batch)}  # type: ignore[attr-defined]
+
+
+def test_options_of_a_batch() -> None:
+    with pytest.raises(
+        TypeError, match=re.escape("Write enqueue(task.using(after=batch), ...) in the block.")
+    ):
+        Batch(on_complete=mail)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=re.escape("batch.add(calls)")):
+        Batch([mail.bind(1)])  # type: ignore[arg-type]
+
+
+def test_a_running_job_is_not_retried() -> None:
+    with fake_job() as job, pytest.raises(TypeError, match=re.escape("raise RetryLater(delay)")):
+        job.retry(countdown=30)
