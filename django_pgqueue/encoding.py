@@ -201,7 +201,7 @@ def _instead(value: Any) -> str:
 
 
 # ----------------------------------------------------------------------------
-# Read what somebody else has stored or sent: by SQL, on a channel, in a pipe, in an address.
+# Read what others have stored or sent: by SQL, on a channel, in a pipe, in an address.
 #
 # Calls in Python refuse JSON that PostgreSQL stores and Python does not read. It may still come from SQL, or
 # from a worker in another language, and then the rest of the row is to be shown.

@@ -182,7 +182,7 @@ class FailurePages(DatabaseAdmin[M]):
             LogEntry.objects.log_actions(request.user.pk, [known], CHANGE, change_message=words)  # type: ignore[arg-type]
             self.message_user(request, words, messages.SUCCESS)
         else:
-            self.message_user(request, _("Nothing changed: somebody else was first."), messages.WARNING)
+            self.message_user(request, _("Nothing changed: another user was first."), messages.WARNING)
         return HttpResponseRedirect(self._failures_page("failure", quote(known.pk)))
 
     def _check_failures(self, request: HttpRequest) -> None:

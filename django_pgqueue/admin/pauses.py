@@ -53,7 +53,7 @@ class PauseForm(ModelForm):
         if "name" in self.fields:
             self.fields["name"].widget.attrs["list"] = _SUGGESTIONS
         if "until" in self.fields:
-            words = _("In the time zone %(zone)s. Empty: until somebody resumes it.")
+            words = _("In the time zone %(zone)s. Empty: until a user resumes it.")
             self.fields["until"].help_text = words % {"zone": display.zone_name()}
 
     def clean(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         return ask(self, request, _("Resume"), effects, pauses, back=back)
 
     def _resume(self, request: HttpRequest, pauses: list[Pause]) -> None:
-        """Resume, and note in the history of the admin which pauses this has ended, and not somebody else."""
+        """Resume, and note in the history of the admin which pauses this has ended, and not another user."""
         ended = [row for row in pauses if resume(**_arguments(row), using=self.writes_to)]
         LogEntry.objects.log_actions(request.user.pk, ended, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
         count = len(ended)

@@ -103,7 +103,7 @@ def _steps(stage: Stage) -> None:
 
 
 def _waiting_for_a_signal(stage: Stage) -> None:
-    """A job that waits until somebody approves, and one that sleeps."""
+    """A job that waits until a person approves, and one that sleeps."""
     for name, kind, seconds in (("approved", "event", 86_400), ("a day later", "sleep", 80_000)):
         pk = stage.enqueue("demoshop.orders.refund", 1213)
         [claim] = stage.claim()
@@ -177,7 +177,7 @@ def _queues(stage: Stage) -> None:
 
 
 def _pauses(stage: Stage) -> None:
-    """A queue that somebody has paused, and a task until tomorrow."""
+    """A queue that a user has paused, and a task until tomorrow."""
     reason = "The partner's API is down until noon"
     stage.do("SELECT pgqueue_pause('queue', 'demo-sync', %s, 'ines', NULL)", reason)
     stage.do(

@@ -108,7 +108,7 @@ async def awhy(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | N
 
 # ----------------------------------------------------------------------------
 # What to do about the reasons of ``pgqueue_why``: a command to copy, with the words around it; a call if no
-# command does it, or if somebody asks in the shell of Python.
+# command does it, or if a user asks in the shell of Python.
 
 Facts = dict[str, Any]
 

@@ -51,7 +51,7 @@ class Facts:
         return self._between(self.at("asked_at"), self.at(name))
 
     def has_end(self, name: str) -> bool:
-        """Return whether a time is one that somebody has meant."""
+        """Return whether a time is one that a person has meant."""
         end, now = self.at(name), self.at("asked_at")
         return end is not None and now is not None and end - now < _A_LIFETIME
 

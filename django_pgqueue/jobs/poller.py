@@ -1,4 +1,4 @@
-"""Notice when jobs have finished: one thread for each database with jobs that somebody in this process waits
+"""Notice when jobs have finished: one thread for each database with jobs that a caller in this process waits
 for.
 
     watch() --> a Future, which is due for a look after 5 ms, then after 10, 20 .. 250 ms
@@ -74,7 +74,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 class _Waiter:
-    """A job that somebody waits for."""
+    """A job that a caller waits for."""
 
     __slots__ = ("due", "future", "job", "pause")
 
@@ -144,7 +144,7 @@ class Poller:
                 if not self._count:
                     self._waiters.clear()
                     if not self._changed.wait_for(lambda: self._count, 0 if is_test() else LINGER):
-                        # Race: somebody begins to wait now. So this is in the block: either the thread sees
+                        # Race: a caller begins to wait now. So this is in the block: either the thread sees
                         # that waiter, or the waiter starts another thread, which opens its own session.
                         self._close()
                         self._thread = None

@@ -71,7 +71,7 @@ class DeclaredLimits:
         """Note which limits are no longer declared by modules that this process has imported, or that do not
         exist any more.
 
-        They keep their numbers, because jobs of their keys may wait, until somebody deletes them.
+        They keep their numbers, because jobs of their keys may wait, until a user deletes them.
         """
         declared = _declared()
         gone = [row for row in session.rows(_DECLARED_SQL) if row[0] not in declared and _is_known(row[1])]

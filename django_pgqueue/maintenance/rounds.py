@@ -244,7 +244,7 @@ def rotate(session: Session) -> bool:
 # Nets under composition: end batches, and let jobs run, where nobody else did.
 #
 # The functions that end jobs settle what waits for them. Some of it they leave to these rounds: children
-# after the first 1,000 of a parent, and what somebody had locked for too long (``sql/settle_v1.sql``).
+# after the first 1,000 of a parent, and what another session had locked for too long (``sql/settle_v1.sql``).
 
 PAGE = 1_000  # batches, or jobs that wait, in one round
 _BATCHES_SQL = "SELECT reached, ended FROM pgqueue_repair_batches_v1(%s, %s)"

@@ -5,7 +5,7 @@ is left alone: it has a higher id, or it ended after the count. Otherwise a job 
 be retried again and again.
 
 Each chunk is one transaction that is committed before the next one begins. So no lock is held for long, and
-what has been done stays done if somebody presses Ctrl-C.
+what has been done stays done if a user presses Ctrl-C.
 """
 
 from __future__ import annotations

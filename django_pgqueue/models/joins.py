@@ -134,7 +134,7 @@ class _Wait:
     def is_finished(self) -> bool:
         """Read the job, and return whether it is over. Raise ``TimeoutError`` if it is not and it must be.
 
-        A job that has left the live leaf may be live again, because somebody has retried it.
+        A job that has left the live leaf may be live again, because a user has retried it.
         """
         is_last = self._has_looked and self.has_timed_out
         lost, in_test = None, False

@@ -282,7 +282,7 @@ class Schedule(models.Model):
     def _refresh_policy(self, alias: str) -> None:
         """Store the keys of the call as they are now, if this process can import the task.
 
-        Race: somebody may change the call at this moment. Then the policy of the old one is not written.
+        Race: a user may change the call at this moment. Then the policy of the old one is not written.
         """
         from ..schedules.policy import call_keys, known_policy, scheduled_task
         from ..tasks.task import find_task

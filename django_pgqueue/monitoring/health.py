@@ -55,7 +55,7 @@ Kind = Literal[
     "unreachable",
     "lost", "silent", "failures", "paused",
 ]  # fmt: skip
-#: Those that are found by ``verdict()`` only: they are no reason to restart anything or to wake up somebody.
+#: Those that are found by ``verdict()`` only: they are no reason to restart anything or to wake up a user.
 MINOR = ("lost", "silent", "failures", "paused")
 
 PATIENCE = 2.0  # seconds that one statement may take

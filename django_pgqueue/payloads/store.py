@@ -113,7 +113,7 @@ def load(model: Any, alias: str, ids: Iterable[int]) -> dict[int, Any]:
 
 
 def missing(model: Any, alias: str) -> Exception:
-    """Return what ends an attempt whose row does not exist. Somebody has deleted it, or emptied the table:
+    """Return what ends an attempt whose row does not exist. A user has deleted it, or emptied the table:
     then the job is cancelled. If a policy hides rows, nobody knows, and the attempt fails.
     """
     table = model._meta.db_table

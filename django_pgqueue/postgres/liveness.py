@@ -120,7 +120,7 @@ class PatientConnection(psycopg.Connection[Any]):
 
 
 def be_patient(connection: psycopg.Connection[Any], parameters: dict[str, Any]) -> None:
-    """Let somebody else's direct connection, made with these parameters, raise ``SilentServerError`` if its
+    """Let a direct connection of other code, made with these parameters, raise ``SilentServerError`` if its
     session is not at work. It is not referred to, so that it ends as before.
     """
     question = ask(connection, parameters)
@@ -156,7 +156,7 @@ def _watched(
             elif not look_at:  # while nothing arrives, psycopg looks ten times a second
                 look_at = monotonic() + seconds
             elif monotonic() >= look_at:
-                # Somebody who waits for notifications waits for no answer.
+                # Whoever waits for notifications waits for no answer.
                 is_active = connection.pgconn.transaction_status == TransactionStatus.ACTIVE
                 if is_active and is_lost(connection.pgconn.socket):
                     # Before the error: leaving a pipeline would wait for its answers once more.

@@ -32,7 +32,7 @@ TRIES = 40
 """A minute, if each try waits as long as it may."""
 
 _LOCK_NOT_AVAILABLE = "55P03"
-# The rest of the migration may be somebody else's, and keeps its own limit.
+# The rest of the migration may be that of another app, and keeps its own limit.
 _ENTER = (
     "SELECT set_config('pgqueue.lock_timeout', current_setting('lock_timeout'), true),"
     f" set_config('lock_timeout', '{LOCK_TIMEOUT}', true);"

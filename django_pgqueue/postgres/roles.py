@@ -139,7 +139,7 @@ def installation(alias: str) -> Installation:
 def statements_to_make(found: Installation, enqueuer: str, worker: str) -> Iterator[str]:
     """Yield the statements that make the roles. The names are quoted here."""
     yield from (_create(_quoted(role)) for role in (enqueuer, worker))
-    # What somebody may have granted before.
+    # What an administrator may have granted before.
     both = f"{_quoted(enqueuer)}, {_quoted(worker)}"
     yield f"REVOKE ALL ON FUNCTION {', '.join(found.called + found.worker_only)} FROM {both}"
     yield f"REVOKE CREATE ON SCHEMA {found.schema} FROM {both}"
@@ -229,7 +229,7 @@ END $drop$"""
 # A new function or table has no rights for them. So after each ``migrate`` the roles get what they lack.
 # Nothing records their names: the rights that they have on the functions that enqueue, of whatever version,
 # tell who they are. Those who may also call ``WORKER_ONLY`` are workers. This only gives rights and takes
-# none from a role, since somebody may have granted more by hand.
+# none from a role, since an administrator may have granted more by hand.
 #
 # A ``migrate`` over several releases may create a version of a function and drop the one before. Therefore
 # the roles are looked up before it as well.
@@ -245,7 +245,7 @@ _FUNCTIONS = """
         WHERE starts_with(one.proname, 'pgqueue_')
     )
 """
-# Without SECURITY DEFINER, nobody has run the command. Somebody may still have granted a function by hand.
+# Without SECURITY DEFINER, nobody has run the command. A function may still have been granted by hand.
 _ROLES = """
     SELECT pg_get_userbyid(given.grantee), bool_or(routine.stem = ANY (%(worker_only)s))
     FROM place CROSS JOIN routine CROSS JOIN LATERAL aclexplode(routine.rights) AS given

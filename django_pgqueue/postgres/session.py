@@ -356,7 +356,7 @@ PLANS_LAST = 2.0
 #: The same in a session that does something only every ten seconds.
 PLANS_LAST_IDLE = 60.0
 #: How the server refuses a prepared statement: a migration has changed the type of a column that it returns,
-#: or somebody has run DISCARD ALL in the session, or a proxy has replaced the process of the server.
+#: or a user has run DISCARD ALL in the session, or a proxy has replaced the process of the server.
 _STALE = (
     psycopg.errors.FeatureNotSupported,
     psycopg.errors.InvalidSqlStatementName,
@@ -437,7 +437,7 @@ class PreparedStatements:
 
         A plan that was made while the table of live jobs was empty reads the whole table. The server keeps
         the plans of prepared statements, and those of functions, until the table is analyzed. Before that,
-        somebody may enqueue a million jobs. New plans are good ones: they know the size of the table.
+        a user may enqueue a million jobs. New plans are good ones: they know the size of the table.
         """
         now = monotonic()
         if now - self._planned_at >= (PLANS_LAST_IDLE if idle else PLANS_LAST):

@@ -9,7 +9,7 @@ schedule that someone has just changed is noticed within a heartbeat. If several
 moment, ``sql/fire_v1.sql`` lets one of them fire a run. A schedule that cannot be computed is logged once
 and left out until its row changes; it does not hold up the others.
 
-If somebody has changed the task or the arguments with SQL, the row has no policy for them. Then the round
+If a user has changed the task or the arguments with SQL, the row has no policy for them. Then the round
 computes it, if it can import the task.
 """
 

@@ -1,4 +1,4 @@
-"""How a supervisor hears at once that somebody has made, edited or resumed a schedule.
+"""How a supervisor hears at once that a user has made, edited or resumed a schedule.
 
 Without it, a run that is due within the next two seconds could be that late, because only a heartbeat
 asks when the next run is due. A trigger sends the notification (``sql/schedule_changed_v1.sql``). The

@@ -1,7 +1,7 @@
 -- Cancel a batch: it is closed, it ends as cancelled, and so do its members that have not started. Those that run are asked
 -- to stop. No more members may be added. Returns how many members were cancelled or asked to stop.
 --
--- Race: somebody adds members, and has not committed yet. The row of the batch is locked against them, too, so this waits,
+-- Race: another session adds members, and has not committed yet. The row of the batch is locked against them, too, so this waits,
 -- and then sees their members. It holds nothing else yet, because such a transaction may go on to end a member. A member
 -- that ends meanwhile leaves the end of the batch to this after a quarter of a second (lock_batches_v1.sql).
 CREATE FUNCTION pgqueue_cancel_batch_v1(p_batch bigint) RETURNS integer

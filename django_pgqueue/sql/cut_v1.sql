@@ -5,7 +5,7 @@
 -- Of each parent this takes at most 1,000 children, and leaves the rest to maintenance: the first edge that is left says so.
 -- A report of a worker must not take seconds.
 --
--- Race: somebody has locked a child that is to be cancelled, and may wait for what the caller has locked. So nobody waits
+-- Race: another session has locked a child that is to be cancelled, and may wait for what the caller has locked. So nobody waits
 -- for a child here: its edge stays, and with it the child, until maintenance comes.
 CREATE FUNCTION pgqueue_cut_v1(
     p_ids bigint[], p_outcomes text[],

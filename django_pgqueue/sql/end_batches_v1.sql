@@ -7,7 +7,7 @@
 -- others at this moment, all of these queue for the row of the batch, and the last one sees no member. This needs a
 -- new snapshot for each statement. Under REPEATABLE READ it is a serialization error, as in pgqueue_unblock_v1.
 --
--- The first are batches of which members have ended. The others are looked at by somebody who has locked their rows, or
+-- The first are batches of which members have ended. The others are looked at by the session that has locked their rows, or
 -- who comes again (close_batch_v1.sql, repair_batches_v1.sql): who ends the last member then queues for the row, and no
 -- member has to be locked.
 CREATE FUNCTION pgqueue_end_batches_v1(p_batches bigint[], p_others bigint[]) RETURNS TABLE (id bigint, outcome text, is_final boolean)

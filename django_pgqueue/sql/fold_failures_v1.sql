@@ -3,7 +3,7 @@
 -- for each job must not fill the tables.
 --
 -- A group that is muted stays so until it changes: until a failure comes from a task or version that is not known for
--- it, or a day after the one before. Race: somebody mutes it at the same time. Both lock its row, so the mute is either
+-- it, or a day after the one before. Race: a user mutes it at the same time. Both lock its row, so the mute is either
 -- there to be lifted, or begins after these failures.
 CREATE FUNCTION pgqueue_fold_failures_v1(p_most integer, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -25,7 +25,7 @@ BEGIN
         GET DIAGNOSTICS batch = ROW_COUNT;
         forgotten := greatest(forgotten, batch);
     END LOOP;
-    -- Race: somebody mutes a group at the same time, and holds the lock of its row. It waits for the next call.
+    -- Race: a user mutes a group at the same time, and holds the lock of its row. It waits for the next call.
     gone := ARRAY(
         SELECT old.fingerprint FROM pgqueue_failure_group AS old
         WHERE old.last_seen < statement_timestamp() - p_keep OR old.fingerprint = ANY (ARRAY(

@@ -27,7 +27,7 @@ DECLARE
     rated text[];         -- those of them with a rate
     judged record;
     more integer;
-    safe text[] := '{}';  -- the keys of which somebody will surely release what is blocked here
+    safe text[] := '{}';  -- the keys of which another session will surely release what is blocked here
     kept bigint[];
     armed text[];         -- the keys whose line has an alarm clock already
 BEGIN
@@ -59,7 +59,7 @@ BEGIN
         PERFORM pgqueue_settle_rates_v1(rated);
     END IF;
 
-    -- A job in line that is not due, because somebody has moved it by hand, counts as if it were not there.
+    -- A job in line that is not due, because a user has moved it by hand, counts as if it were not there.
     --
     -- The winners of a key are the first of its line, claimable and blocked ones alike, and of the picked jobs that
     -- have just come due (they have no place in the wait queue yet), as many as there is room. Picked winners may start.

@@ -1,4 +1,4 @@
--- Requeue jobs whose process is gone one by one (pgqueue_give_back_v1), and skip those that somebody holds up. Each is in a
+-- Requeue jobs whose process is gone one by one (pgqueue_give_back_v1), and skip those that a session holds up. Each is in a
 -- subtransaction of its own, so that a skipped job does not count a crash twice. Each skipped job takes 50 ms, and the
 -- supervisor has to send heartbeats, so this stops after ten of them. The order is random, so that the same ten do not
 -- keep the others waiting in the next round.

@@ -2,7 +2,7 @@
 -- behind a transaction that enqueues something after the batch: but not for longer than a quarter of a second, as in
 -- pgqueue_lock_children_v1. Maintenance looks at those that were left (repair_batches_v1.sql).
 --
--- Race: somebody adds members. That is a lock, too, but a weak one (enter_batch_v1.sql), and this does not wait for it: the
+-- Race: another session adds members. That is a lock, too, but a weak one (enter_batch_v1.sql), and this does not wait for it: the
 -- members that are added will end the batch. If they are rolled back, maintenance does.
 CREATE FUNCTION pgqueue_lock_batches_v1(p_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '250ms' AS $$

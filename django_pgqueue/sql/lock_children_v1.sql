@@ -1,6 +1,6 @@
 -- Lock those of the jobs that are blocked, and return them. Two that end the last parents of a child queue here.
 --
--- Race: somebody else has the row, and keeps it for longer: a transaction of a user that is still open, or a cancel that
+-- Race: another session has the row, and keeps it for longer: a transaction of a user that is still open, or a cancel that
 -- waits for an edge that the caller has locked. A worker that reports must not wait for long, and no deadlock may arise.
 -- So after a while this takes only the others, and maintenance looks at those that were left (repair_edges_v1.sql). It is a
 -- quarter of a second so that several such waits are over before PostgreSQL looks for deadlocks, which it does after one.

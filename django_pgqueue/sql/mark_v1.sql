@@ -1,6 +1,6 @@
 -- Lock those of the jobs that are live until the end of the transaction, and mark them: others wait for them. Returns
 -- them. They are locked in one pass, in the order of id. If all have the mark already, a weak lock against their end is
--- enough, which others may share. With p_skips, jobs that somebody has locked are left out: for a caller that holds locks
+-- enough, which others may share. With p_skips, jobs that another session has locked are left out: for a caller that holds locks
 -- of other jobs already.
 CREATE FUNCTION pgqueue_mark_v1(p_ids bigint[], p_skips boolean DEFAULT false) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -1,4 +1,4 @@
--- Pause a queue, a task, or everything, until a time (NULL: until somebody resumes it). p_seconds counts from now,
+-- Pause a queue, a task, or everything, until a time (NULL: until a user resumes it). p_seconds counts from now,
 -- instead of p_until. A pause of the same target is replaced. Workers learn it by the notification, at commit. Returns
 -- the id of the pause.
 CREATE FUNCTION pgqueue_pause_v1(

@@ -1,5 +1,5 @@
 -- Report those of the picked jobs that a claim by SQL must not hand out: they have expired, their task is paused, or no
--- attempt is left (somebody reported a retry too many). Left where they are, they would stay in front of the others,
+-- attempt is left (a worker reported a retry too many). Left where they are, they would stay in front of the others,
 -- and of the wait queue of their limit key. Returns their ids.
 CREATE FUNCTION pgqueue_put_aside_v1(p_ids bigint[], p_worker bigint, p_lease bigint, p_max_attempts integer)
 RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -13,7 +13,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     released bigint[];
 BEGIN
-    -- A job that is not due, because somebody has moved it by hand, must not stand in the way of the others.
+    -- A job that is not due, because a user has moved it by hand, must not stand in the way of the others.
     WITH RECURSIVE lane AS (
         SELECT given.key, head.*
         FROM (SELECT DISTINCT unnest(p_keys) AS key) AS given CROSS JOIN LATERAL (
@@ -42,7 +42,7 @@ BEGIN
             waiting_reason = ''
         WHERE job.id = ANY (ARRAY(
             -- Race: a cancel may have locked the first job, and may be rolled back. Then the next one is released,
-            -- because somebody must be there to release the rest.
+            -- because a job must be there to release the rest.
             SELECT free.id FROM lane CROSS JOIN LATERAL (
                 SELECT job.id FROM pgqueue_job_live AS job
                 WHERE job.limit_key = lane.key AND job.queue_name = lane.queue_name AND job.wait_position IS NOT NULL

@@ -1,8 +1,8 @@
 -- A round of maintenance over at most p_limit batches that are not over, after the batch p_after: end those that have no live
 -- member. Returns the last batch that was looked at (NULL: there are no more), how many it looked at, and how many ended.
 --
--- This is for ends that were left to somebody who did not come: a member that was added and rolled back,
--- somebody who held the row for too long, and jobs that were deleted by hand.
+-- This is for ends that were left to a session that did not come: a member that was added and rolled back,
+-- a session that held the row for too long, and jobs that were deleted by hand.
 CREATE FUNCTION pgqueue_repair_batches_v1(
     p_after bigint, p_limit integer, OUT looked integer, OUT reached bigint, OUT ended integer
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -2,7 +2,7 @@
 -- nothing any more, and cancel those of which a parent was deleted. Returns the last job that was looked at (NULL: there
 -- are no more), how many it looked at, and how many edges and jobs it has settled.
 --
--- This is for what was left to maintenance: children after the first 1,000 of a parent, and children that somebody had locked.
+-- This is for what was left to maintenance: children after the first 1,000 of a parent, and children that another session had locked.
 -- And for jobs that were deleted by hand.
 CREATE FUNCTION pgqueue_repair_edges_v1(
     p_after bigint, p_limit integer, OUT looked integer, OUT reached bigint, OUT settled integer

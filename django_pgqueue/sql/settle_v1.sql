@@ -8,7 +8,7 @@
 -- how many jobs may wait for each other.
 --
 -- Deadlocks: the rows of the jobs that end are locked first, then edges are deleted. Only what is left to others, at the
--- very end, is locked without being deleted (unblock_v1.sql). Everything else that somebody may hold for long is skipped
+-- very end, is locked without being deleted (unblock_v1.sql). Everything else that a session may hold for long is skipped
 -- (cut_v1.sql), or given up after a quarter of a second.
 CREATE FUNCTION pgqueue_settle_v1(p_ended pgqueue_ended_v1[], p_batches bigint[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

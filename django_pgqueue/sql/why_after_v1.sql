@@ -1,4 +1,4 @@
--- What a job waits for that was enqueued after others (why_v1.sql). What needs somebody's help comes first: a parent that
+-- What a job waits for that was enqueued after others (why_v1.sql). What needs help comes first: a parent that
 -- has failed, then a batch that was not closed. If all parents have finished, maintenance still has to tell the job so.
 CREATE FUNCTION pgqueue_why_after_v1(p_id bigint, OUT code text, OUT facts jsonb)
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$

@@ -1,5 +1,5 @@
 -- Why a job that a worker may take, and for which there is a slot, has not started (why_v1.sql): the workers do not know
--- its task, somebody has locked its row, or others come first. Otherwise it should start within a moment, unless the
+-- its task, another session has locked its row, or others come first. Otherwise it should start within a moment, unless the
 -- transaction that asks has not committed what it wrote: no worker can see that.
 --
 -- The transaction that has locked a row is in its xmax. If several have, that is the number of a group of them, which no

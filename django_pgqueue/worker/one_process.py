@@ -4,7 +4,7 @@ There are no other processes, so there is no supervisor, no isolation of jobs th
 could stop a job which takes too long. A thread keeps the worker alive.
 
 The first request to stop lets the running job finish. The second one interrupts it, and it goes back to its
-queue without counting the attempt, as it does if somebody quits the debugger.
+queue without counting the attempt, as it does if the developer quits the debugger.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _close_broken() -> None:
 
 
 # ----------------------------------------------------------------------------
-# Run one waiting job in this process, for somebody who wants to follow it with a debugger.
+# Run one waiting job in this process, for a developer who wants to follow it with a debugger.
 #
 # It is claimed as a worker would claim it, with a lease, so no other worker runs it at the same time. It
 # does not matter whether its queue is paused, or when it was to run.
@@ -292,7 +292,7 @@ def _why_not(job: Job) -> str:
 #
 # It has a thread and connections of its own. It registers the worker, sends its heartbeats, does the
 # maintenance that a supervisor does, and tells the main thread about requests to cancel a job or to end. So a
-# job that is stopped at a breakpoint keeps its lease, however long somebody looks at it.
+# job that is stopped at a breakpoint keeps its lease, however long the developer looks at it.
 #
 # A debugger that stops all threads, as that of VS Code does, leaves threads alone that are marked as its
 # own.

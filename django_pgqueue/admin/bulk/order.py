@@ -2,7 +2,7 @@
 page has shown, who has confirmed it, and how the same jobs are found again.
 
 An order is JSON and has a seal: a signature with the project's ``SECRET_KEY``. So nobody can have jobs
-changed in the name of somebody else by enqueueing a job with other arguments. It is refused after a day.
+changed in the name of another user by enqueueing a job with other arguments. It is refused after a day.
 """
 
 from __future__ import annotations

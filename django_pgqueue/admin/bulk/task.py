@@ -81,7 +81,7 @@ class _Work:
     def _select(self) -> tuple[QuerySet[Job], Sequence[QuerySet[Job]]]:
         """Return the jobs of the list, and those of them that change, but never the job that runs here."""
         request = self._order.request()
-        if not is_noted(self._order.user, self._job):  # somebody has enqueued a copy of the job
+        if not is_noted(self._order.user, self._job):  # a user has enqueued a copy of the job
             raise Refused(_("This user has not started this job. Select the jobs again."))
         jobs = self._order.jobs(request, self._alias).exclude(pk=self._job.pk)
         return jobs, affected(jobs, self._order.limits, self._order.acting(request))

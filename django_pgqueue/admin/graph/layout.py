@@ -117,7 +117,7 @@ class Workflow:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing changes any more, unless somebody retries or adds a job."""
+        """Whether nothing changes any more, unless a user retries or adds a job."""
         return all(node.is_finished for node in self.nodes.values())
 
 

@@ -1,4 +1,4 @@
-"""How far a job is, as a bar with words. The bars of running jobs are read anew while somebody looks at them,
+"""How far a job is, as a bar with words. The bars of running jobs are read anew while a user looks at them,
 and so is that of an action on many jobs before it starts.
 
 The element of a running job names an address (``data-pgqueue-source``) and its job (``data-pgqueue-key``).
@@ -94,7 +94,7 @@ def has_progress(job: Any) -> bool:
 
 
 def _changes(job: Any) -> bool:
-    """Return whether the progress changes: the job runs, or it runs an action for somebody who watches it."""
+    """Return whether the progress changes: the job runs, or it runs an action for a user who watches it."""
     return job.status == Status.RUNNING or _is_awaited(job)
 
 

@@ -226,7 +226,7 @@ class JobChangeList(KeysetChangeList):
     """The list of jobs, in a useful order for their status, and with smaller windows for what costs more."""
 
     pause = PAUSE
-    #: Whether a search looks into each job. Such a list is not shown anew while somebody looks at it: that
+    #: Whether a search looks into each job. Such a list is not shown anew while a user looks at it: that
     #: costs too much.
     is_scan = False
 

@@ -1,4 +1,4 @@
--- Whether a text occurs in what the admin shows of a JSON value. Without this, somebody could find out a
+-- Whether a text occurs in what the admin shows of a JSON value. Without this, a user could find out a
 -- redacted value by searching for one beginning after another.
 --
 -- "shown" is the column; of positional arguments, those whose parameters are not redacted. "coarse" says whether

@@ -294,7 +294,7 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     try:
         text, level = (_pause if button == "pause" else _resume)(admin, request, queue)
-    except ValueError:  # somebody has changed the form
+    except ValueError:  # a user has changed the form
         return HttpResponseBadRequest()
     admin.message_user(request, text, level)
     return HttpResponseRedirect(request.get_full_path())

@@ -464,7 +464,7 @@ class ScheduleAdmin(ScheduleButtons):
         """Save in the database of this class, and only what the form has changed.
 
         Races: a worker that starts may have written a new declaration since the row was read, which must
-        stay. Somebody may have created a schedule of the same name, which an INSERT does not overwrite.
+        stay. A user may have created a schedule of the same name, which an INSERT does not overwrite.
         """
         if not change:
             obj.save(using=self.writes_to, force_insert=True)

@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Make the data, unless somebody else uses the database."""
+    """Make the data, unless other code uses the database."""
     alias = options["database"]
     if options.get("clear"):
         clear(alias)

@@ -1,4 +1,4 @@
--- Sums that only grow until somebody resets them.
+-- Sums that only grow until a user resets them.
 SELECT extract(epoch FROM clock_timestamp())::float8, wal.wal_bytes::float8, database.xact_commit,
     database.xact_rollback, database.deadlocks, checkpoints.{timed}, checkpoints.{forced},
     extract(epoch FROM wal.stats_reset)::float8,

@@ -1,5 +1,5 @@
 // The keys of the pages of the queue. All text is in the page: the dialog #pgqueue-keys, which "?" shows, and the links
-// that "g" and a letter follow (data-pgqueue-go="j"). Keys do nothing while somebody types, together with Ctrl, Alt
+// that "g" and a letter follow (data-pgqueue-go="j"). Keys do nothing while a user types, together with Ctrl, Alt
 // or Meta, while a dialog is open, and if they were turned off in the dialog (in this browser).
 "use strict";
 {

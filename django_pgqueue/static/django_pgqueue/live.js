@@ -1,12 +1,12 @@
-// Shows parts of a page anew while somebody looks at it.
+// Shows parts of a page anew while a user looks at it.
 //
 // A part is an element with an id and two attributes: data-pgqueue-source, the address to read, and
 // data-pgqueue-pause, the seconds between two reads. The answer is HTML. The element with the same id in it takes
 // the place of the part, with its own attributes: one without a source is not read again. Parts with the same
 // source share one request. If they have a data-pgqueue-key, the request names their keys: ?keys=5,7.
 //
-// Nothing is read while the page is hidden, rows are selected, or somebody has pressed the button with
-// data-pgqueue-toggle. A part in which somebody fills in a form waits. What the reader has unfolded and scrolled, and
+// Nothing is read while the page is hidden, rows are selected, or a user has pressed the button with
+// data-pgqueue-toggle. A part in which a user fills in a form waits. What the reader has unfolded and scrolled, and
 // the focus, stay, if these elements have an id (links are known by their address, and Django's box around the rows
 // of a list by its class). If the focused row of a list is gone, the row in its place has the focus. A slow answer
 // makes the pause longer, and errors make it longer and longer. If an answer lacks the part, because the session has

@@ -1,5 +1,5 @@
 // The boxes of a list whose rows live.js shows anew. Django's script for actions knows only the boxes that were there
-// when it was started. So it is started again for the new ones, as soon as somebody uses one of them: not before, because
+// when it was started. So it is started again for the new ones, as soon as a user uses one of them: not before, because
 // it keeps the rows that it knows in memory.
 "use strict";
 {

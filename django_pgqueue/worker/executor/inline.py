@@ -92,7 +92,7 @@ class InlineRunner(Runner):
 
 
 # ----------------------------------------------------------------------------
-# Run a task inside a transaction that belongs to somebody else, such as that of Django's ``TestCase``.
+# Run a task inside a transaction that belongs to other code, such as that of Django's ``TestCase``.
 #
 # A worker runs a task outside of transactions: each statement is committed at once, and so is each
 # ``atomic`` block, which then runs its ``on_commit`` callbacks. In an open transaction, this comes as close

@@ -6,7 +6,7 @@ session, is no failure of the task: nothing of it is there, so the job runs agai
 count. It is not known whether a lost COMMIT was done. If it was, the job has finished, and this report is
 refused. The same applies to a transaction that the server could not write because its disk is full, and to
 one whose last statement, with which the worker writes the end of the job, was cancelled by a timeout: the
-session has the timeouts of its user, and somebody else may hold a lock on the row of the job.
+session has the timeouts of its user, and another session may hold a lock on the row of the job.
 
 A task may be the reason itself, with a query that takes the server down or fills its disk. So each process
 gives a job only so many attempts back, and after that the attempts count.

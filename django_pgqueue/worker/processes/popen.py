@@ -127,7 +127,7 @@ def _last_change(pid: int) -> int | None:
     flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
     try:
         found = os.waitid(os.P_PID, pid, flags)
-    except ChildProcessError:  # somebody else has waited for it, so its exit code is lost
+    except ChildProcessError:  # other code has waited for it, so its exit code is lost
         return os.CLD_EXITED
     return None if found is None else found.si_code
 

@@ -2,7 +2,7 @@
 
     waiting --in one statement with all others--> reported
     waiting --the statement is refused--> one by one: the bad one fails, the others are reported
-    waiting --somebody holds a lock on a row--> one by one: that one is held back and tried every second
+    waiting --another session locks a row--> one by one: that one is held back and tried every second
 
 No job, and nothing that is done to its row, may hold up the outcomes of the other jobs.
 """
@@ -45,7 +45,7 @@ REFUSALS = (
 )
 #: A row of the answer to a report: the ids of the accepted jobs, and of those that were cancelled, if any.
 Answer: TypeAlias = tuple[list[int], list[int] | None]
-#: Somebody else holds a lock on the row of a job, or on the table.
+#: Another session holds a lock on the row of a job, or on the table.
 LOCKED = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
 SHORT_LOCK_TIMEOUT = "50ms"
 TRY_LOCKED_AGAIN = 1.0  # seconds
@@ -107,7 +107,7 @@ class Completer:
 
     def report_one_by_one(self, session: Session) -> list[Result]:
         """Find the outcome for which the server refused the batch. That job fails, and the others do not.
-        Outcomes that cannot be reported now because somebody holds a lock are held back.
+        Outcomes that cannot be reported now because another session holds a lock are held back.
         """
         answer: list[Answer] = []
         locked: set[int] = set()

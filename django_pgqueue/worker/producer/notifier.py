@@ -5,7 +5,7 @@ itself.
     sent --prove, and still not heard--> deaf: the connection is replaced
 
 A session can run statements and still be deaf: a pooler or proxy may have given it another process of the
-server, or somebody may have run DISCARD ALL in it. No statement fails then, but from there on every job waits
+server, or a user may have run DISCARD ALL in it. No statement fails then, but from there on every job waits
 for the next poll.
 
 Every role that may connect can notify any channel, so a notification is only a reason to look at rows. What

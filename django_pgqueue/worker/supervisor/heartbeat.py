@@ -6,7 +6,7 @@ The statement of a heartbeat also looks for workers of others whose heartbeats a
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
 second heartbeat is left out. A row without started jobs therefore counts as late one interval later
 (``sql/allowed_silence_v1.sql``). The same statement asks when the next schedule is due. Of schedules that
-somebody changes, the supervisor hears between two heartbeats (``schedules/news.py``).
+a user changes, the supervisor hears between two heartbeats (``schedules/news.py``).
 """
 
 from __future__ import annotations

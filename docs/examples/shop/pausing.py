@@ -6,7 +6,7 @@ from .tasks import send_receipt
 
 
 def provider_is_down() -> None:
-    """No mail for two hours, or until somebody resumes it."""
+    """No mail for two hours, or until a user resumes it."""
     pause(queue="mail", reason="the provider is down", author="ann", duration=timedelta(hours=2))
 
 

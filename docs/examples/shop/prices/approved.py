@@ -34,5 +34,5 @@ def publish_prices(*suppliers: str) -> int:
 
 
 def approve(job_id: int, name: str) -> bool:
-    """Called by a view. Return False if somebody else has approved the prices before."""
+    """Called by a view. Return False if another user has approved the prices before."""
     return send_event(job_id, "approval", {"by": name})
