@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 __all__ = [
     "BATCH", "CALL", "DECLARATION", "ELSEWHERE", "LATER", "LIMIT", "LIMITED", "PAUSE", "RATE", "SCHEDULE",
-    "UNIQUE", "BatchHabits", "CallHabits", "Habits", "JobHabits", "ResultHabits", "hint_of_call", "hints",
-    "rate_hint", "remedy",
+    "TESTING", "UNIQUE", "BatchHabits", "CallHabits", "Habits", "JobHabits", "ResultHabits", "hint_of_call",
+    "hints", "rate_hint", "remedy",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -294,6 +294,8 @@ def hint_of_call(
             arguments.append(f"{word}={_argument(value)}")
             continue
         ours = f"{word}={_shown(value)}" if word in options else _ours(CALL, word, value)
+        if word == "run_after":
+            ours = _after(value)  # a number is refused there
         option, _, remark = ours.partition("; ")
         if re.match(r"\w+=", option):
             given.append(option)
@@ -548,3 +550,12 @@ ELSEWHERE: Mapping[str, str] = {
     **{path.rpartition(".")[2]: path for path in _PATHS},
 }
 """Names of other queues, and of our other modules, each with what to use."""
+
+TESTING: Mapping[str, str] = _table("""
+    capture_jobs captured_jobs capture_tasks enqueued_jobs -> enqueued
+    drain drain_queue run_all run_job run_pending work -> run_jobs
+    eager always_eager task_always_eager immediate -> immediate_jobs
+    run_worker worker start_worker -> running_worker
+    freeze_time time_machine -> travel
+""")
+"""Names that people look for in ``django_pgqueue.testing``, each with what to use."""

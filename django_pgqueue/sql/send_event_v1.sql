@@ -20,7 +20,7 @@ BEGIN
     PERFORM FROM pgqueue_job_live AS job WHERE job.id = p_job FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no live job %', p_job USING ERRCODE = '23Q01',
-            HINT = 'It is over, so it cannot receive the signal.';
+            HINT = 'It has finished, so it cannot receive the event.';
     END IF;
     INSERT INTO pgqueue_step AS step (job_id, name, kind, finished_at, result)
     VALUES (p_job, p_name, 'event', clock_timestamp(), p_value)

@@ -15,7 +15,7 @@ import pytest
 from django.template import Context, Engine
 from django.utils.module_loading import import_string
 
-import django_pgqueue
+import django_pgqueue.testing
 from django_pgqueue import (
     Batch,
     Concurrency,
@@ -319,3 +319,14 @@ def test_options_of_a_batch() -> None:
 def test_a_running_job_is_not_retried() -> None:
     with fake_job() as job, pytest.raises(TypeError, match=re.escape("raise RetryLater(delay)")):
         job.retry(countdown=30)
+
+
+def test_a_number_is_no_time_to_run_after() -> None:
+    with pytest.raises(TypeError, match=re.escape("mail.using(run_after=timedelta(seconds=60)), 1)")):
+        enqueue(mail, 1, run_after=60)  # type: ignore[call-arg]
+
+
+def test_names_that_people_look_for_in_the_test_kit() -> None:
+    with pytest.raises(ImportError, match=r"has no 'drain'\. Use run_jobs"):
+        from django_pgqueue.testing import drain  # type: ignore[attr-defined]  # noqa: F401
+    assert set(misuse.TESTING.values()) <= set(django_pgqueue.testing.__all__)
