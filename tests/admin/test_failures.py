@@ -141,7 +141,7 @@ def test_all_jobs_of_a_group_are_retried_or_cancelled_after_a_question(
 def test_a_group_is_muted_and_unmuted(root: Client, one: Any) -> None:
     address = url("failure_mute", "f")
     assert post(root, address, action="mute") == ("The group is muted until it changes.", "success")
-    assert post(root, address, action="mute") == ("Nothing changed: somebody else was first.", "warning")
+    assert post(root, address, action="mute") == ("Nothing changed: another user was first.", "warning")
     assert "muted by root" in body(root, url("failure", "f"))
     [left] = cells(body(root, url("failures")))
     assert left[0].startswith("without an error")

@@ -108,6 +108,6 @@ def test_words_about_a_time_have_it_as_their_title(root: Client) -> None:
 
 def test_a_form_says_which_zone_its_times_are_in(root: Client) -> None:
     with timezone.override("Asia/Tokyo"):
-        assert "In the time zone Asia/Tokyo. Empty: until somebody resumes it." in body(
+        assert "In the time zone Asia/Tokyo. Empty: until a user resumes it." in body(
             root, url("add", model="pause")
         )
