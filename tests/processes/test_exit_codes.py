@@ -24,6 +24,8 @@ def pgqueue(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[
         [sys.executable, "-m", "django", "pgqueue", *arguments],
         cwd=ROOT, env=django_environment(), stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
         text=True,
+        # A shell lets what it starts in the background ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
 
 
