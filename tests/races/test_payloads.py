@@ -18,12 +18,6 @@ SEND = "tests.receipts.tasks.send"
 INSERT = "INSERT INTO receipts_receipt (order_id, email) VALUES (%s, 'a@b.c') RETURNING job_id"
 
 
-@pytest.fixture(autouse=True)
-def declared(transactional_db: None) -> None:
-    """The tasks are in the table, whatever the tests before have flushed."""
-    synchronize_tasks("default")
-
-
 @pytest.fixture
 def row() -> int:
     """The key of a row whose job waits."""

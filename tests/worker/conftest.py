@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from django_pgqueue.models import DeclaredTask
+from django_pgqueue.payloads.synchronize import synchronize_tasks
 from tests.app import worker_tasks
 
 
@@ -14,3 +16,11 @@ def _clean_gates() -> Iterator[None]:
     worker_tasks.reset()
     yield
     worker_tasks.reset()
+
+
+@pytest.fixture
+def undeclared(transactional_db: None) -> Iterator[None]:
+    """``pgqueue_task`` is empty, so a worker fills in the policies of jobs from SQL. No flush restores it."""
+    DeclaredTask.objects.all().delete()
+    yield
+    synchronize_tasks("default")

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from django_pgqueue import cancel, current_job, enqueue, enqueue_many
-from django_pgqueue.models import DeclaredTask, Job, JobStat, Queue, Worker
+from django_pgqueue.models import Job, JobStat, Queue, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh, run_due, until, working
@@ -168,8 +168,8 @@ def test_a_worker_is_on_the_list_while_it_lives() -> None:
     assert not Worker.objects.exists()
 
 
+@pytest.mark.usefixtures("undeclared")
 def test_a_job_enqueued_in_plain_sql_gets_the_policy_of_its_task() -> None:
-    DeclaredTask.objects.all().delete()  # so that the worker fills the policy in
     with connection.cursor() as cursor:
         cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.fail', '[\"x\"]'::jsonb)")
         (pk,) = cursor.fetchone()

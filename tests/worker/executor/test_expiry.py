@@ -9,7 +9,7 @@ from django.db import connection
 from django.utils import timezone
 
 from django_pgqueue import enqueue, retry
-from django_pgqueue.models import DeclaredTask, Job
+from django_pgqueue.models import Job
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, run_due
 
@@ -32,8 +32,8 @@ def test_a_job_in_time_runs() -> None:
     assert (fresh(job).status, tasks.SEEN) == ("done", ["ran"])
 
 
+@pytest.mark.usefixtures("undeclared")
 def test_a_job_from_sql_expires_by_its_task_although_the_database_does_not_know_it() -> None:
-    DeclaredTask.objects.filter(pk="tests.app.worker_tasks.perishable").delete()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.perishable')")
         (pk,) = cursor.fetchone()
@@ -46,8 +46,8 @@ def test_a_job_from_sql_expires_by_its_task_although_the_database_does_not_know_
     assert ended.expires_at == hours_ago + timedelta(hours=1)
 
 
+@pytest.mark.usefixtures("undeclared")
 def test_a_job_from_sql_in_time_runs_and_knows_when_it_would_expire() -> None:
-    DeclaredTask.objects.filter(pk="tests.app.worker_tasks.perishable").delete()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.perishable')")
         (pk,) = cursor.fetchone()

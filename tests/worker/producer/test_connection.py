@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.models import DeclaredTask, Job, Worker
+from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres import session as connection_module
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import reconnect, registry
@@ -123,6 +123,7 @@ def test_a_report_whose_answer_was_lost_does_no_harm(
     assert "its outcome (done) was refused" in caplog.text
 
 
+@pytest.mark.usefixtures("undeclared")
 def test_rows_whose_policy_could_not_be_written_run_later(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Session.run
     lost: list[bool] = []
@@ -134,7 +135,6 @@ def test_rows_whose_policy_could_not_be_written_run_later(monkeypatch: pytest.Mo
         return run(self, *statements, durable=durable)
 
     monkeypatch.setattr(Session, "run", lossy)
-    DeclaredTask.objects.all().delete()  # so that the worker fills the policy in
     with connection.cursor() as cursor:
         cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')")
         (pk,) = cursor.fetchone()

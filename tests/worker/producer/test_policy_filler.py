@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue.jobs.claim import Claimed
-from django_pgqueue.models import DeclaredTask, Job
+from django_pgqueue.models import Job
 from django_pgqueue.postgres import session
 from django_pgqueue.worker.producer.claimer import PolicyFiller
 from tests.app import timing_tasks, worker_tasks
@@ -16,6 +16,7 @@ from tests.support.sessions import Connect
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.usefixtures("undeclared")
 @pytest.mark.parametrize(
     ("task", "policy", "commit"),
     [(worker_tasks.noop, "rerun", "off"), (timing_tasks.dies_and_must_not_run_twice, "fail", "on")],
@@ -24,7 +25,6 @@ def test_that_a_job_must_not_run_twice_is_on_disk_before_it_runs(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, task: Any, policy: str, commit: str
 ) -> None:
     """Its claim did not know that, so it did not wait for the disk."""
-    DeclaredTask.objects.all().delete()  # so that the worker fills the policy in
     add(one := connect(autocommit=True), task_path=task.module_path)
     rows = claim(one)
     commits = []

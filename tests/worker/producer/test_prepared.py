@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from django_pgqueue import cancel, enqueue, enqueue_many
-from django_pgqueue.models import DeclaredTask
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import registry
 from django_pgqueue.worker.producer import accounts
@@ -48,6 +47,7 @@ def over(*jobs: Any) -> None:
     until(lambda: all(fresh(job).is_finished for job in jobs))
 
 
+@pytest.mark.usefixtures("undeclared")
 def test_a_worker_has_few_prepared_statements_whatever_it_has_done(
     statements: list[tuple[str, int, int]],
     owner: Connection,
@@ -57,7 +57,6 @@ def test_a_worker_has_few_prepared_statements_whatever_it_has_done(
     settings.PGQUEUE = {"POLL_INTERVAL": 0.05}
     monkeypatch.setattr(registry, "REGISTER_EVERY", 0.05)
     monkeypatch.setattr(accounts, "FLUSH_EVERY", 0.05)
-    DeclaredTask.objects.all().delete()  # so that the worker fills the policy in
     with working(threads=3):
         for first_id in (1, 30_000, 40_000, 2**31 - 100, 2**40):
             value(owner, "SELECT setval('pgqueue_job_id_seq', %s)", first_id)
