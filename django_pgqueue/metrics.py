@@ -96,7 +96,7 @@ class _Page:
         )
         self.jobs = GaugeMetricFamily(
             "pgqueue_jobs",
-            f"Jobs that are not over, by state. Counts above {MOST} are estimates.",
+            f"Live jobs, by state. Counts above {MOST} are estimates.",
             labels=[*queue, "state"],
         )
         self.age = GaugeMetricFamily(

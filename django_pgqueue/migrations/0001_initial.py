@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                     models.CharField(max_length=16, primary_key=True, serialize=False, verbose_name="status"),
                 ),
                 ("is_claimable", models.BooleanField(verbose_name="may be claimed")),
-                ("is_terminal", models.BooleanField(verbose_name="is over")),
+                ("is_terminal", models.BooleanField(verbose_name="is finished")),
             ],
             options={
                 "verbose_name": "status",
@@ -183,7 +183,7 @@ class Migration(migrations.Migration):
                             "unique_scope",
                             models.CharField(
                                 blank=True,
-                                choices=[("waiting", "while it waits"), ("live", "until it is over")],
+                                choices=[("waiting", "while it waits"), ("live", "until it has finished")],
                                 max_length=8,
                                 null=True,
                                 verbose_name="unique",

@@ -245,7 +245,7 @@ class Migration(migrations.Migration):
                 (
                     "live_jobs",
                     django_pgqueue.models.fields.ArrayColumn(
-                        "bigint", db_default=[], default=list, verbose_name="jobs that may not be over"
+                        "bigint", db_default=[], default=list, verbose_name="jobs that may be live"
                     ),
                 ),
                 (

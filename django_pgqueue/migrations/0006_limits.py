@@ -50,7 +50,7 @@ class Migration(migrations.Migration):
                     "on_full",
                     models.CharField(
                         choices=[
-                            ("wait", "it waits in line"),
+                            ("wait", "it waits"),
                             ("cancel_new", "it is cancelled"),
                             ("cancel_old", "it replaces older ones"),
                         ],

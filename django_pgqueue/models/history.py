@@ -11,7 +11,7 @@ class QueueStatus(models.Model):
 
     status = models.CharField(_("status"), max_length=16, primary_key=True)
     is_claimable = models.BooleanField(_("may be claimed"))
-    is_terminal = models.BooleanField(_("is over"))
+    is_terminal = models.BooleanField(_("is finished"))
 
     class Meta:
         db_table = "pgqueue_status"

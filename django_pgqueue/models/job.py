@@ -104,7 +104,7 @@ class UniqueScope(models.TextChoices):
     """How long no other job may have the same unique key."""
 
     WAITING = "waiting", _("while it waits")
-    LIVE = "live", _("until it is over")
+    LIVE = "live", _("until it has finished")
 
 
 class JobQuerySet(models.QuerySet["Job"]):

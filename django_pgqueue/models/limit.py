@@ -24,7 +24,7 @@ class Limit(models.Model):
     class OnFull(models.TextChoices):
         """What happens to a job that finds no room."""
 
-        WAIT = "wait", _("it waits in line")
+        WAIT = "wait", _("it waits")
         CANCEL_NEW = "cancel_new", _("it is cancelled")
         CANCEL_OLD = "cancel_old", _("it replaces older ones")
 

@@ -167,9 +167,7 @@ class Schedule(models.Model):
     owed = models.JSONField(_("timings before"), null=True, blank=True, editable=False)
     """The timings that were edited while their runs were due, each with the time in which it was true. The
     next round fires these runs. None: there are none."""
-    live_jobs = ArrayColumn(
-        "bigint", verbose_name=_("jobs that may not be over"), default=list, db_default=[]
-    )
+    live_jobs = ArrayColumn("bigint", verbose_name=_("jobs that may be live"), default=list, db_default=[])
     waiting = models.IntegerField(_("waiting runs"), default=0, db_default=0, editable=False)
     created_at = models.DateTimeField(_("created at"), db_default=Now(), editable=False)
     updated_at = models.DateTimeField(_("last changed"), db_default=Now(), editable=False)

@@ -42,9 +42,9 @@ def test_the_list_shows_numbers_as_bars(root: Client) -> None:
     )
     empty = BatchFactory.create(name="", over=True, numbers=None)
     shown = body(root, LIST)
-    assert "9,630 of 12,000 over: 9,000 done, 30 failed, 600 cancelled, 2,370 not over" in shown
+    assert "9,630 of 12,000 finished: 9,000 done, 30 failed, 600 cancelled, 2,370 live" in shown
     assert '<rect x="75" width="0.25" height="10" class="pgqueue-part-failed">' in shown
-    assert "0 of 0 over" in shown
+    assert "0 of 0 finished" in shown
     assert f"batch {empty.pk}" in shown
     assert "<b>ort" not in shown
     assert "style=" not in shown.split('id="result_list"')[1].split("</table>")[0]
@@ -85,7 +85,7 @@ def test_the_page_of_a_batch(root: Client) -> None:
     good = JobFactory.create(done=True, batch=batch)
     child = JobFactory.create(parents=[batch])
     shown = page(root, batch)
-    assert "2 of 2 over: 1 done, 1 failed" in shown
+    assert "2 of 2 finished: 1 done, 1 failed" in shown
     assert f"/job/?q=batch%3A{batch.pk}&amp;status=failed" in shown
     tables = shown.split("pgqueue-tied-")
     assert "no answer from the gateway" in shown
@@ -131,7 +131,7 @@ def test_the_page_of_a_job_shows_what_it_is_tied_to(root: Client) -> None:
     parent = body(root, url("change", one.pk))
     assert f'/job/{job.pk}/change/">' in parent
     assert f'/jobbatch/{batch.pk}/change/">import</a>' in parent
-    assert "0 of 1 over" in parent
+    assert "0 of 1 finished" in parent
     JobBatch.objects.all().delete()
     assert f"batch {batch.pk}, which is no longer kept" in body(root, url("change", one.pk))
 
@@ -166,7 +166,7 @@ def test_cancel_and_retry_after_a_confirmation(root: Client) -> None:
     ]  # fmt: skip
     asked = root.post(url("cancel", batch.pk, model="jobbatch")).content.decode()
     assert "Nothing would change." in asked
-    assert "is over." in asked
+    assert "has finished." in asked
     _, message = confirm(root, LIST, action="retry_batches", _selected_action=[batch.pk], index=0)
     assert message == "0 jobs run again."
 

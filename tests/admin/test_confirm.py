@@ -61,7 +61,7 @@ def test_cancel(root: Client) -> None:
     assert page.sentences == [
         "1 waiting job would be cancelled.",
         "1 running job would be asked to stop.",
-        "1 job that is over does not change.",
+        "1 finished job does not change.",
     ]
     assert page.confirm(root) == ("2 jobs were cancelled, or asked to stop if they were running.", "success")
     assert statuses(pending, running, done) == ["cancelled", "running", "done"]
@@ -70,7 +70,7 @@ def test_cancel(root: Client) -> None:
     again = ask(root, "cancel_jobs", running, done)
     assert again.sentences == [
         "1 running job was already asked to stop.",
-        "1 job that is over does not change.",
+        "1 finished job does not change.",
     ]
 
 
@@ -215,7 +215,7 @@ def test_of_many_waiting_jobs_the_newest_are_counted_and_all_of_them_change(root
         "0 or more blocked jobs do not change.",
     ], "an index has the running jobs"
     assert "3 or more jobs are selected." in page.html
-    assert "Of the jobs that are not over, only the newest 3 were counted." in page.html
+    assert "Of the live jobs, only the newest 3 were counted." in page.html
     assert 'name="count"' in page.content
     assert page.confirm(root) == ("6 jobs run again.", "success")
     assert statuses(*blocked, running) == ["blocked", "blocked", "running"]

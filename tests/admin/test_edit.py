@@ -34,7 +34,7 @@ def test_selected_jobs_are_edited_together(root: Client) -> None:
     assert page.sentences == [
         "3 waiting jobs would get the values below.",
         "1 running job does not change.",
-        "1 job that is over does not change.",
+        "1 finished job does not change.",
     ]
     told = post(root, page.address, **page.fields, priority="7", queue_name="slow")
     assert told == ("3 jobs were edited.", "success")
@@ -108,7 +108,7 @@ def test_jobs_that_have_left_the_list_are_told_as_such(root: Client) -> None:
     Job.objects.filter(pk__in=[job.pk for job in jobs]).update(status="running")
     data = {"action": "edit_jobs", "_selected_action": [job.pk for job in jobs], "index": 0}
     told, level = post(root, f"{url('changelist')}?status=pending", **data)
-    assert told.startswith("No job changed: jobs that are running or over cannot be edited")
+    assert told.startswith("No job changed: running and finished jobs cannot be edited")
     assert level == "warning"
 
 

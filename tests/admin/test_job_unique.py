@@ -29,7 +29,7 @@ def test_the_page_shows_the_key_and_how_long_it_holds(root: Client) -> None:
     assert ">doc-7</code>" in shown
     assert "no other job with this key while this one waits" in shown
     assert "has the key now" not in shown
-    assert "no other job with this key until this one is over" in page(root, JobFactory.create(**LIVE))
+    assert "no other job with this key until this one has finished" in page(root, JobFactory.create(**LIVE))
 
 
 def test_a_job_without_a_key_shows_nothing_of_it(root: Client) -> None:

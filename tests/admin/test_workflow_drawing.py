@@ -237,6 +237,6 @@ def test_long_names_are_cut(text: str, width: int, expected: str) -> None:
 def test_members_that_nobody_has_looked_at_are_counted() -> None:
     workflow = Workflow(here=1)
     batch(workflow, 1, done=3, live=2)
-    assert shapes.state_words(workflow.nodes[1]) == "2 not over, 3 done"
+    assert shapes.state_words(workflow.nodes[1]) == "2 live, 3 done"
     batch(workflow, 2)
     assert shapes.state_words(workflow.nodes[2]) == "empty"

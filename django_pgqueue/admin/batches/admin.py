@@ -56,7 +56,7 @@ _TITLES = {"cancel": _("Cancel batches"), "retry": _("Retry the failed jobs of b
 _IS_CANCELLED = _(
     "{name} would be closed, and {jobs} would be cancelled; running ones would be asked to stop."
 )
-_IS_OVER = _("{name} is over.")
+_IS_OVER = _("{name} has finished.")
 _IS_RETRIED = _("{name} would go on: {jobs} would run again.")
 _NONE_FAILED = _("{name} has no failed jobs.")
 
@@ -326,7 +326,7 @@ class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
         """When it was opened."""
         return display.time(batch.created_at)
 
-    @admin.display(description=_("over"))
+    @admin.display(description=_("finished"))
     def over(self, batch: JobBatch) -> str:
         """When its last job ended."""
         return display.time(batch.finished_at) or str(self.get_empty_value_display())

@@ -24,7 +24,7 @@ _PARTS = (
     ("done", pgettext_lazy("number of jobs", "done")),
     ("failed", pgettext_lazy("number of jobs", "failed")),
     ("cancelled", pgettext_lazy("number of jobs", "cancelled")),
-    ("live", gettext_lazy("not over")),
+    ("live", gettext_lazy("live")),
 )
 
 
@@ -54,7 +54,10 @@ def bar(counts: BatchCounts) -> str:
     The widths are attributes of a drawing, because a policy may forbid styles in the page.
     """
     added, over = counts.added, counts.added - counts.live
-    words = _("%(over)s of %(added)s over") % {"over": display.number(over), "added": display.number(added)}
+    words = _("%(over)s of %(added)s finished") % {
+        "over": display.number(over),
+        "added": display.number(added),
+    }
     parts = [(kind, str(label), getattr(counts, kind)) for kind, label in _PARTS]
     details = ", ".join(f"{display.number(count)} {label}" for kind, label, count in parts if count)
     if details:

@@ -211,7 +211,7 @@ ACTIONS = {
             control.edit,
             _can_be_edited,
             ngettext_lazy("%(number)s job was edited.", "%(number)s jobs were edited.", "count"),
-            _("No job changed: jobs that are running or over cannot be edited; the others are as wanted."),
+            _("No job changed: running and finished jobs cannot be edited; the others are as wanted."),
             effects.EDIT,
             _("Edit jobs"),
             EditForm,

@@ -102,7 +102,7 @@ _OVER_STAY = Effect(
     "over",
     _OVER,
     ngettext_lazy(
-        "%(number)s job that is over does not change.",
+        "%(number)s finished job does not change.",
         "%(number)s finished jobs do not change.",
         "count",
     ),

@@ -237,7 +237,7 @@ def counted(counts: Counter[str]) -> dict[str, str]:
 
 
 def _state(state: str) -> str:
-    return _("not over") if state == LIVE else str(Status(state).label)
+    return _("live") if state == LIVE else str(Status(state).label)
 
 
 def shortened(text: str, columns: int) -> str:

@@ -37,7 +37,7 @@ KINDS = {
     "blocked": gettext_lazy("blocked"),
     "ran": gettext_lazy("ran"),
     "failed": gettext_lazy("ran and failed"),
-    "backoff": gettext_lazy("backed off"),
+    "backoff": gettext_lazy("waited for a retry"),
     "between": gettext_lazy("between attempts"),
     "ahead": gettext_lazy("will wait"),
 }

@@ -230,7 +230,7 @@ def summary(job: Job, link: Callable[[int, str], str]) -> str:
 
 def _scope(job: Job) -> str:
     if job.unique_scope == UniqueScope.LIVE:
-        return _("no other job with this key until this one is over")
+        return _("no other job with this key until this one has finished")
     return _("no other job with this key while this one waits")
 
 

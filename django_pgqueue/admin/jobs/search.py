@@ -85,14 +85,14 @@ HELP = _(
     "with it; batch: and the id of a batch, for its members; fingerprint: and that of a failure, for the "
     "jobs that failed in the same way; a place in the arguments and the value there, such as "
     "kwargs.order_id=17; or text in the task, keys, arguments or errors. Text and places are searched "
-    "in jobs that are not over, and in jobs that finished within the last 7 days or the chosen time."
+    "in live jobs, and in jobs that finished within the last 7 days or the chosen time."
 )
 #: The same for users whose search does not read arguments.
 HELP_WITHOUT_ARGUMENTS = _(
     "The id of a job; key: and a whole limit key or unique key, for the jobs that run or wait "
     "with it; batch: and the id of a batch, for its members; fingerprint: and that of a failure, for the "
     "jobs that failed in the same way; or text in the task, keys or classes of errors. Text is searched "
-    "in jobs that are not over, and in jobs that finished within the last 7 days or the chosen time."
+    "in live jobs, and in jobs that finished within the last 7 days or the chosen time."
 )
 _ERROR_TEXTS = ("class", "message", "traceback")
 _PATH = "%(function)s(%(expressions)s::jsonpath)"
