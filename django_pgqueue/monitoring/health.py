@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,14 +15,13 @@ from django.db import Error
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 
 from .. import conf
 from ..conf import Thresholds
 from ..formatting import age, period
 from ..models import Pause, stat
 from ..postgres.timeout import TimeLimitReached, time_limit, within
-from .fixes import fix
 from .foreign_locks import foreign_locks
 from .queues import MOST, Depth, depths, lost_jobs
 from .spans import Span, per_second, rate_text, series
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .spans import Figures
 
 __all__ = [
+    "FIXES",
     "PATIENCE",
     "Health",
     "Problem",
@@ -183,7 +184,7 @@ def unreachable(alias: str, *, is_slow: bool = False) -> Health:
 def _with_fixes(problems: Iterable[Problem], alias: str, crew: Crew | None) -> tuple[Problem, ...]:
     is_starting = crew is not None and crew.one_is_starting
     return tuple(
-        replace(each, fix=fix(each.kind, each.queue_name, alias, is_starting=is_starting))
+        replace(each, fix=_fix(each.kind, each.queue_name, alias, is_starting=is_starting))
         for each in problems
     )
 
@@ -425,3 +426,49 @@ def _held(depth: Depth) -> Problem:
         depth.ready,
     )
     return Problem("paused", depth.queue_name, text % {"queue": depth.queue_name, "count": depth.ready})
+
+
+# ----------------------------------------------------------------------------
+# What helps against a problem.
+
+_START = gettext_lazy("Start a worker: %(command)s"), "runqueueworker{queues}"
+_MORE_SLOTS = gettext_lazy(
+    "Start more workers or processes, or give long jobs a queue and workers of their own."
+)
+#: For each kind of problem: the sentence, and its command, in which ``queues`` and ``target`` are options.
+FIXES = {
+    "no_worker": _START,
+    "few_workers": _START,
+    "unserved": _START,
+    "age": (_MORE_SLOTS, ""),
+    "depth": (_MORE_SLOTS, ""),
+    "foreign_lock": (gettext_lazy("End these sessions with pg_terminate_backend()."), ""),
+    "lost_jobs": (
+        gettext_lazy("Replace the process of the worker, which is in the list: %(command)s"),
+        "pgqueue workers",
+    ),
+    "unreachable": (gettext_lazy("Look for locks and long transactions: %(command)s"), "pgqueue database"),
+    "lost": (
+        gettext_lazy("Workers that are alive recover them by themselves. If there is none: %(command)s"),
+        "runqueueworker",
+    ),
+    "silent": (
+        gettext_lazy("Look at its machine and its log; this names it: %(command)s"),
+        "pgqueue workers",
+    ),
+    "failures": (gettext_lazy("To see them by their errors: %(command)s"), "pgqueue failures --span 1h"),
+    "paused": (gettext_lazy("To end the pause: %(command)s"), "pgqueue resume {target}"),
+}
+
+
+def _fix(kind: str, queue: str, alias: str, *, is_starting: bool) -> str:
+    """Return what helps against a problem of this kind. ``is_starting``: whether a worker is."""
+    if is_starting and kind in ("no_worker", "few_workers"):
+        return _("See the log of the worker that starts.")
+    text, command = FIXES[kind]
+    command = command.format(
+        queues=f" --queues {quote(queue)}" if queue else "",
+        target=f"--queue {quote(queue)}" if queue else "--everything",
+    )
+    database = "" if alias == "default" else f" --database {quote(alias)}"
+    return str(text) % {"command": f"manage.py {command}{database}"}

@@ -9,8 +9,7 @@ import pytest
 
 from django_pgqueue import pause
 from django_pgqueue.models import Worker
-from django_pgqueue.monitoring.fixes import FIXES
-from django_pgqueue.monitoring.health import MINOR, Kind
+from django_pgqueue.monitoring.health import FIXES, MINOR, Kind
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
 
 from .test_subcommands import exit_code, run
