@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from .base import DatabaseAdmin
 
-__all__ = ["Effect", "about", "ask", "is_confirmed", "may_with_jobs"]
-
-
 FIELD = "confirmed"
 _KEPT = ("action",)  # the fields of a list that Django needs to find the action again
 

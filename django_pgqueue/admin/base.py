@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
-__all__ = ["SECONDS", "DatabaseAdmin", "ReadOnlyAdmin", "limited", "readable"]
-
-
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin
 else:

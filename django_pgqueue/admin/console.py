@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.utils.functional import _StrPromise
 
-__all__ = ["Tab", "bar", "console_page", "navigation"]
-
 _PAGES: list[tuple[_StrPromise, str, type[Model]]] = [
     (_("Overview"), "job_overview", Job),
     (_("Jobs"), "job_changelist", Job),

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ..monitoring.database.storage import Traffic
     from .base import DatabaseAdmin
 
-__all__ = ["ARGUMENTS_PERMISSION", "database_page"]
-
 LARGE = 2**24  # bytes of a table that is always shown
 ARGUMENTS_PERMISSION = "django_pgqueue.view_arguments_job"
 

@@ -40,19 +40,6 @@ if TYPE_CHECKING:
     from ..monitoring.failures import GroupFigures, Part
     from ..monitoring.spans import Span
 
-__all__ = [
-    "MUTE",
-    "FailurePages",
-    "JobsOfGroup",
-    "application_part",
-    "detail",
-    "failure_block",
-    "jobs_of",
-    "parts_rows",
-    "row",
-]
-
-
 # ----------------------------------------------------------------------------
 # The pages of failures by group: the list, one group, and the buttons that mute a group.
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from django.http import QueryDict
 
-__all__ = ["action_words", "filter_words", "is_noted", "note", "note_all", "note_each"]
-
 _LONGEST_NAME = 200  # characters, of LogEntry.object_repr
 #: The filters whose values say nothing about arguments, and what a search term is if it says nothing, either.
 _TOLD = {"status", "queue", "task", "worker", "enqueued", "finished"}

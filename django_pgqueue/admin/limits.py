@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 else:
     ModelForm = forms.ModelForm
 
-__all__ = ["LimitAdmin"]
-
 
 class LimitForm(ModelForm):
     """Checks a limit, and that its name is not used in the displayed database."""

@@ -32,24 +32,6 @@ if TYPE_CHECKING:
     from django.db.models.expressions import Combinable
     from django.http import HttpRequest
 
-__all__ = [
-    "NEWEST",
-    "PERIODS",
-    "WINDOW",
-    "Column",
-    "KeysetChangeList",
-    "Order",
-    "Place",
-    "Span",
-    "is_span",
-    "queue_names",
-    "read_place",
-    "read_span",
-    "task_paths",
-    "within_span",
-]
-
-
 # ----------------------------------------------------------------------------
 # A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET.
 #

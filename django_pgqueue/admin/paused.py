@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest
 
-__all__ = ["Paused", "details", "in_words", "paused", "target"]
-
 
 @dataclass(frozen=True, slots=True)
 class Paused:

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 else:
     ModelForm = forms.ModelForm
 
-__all__ = ["PauseAdmin"]
-
-
 _SUGGESTIONS = "pgqueue-names"  # the id of the list on the page
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 else:
     Base = object
 
-__all__ = ["PayloadAdmin"]
-
 
 class PayloadAdmin(Base):
     """Adds ``job_status`` and ``job_link``: to the page of a row, and for ``list_display``."""

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from django.db.models import Model
     from django.http import HttpRequest, HttpResponse
 
-__all__ = ["QueueAdmin", "QueueChangeList", "Standing", "add_readings", "existing_queue"]
-
-
 # ----------------------------------------------------------------------------
 # Queues: their figures, and their settings, which can be edited. The list is in ``list``.
 

@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest
 
-__all__ = [
-    "absent_text",
-    "hidden_of",
-    "hides",
-    "is_restricted",
-    "may_view_failures",
-    "visible_jobs",
-    "visible_url",
-]
-
 
 def visible_jobs(site: AdminSite, request: HttpRequest, alias: str) -> QuerySet[Job]:
     """Return the jobs of a database that this user sees; all of them if the site has no class of jobs."""

@@ -29,8 +29,6 @@ from ..models import Job, JobBatch, JobPayload, LiveJob, QueueStatus, Ring
 from ..postgres.roles import filtered, kept_roles, lacking, shortened
 from .tasks import TAG, check_django_tasks, queue_databases
 
-__all__ = ["check_database", "database_problems"]
-
 _LABEL = "django_pgqueue"
 _ROUTINE = re.compile(r"\b(CREATE|DROP) (?:FUNCTION|PROCEDURE) (pgqueue_\w+)")
 _INSTALLED = (

@@ -25,8 +25,6 @@ from ..schedules.synchronize import database_of, import_task_modules
 from .backends import broken_entries
 from .tasks import TAG, check_django_tasks, queue_databases
 
-__all__ = ["check_declared_tasks", "check_payload_triggers", "check_payloads", "check_references"]
-
 # Before the first migration, the function is missing, and no condition would save a statement that calls it.
 _COLUMNS_SQL = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
 _EXISTS_SQL = """

@@ -23,8 +23,6 @@ from ..tasks.task import find_task
 from .backends import broken_entries
 from .tasks import TAG, check_django_tasks
 
-__all__ = ["check_schedules"]
-
 
 @register(TAG)
 def check_schedules(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

@@ -15,8 +15,6 @@ from .. import conf
 if TYPE_CHECKING:
     from django.db.backends.utils import CursorWrapper
 
-__all__ = ["CREW", "Hand", "beat", "enlist"]
-
 DAY = 86_400.0  # seconds
 VERSION = "demo"
 

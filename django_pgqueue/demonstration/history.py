@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from django.db.backends.utils import CursorWrapper
 
-__all__ = ["error_of", "fill", "queues"]
-
 _RETRIED = "demo-orders"  # the queue of the jobs that wait for their next attempt
 _CLASSES = range(len(HISTOGRAM_BOUNDS) + 1)
 _FOLD_SQL = "SELECT pgqueue_fold_failures_v1(1000, 10000)"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .crew import Hand
 
-__all__ = ["clear", "keep_alive", "seed", "used_by"]
-
 #: The share of the jobs that wait.
 WAITING = 0.02
 

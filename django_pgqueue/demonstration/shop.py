@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ERRORS", "QUEUE", "TASKS", "Error", "Task"]
-
 
 class Task(NamedTuple):
     """A task, with the names that the statements expect."""

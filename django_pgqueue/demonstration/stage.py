@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from .crew import Hand
 
-__all__ = ["Claim", "Stage"]
-
 _ENQUEUE_SQL = """
     SELECT pgqueue_enqueue(%s, %s, %s, %s, %s, clock_timestamp() + interval '1 second' * %s, options => %s)
 """

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .stage import Stage
 
-__all__ = ["tell"]
-
 _NOTE = "A note with <b>markup</b> & “quotes”, which pages must escape."
 
 

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from ..compat import TaskResult
     from ..models import Job
 
-__all__ = ["FIXES", "Reason", "awhy", "fix", "why"]
-
-
 _SQL = "SELECT code, facts::text FROM pgqueue_why_v1(%s, %s, %s)"
 _MESSAGE = "SELECT left(errors -> -1 ->> 'message', %s) FROM pgqueue_job WHERE id = %s"
 _SHOWN = 500  # characters of the message of an error, as in sql/why_error_v1.sql

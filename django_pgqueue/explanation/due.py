@@ -15,8 +15,6 @@ from .facts import Facts, Reference, Sentence, count, reference
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DUE"]
-
 
 def _paused(facts: Facts) -> Sentence:
     text = {

@@ -13,9 +13,6 @@ from django.utils.translation import ngettext
 from ..formatting import period
 from ..postgres.clock import local
 
-__all__ = ["Facts", "Moment", "Reference", "Sentence", "count", "plain", "reference"]
-
-
 MOST_COUNTED = 1000
 _A_LIFETIME = timedelta(days=50 * 365)  # what waits for an event at any time is due in almost a century
 

@@ -14,8 +14,6 @@ from .facts import Facts, Reference, Sentence
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CODES", "sentence"]
-
 
 def sentence(code: str, facts: dict[str, Any]) -> Sentence:
     """Return why a job does not run, or what has become of it."""

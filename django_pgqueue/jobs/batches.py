@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from ..tasks.links import IfFailed
     from .job_list import JobList
 
-__all__ = ["ROWS", "Batch", "BatchRows", "BatchStore", "achain", "chain"]
-
-
 _LONGEST_NAME = 200
 _NOT_OPEN = (
     "It was never opened, or its block was rolled back. Write: with Batch(...) as batch, or Batch.open(...)."

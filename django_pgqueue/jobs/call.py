@@ -36,22 +36,6 @@ if TYPE_CHECKING:
     from ..tasks.task import Task
     from ..tasks.unique import EnqueueOutcome, Unique
 
-__all__ = [
-    "Call",
-    "CallOptions",
-    "Keeper",
-    "after_hooks",
-    "as_ours",
-    "call_options",
-    "check_atomic",
-    "in_memory",
-    "link_options",
-    "prepare",
-    "prepare_all",
-    "several",
-]
-
-
 #: The exceptions that the checks of a call raise, besides TypeError and ValueError.
 _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
 #: The tasks whose options ``enqueue_many`` remembers; a hook may make another one for each call.

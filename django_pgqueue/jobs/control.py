@@ -20,23 +20,6 @@ from ..postgres.aliases import write_alias
 from ..tasks import results
 from ..tasks.routing import default_backend, is_ours, resolve
 
-__all__ = [
-    "acancel",
-    "adrain_worker",
-    "aedit",
-    "aextend",
-    "aretry",
-    "arun_now",
-    "cancel",
-    "drain_worker",
-    "edit",
-    "extend",
-    "locate",
-    "retry",
-    "run_now",
-]
-
-
 #: What is one job, although a string is an iterable.
 _ONE = (Job, str, bytes, TaskResult)
 

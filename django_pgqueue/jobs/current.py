@@ -14,9 +14,6 @@ from ..compat import TaskContext
 if TYPE_CHECKING:
     from ..models.current import CurrentJob, Running
 
-__all__ = ["RUNNING", "JobContext", "current_job"]
-
-
 RUNNING: ContextVar[Running] = ContextVar("django_pgqueue.running")
 
 

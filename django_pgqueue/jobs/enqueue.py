@@ -47,21 +47,6 @@ if TYPE_CHECKING:
     from ..tasks.unique import EnqueueOutcome
     from .call import Call, CallOptions
 
-__all__ = [
-    "MISTAKES",
-    "aenqueue",
-    "aenqueue_many",
-    "enqueue",
-    "enqueue_many",
-    "enqueue_task",
-    "explained",
-    "new_job",
-    "other_job",
-    "warn_of_other_transaction",
-    "write",
-    "write_all",
-]
-
 logger = get_logger(__name__)
 
 

@@ -8,8 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 from ..postgres.arrays import number_array, seconds_array, text_array
 
-__all__ = ["FINISH_ONE_SQL", "FINISH_SQL", "Kind", "Outcome", "finish_one_parameters", "finish_parameters"]
-
 FINISH_SQL = (
     "SELECT * FROM pgqueue_finish_v1(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[],"
     " %s::text[], %s::double precision[], %s::double precision[], %s::double precision[], %s::text[],"

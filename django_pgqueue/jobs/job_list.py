@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from ..tasks.unique import EnqueueOutcome
 
-__all__ = ["JobList"]
-
 
 class JobList(Sequence[Job]):
     """The jobs of ``enqueue_many()`` and ``Batch.add()``, in the order of the calls.

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from ..tasks.keys import OnFull
     from ..tasks.task import AnyTask
 
-__all__ = [
-    "SQL", "UNCHANGED", "RateLimiter", "areset_limit", "aset_limit", "clear_limit", "reset_limit",
-    "set_limit", "with_key", "write_limit",
-]  # fmt: skip
-
 _MOST = 2**31 - 1
 
 

@@ -11,8 +11,6 @@ from ..formatting import get_logger
 from ..monitoring import sentry
 from ..redaction import redact_text
 
-__all__ = ["Attempt", "Ending", "is_logged", "log_ending", "logger"]
-
 logger = get_logger("django_pgqueue.job")
 
 #: The level of the line for each kind of outcome; INFO for all others.

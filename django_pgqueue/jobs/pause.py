@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ..tasks.task import AnyTask
 
-__all__ = ["apause", "aresume", "pause", "resume"]
-
 _PAUSE = "SELECT pgqueue_pause_v1(%s, %s, %s, %s, %s::timestamptz, %s::double precision)"
 _AHEAD = "SELECT date_part('epoch', %s::timestamptz - clock_timestamp())"
 _RESUME = "SELECT pgqueue_resume_v1(%s, %s)"

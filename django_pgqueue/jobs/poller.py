@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from ..postgres.session import Session
 
-__all__ = ["LIVE_SQL", "Poller", "watch"]
-
 logger = get_logger(__name__)
 
 LIVE_SQL = Path(__file__).with_name("live_jobs.sql").read_text(encoding="utf-8")

@@ -10,8 +10,6 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
 
-__all__ = ["HAS_PROGRESS", "MOST", "NOTE_LIMIT", "Progress", "progress_of", "stored_progress"]
-
 HAS_PROGRESS = 8
 """The bit of ``Job.marks`` that says so."""
 

@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from ..compat import TaskResult
     from ..models import Job
 
-__all__ = [
-    "HAS_STEPS",
-    "MOST_STEPS",
-    "StepFunction",
-    "asend_event",
-    "send_event",
-    "step",
-    "step_name",
-    "step_result",
-]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

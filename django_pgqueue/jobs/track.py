@@ -13,8 +13,6 @@ from .progress import progress_of
 if TYPE_CHECKING:
     from ..models.current import Reports
 
-__all__ = ["Tracked", "track"]
-
 T = TypeVar("T")
 
 

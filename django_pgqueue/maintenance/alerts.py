@@ -34,8 +34,6 @@ from ..redaction import redact_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["AlertRounds", "look", "send"]
-
 logger = get_logger(__name__)
 
 MOST_GROUPS = 100  # of which one look tells

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..postgres.session import Session
     from ..tasks.task import Task
 
-__all__ = ["DeclaredLimits", "repair_lines"]
-
 logger = get_logger(__name__)
 
 LINES = 1_000  # limit keys in one round of repair

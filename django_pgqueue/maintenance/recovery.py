@@ -21,17 +21,6 @@ from ..jobs.log import Ending, is_logged, log_ending
 if TYPE_CHECKING:
     from ..postgres.session import Session
 
-__all__ = [
-    "BATCH",
-    "EndedProcess",
-    "EndedProcesses",
-    "log_lost_jobs",
-    "recover",
-    "recover_dead",
-    "requeued_strays",
-]
-
-
 logger = get_logger(__name__)
 BATCH = 1_000  # jobs in one statement
 TOGETHER = 1.0  # seconds; processes that end by themselves within this time have not ended alone

@@ -21,8 +21,6 @@ from .recovery import BATCH, recover_dead, requeued_strays
 if TYPE_CHECKING:
     from ..postgres.session import Session
 
-__all__ = ["IN_USE_SQL", "FlowRounds", "Rounds", "sweep", "tell_retention"]
-
 logger = get_logger(__name__)
 
 

@@ -27,27 +27,6 @@ from ..tasks.routing import default_backend
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = [
-    "at_least",
-    "check_one_process",
-    "clock",
-    "database_alias",
-    "duration",
-    "given_names",
-    "given_queues",
-    "iso",
-    "job_id",
-    "moment",
-    "of_one_database",
-    "queue_names",
-    "seconds",
-    "since",
-    "span",
-    "unknown",
-    "weighted_queues",
-    "writable_path",
-]
-
 
 def queue_names(text: str) -> tuple[str, ...]:
     """Parse ``mail,default`` into a tuple without repetitions."""

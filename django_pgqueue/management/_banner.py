@@ -25,8 +25,6 @@ from ..tasks.task import declared_tasks
 if TYPE_CHECKING:
     from ..worker.options import WorkerOptions
 
-__all__ = ["Server", "admin_urls", "banner"]
-
 logger = get_logger(__name__)
 
 DISTRIBUTION = "dj-pgqueue"

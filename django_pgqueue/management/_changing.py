@@ -40,21 +40,6 @@ if TYPE_CHECKING:
     from django.core.management.base import OutputWrapper
     from django.db.models import QuerySet
 
-__all__ = [
-    "CHUNK",
-    "Bounded",
-    "Change",
-    "Done",
-    "Report",
-    "add_arguments",
-    "ask",
-    "bounded",
-    "change_each",
-    "change_jobs",
-    "interruptible",
-    "run",
-]
-
 logger = get_logger(__name__)
 
 

@@ -19,8 +19,6 @@ from ..formatting import get_logger
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["Exporter"]
-
 logger = get_logger(__name__)
 
 

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from ..monitoring.spans import Figures
     from ._output import Marks
 
-__all__ = [
-    "count_text", "depth_counts", "depth_json", "depth_table", "figures_json", "figures_table", "limit_json",
-    "oldest_text", "problem_json", "queue_text", "seconds_text", "some_rate",
-]  # fmt: skip
-
 
 def depth_table(
     depths: Sequence[tuple[Depth, int]],

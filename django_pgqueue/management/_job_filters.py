@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from django.db.models import QuerySet
 
-__all__ = ["FILTERS", "LIVE_SHELF", "Filters", "add_filters", "check_names", "filters_of", "statuses"]
-
 LIVE_SHELF, KEPT_SHELF = 0, 9
 
 _MOST_SEEN = 1000  # jobs to read for the names of tasks that are not declared here

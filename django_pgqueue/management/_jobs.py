@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from ..jobs.progress import Progress
     from ..models import Job
 
-__all__ = [
-    "amount",
-    "error_line",
-    "job_as_json",
-    "listing",
-    "progress_json",
-    "readable",
-    "row_as_json",
-    "text",
-    "worker_names",
-]
-
-
 _WIDTH = 100
 _BAR = 20
 

@@ -14,8 +14,6 @@ from ._output import no_reader
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-__all__ = ["BROKEN_PIPE", "INTERRUPTED", "USAGE", "hinting"]
-
 #: Exit codes, besides 0 and 1: arguments that cannot be used, and what SIGINT and SIGPIPE end.
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 

@@ -33,8 +33,6 @@ from ..worker.supervisor.stop import StopSignals
 from ..worker.waker import Waker
 from ._parser import USAGE
 
-__all__ = ["GRACE", "RELOAD", "Parent", "Reloader", "SourceFiles", "watch"]
-
 RELOAD = 3  # the exit code that requests a new child, as in Django's autoreloader
 GRACE = 5.0  # the longest grace period in seconds, unless --grace is used
 LOOK_EVERY = 1.0  # seconds

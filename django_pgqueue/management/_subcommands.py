@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-__all__ = ["DEFAULT", "Subcommand", "accept_options", "found"]
-
 DEFAULT = "status"
 """The subcommand that is meant if there is none."""
 

@@ -21,20 +21,6 @@ from ..tasks.hooks import around_attempt, before_enqueue
 from ..tasks.registry import declared_queues, queues_in_use
 from ._output import plain
 
-__all__ = [
-    "NOT_FOUND",
-    "as_json",
-    "check_caller",
-    "check_database",
-    "check_vendor",
-    "find",
-    "listed",
-    "not_found",
-    "sentence",
-    "unreachable",
-    "warn_of_unknown_queues",
-]
-
 logger = get_logger(__name__)
 #: What the statements of a worker raise if its search path leads elsewhere.
 NOT_FOUND = (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)

@@ -15,8 +15,6 @@ from .joins import Joins
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["BatchCounts", "Edge", "JobBatch", "Tally", "counts_of"]
-
 
 class BatchCounts(NamedTuple):
     """How many jobs a batch has, by what has become of them."""

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
 
     from ..explanation import Reason
 
-__all__ = [
-    "CANCEL",
-    "EDIT",
-    "EXTEND",
-    "RETRY",
-    "RUN_NOW",
-    "Changes",
-    "change_all",
-    "change_ids",
-    "edit_values",
-]
-
-
 #: ``{ids}`` in a statement stands for an array of ids. Each returns how many jobs it changed.
 CANCEL = "SELECT pgqueue_cancel_v1({ids})"
 RETRY = "SELECT pgqueue_retry_v1({ids}, %s)"

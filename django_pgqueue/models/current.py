@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .batch import BatchCounts
     from .parents import Parents
 
-__all__ = ["CurrentBatch", "CurrentJob", "Reports", "Running", "Steps"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

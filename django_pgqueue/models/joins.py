@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["Joins", "Linked"]
-
-
 # ----------------------------------------------------------------------------
 # ``job.as_link()``: a job as something that another job waits for.
 

@@ -14,8 +14,6 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-__all__ = ["Limit", "RateState", "UniqueWindow"]
-
 
 class Limit(models.Model):
     """The number of jobs that may run at once, the rate at which they may start, and what happens to a job

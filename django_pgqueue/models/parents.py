@@ -13,8 +13,6 @@ from .job import Job
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Parents"]
-
 
 class Parents(Mapping[int, Job]):
     """The jobs that a job was enqueued after, by their ids, in the order in which they were given.

@@ -14,8 +14,6 @@ from django.utils.translation import gettext_lazy as _
 
 from .job import Job
 
-__all__ = ["DeclaredTask", "JobPayload"]
-
 
 class JobPayload(models.Model):
     """The abstract base of a model with a row for each job of one task: ``@task(payload=Receipt)``.

@@ -9,8 +9,6 @@ from django.utils.translation import gettext_lazy as _
 from .fields import JSONColumn
 from .job import Job
 
-__all__ = ["JobProgress", "Step"]
-
 
 class JobProgress(models.Model):
     """What a job that is not over has last reported. ``Job.progress`` is the same, without a query if the job

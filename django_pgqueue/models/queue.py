@@ -9,8 +9,6 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-__all__ = ["Kind", "Pause", "Queue"]
-
 
 class Queue(models.Model):
     """The settings of one queue; an empty field means that the value in ``PGQUEUE`` is used."""

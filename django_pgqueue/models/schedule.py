@@ -27,9 +27,6 @@ from ..schedules.cron import LONGEST, SHORTEST, Timing
 from .fields import ArrayColumn
 from .job import Job
 
-__all__ = ["MOST_CAUGHT_UP", "Schedule", "ScheduleRun", "definition_of", "differences"]
-
-
 MOST_CAUGHT_UP = 10_000
 _TIMES = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
 

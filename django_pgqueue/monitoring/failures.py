@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from .spans import Span
 
-__all__ = ["GroupFigures", "Part", "Point", "group", "groups", "mute", "parts", "points", "unmute"]
-
-
 #: The distance of the points of a chart, and the counts that it adds up.
 _STEPS = {
     HOUR.name: (timedelta(minutes=15), "quarter"),

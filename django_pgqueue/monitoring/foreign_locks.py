@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-__all__ = ["FOREIGN_LOCKS_SQL", "Holder", "foreign_locks"]
-
 FOREIGN_LOCKS_SQL = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 
 

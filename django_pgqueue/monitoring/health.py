@@ -33,24 +33,6 @@ if TYPE_CHECKING:
     from .foreign_locks import Holder
     from .spans import Figures
 
-__all__ = [
-    "FIXES",
-    "PATIENCE",
-    "Health",
-    "Problem",
-    "State",
-    "Verdict",
-    "health",
-    "judge",
-    "judged",
-    "read",
-    "thresholds_of",
-    "unreachable",
-    "verdict",
-    "watched",
-]
-
-
 Kind = Literal[
     "no_worker", "few_workers", "age", "depth", "unserved", "foreign_lock", "lost_jobs",
     "unreachable",

@@ -23,9 +23,6 @@ from ..tasks.registry import KEPT_QUEUES
 if TYPE_CHECKING:
     from ..models import Job
 
-__all__ = ["WINDOW", "Callers", "Ended", "History", "callers", "ended_by", "moment", "recorded_steps"]
-
-
 WINDOW = 5_000  # jobs
 SOME = 100
 PATIENCE = 2.0  # seconds

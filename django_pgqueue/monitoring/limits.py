@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
     from django.db.models import QuerySet
 
-__all__ = [
-    "WAITING", "LimitFigures", "concurrency_text", "declared_text", "limit_figures", "numbers_text", "origin",
-    "rate_text", "with_running",
-]  # fmt: skip
-
 _RUNNING, WAITING = (
     Path(__file__).with_name(f"limit_{name}.sql").read_text(encoding="utf-8")
     for name in ("running", "waiting")

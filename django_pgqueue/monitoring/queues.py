@@ -23,18 +23,6 @@ from .spans import HOUR, Figures, Trend, breakdown, trends
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "MOST",
-    "MOST_FAILURES",
-    "Depth",
-    "QueueFigures",
-    "depths",
-    "lost_jobs",
-    "one_queue",
-    "queue_figures",
-]
-
-
 MOST_FAILURES = 1_000  # count at most this many per queue
 MOST_QUEUES = 1_000  # with statistics
 PATIENCE = 2.0  # seconds that one statement may take

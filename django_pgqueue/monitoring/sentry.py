@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-__all__ = ["TaggedJob", "flush", "job_scope", "report_scope"]
-
 FLUSH_SECONDS = 2.0
 
 _NO_SCOPE: AbstractContextManager[Any] = nullcontext()

@@ -24,26 +24,6 @@ from ..postgres.timeout import time_limit
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = [
-    "DAY",
-    "HOUR",
-    "MONTH",
-    "SHARES",
-    "SPANS",
-    "SPAN_TIMEOUT",
-    "WEEK",
-    "Figures",
-    "Span",
-    "Trend",
-    "breakdown",
-    "per_second",
-    "percentile",
-    "rate_text",
-    "rates",
-    "series",
-    "trends",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -25,9 +25,6 @@ from .queues import MOST
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["NOW", "Shared", "StateCount", "state_counts"]
-
-
 # ----------------------------------------------------------------------------
 # A reading of the database that all who want it within a few seconds share, in this process.
 

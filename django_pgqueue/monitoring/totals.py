@@ -13,8 +13,6 @@ from django.db import connections
 
 from ..models.stat import HISTOGRAM_BOUNDS
 
-__all__ = ["Total", "totals"]
-
 _SQL = Path(__file__).with_name("totals.sql").read_text(encoding="utf-8")
 _OUTCOMES = ("done", "failed", "retried", "cancelled")
 

@@ -23,8 +23,6 @@ from .sentry import TaggedJob
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CARRIER", "NO_SPAN", "TracedJob", "carrier", "flush", "in_use", "processing", "sending"]
-
 #: The carrier of the request or the job that runs here.
 CARRIER: ContextVar[Mapping[str, str] | None] = ContextVar("django_pgqueue.carrier", default=None)
 

@@ -34,20 +34,6 @@ from ..postgres.session import SUPERVISOR
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-__all__ = [
-    "Crew",
-    "Vital",
-    "busy_text",
-    "is_dead",
-    "listed",
-    "one_is_starting",
-    "queues_text",
-    "state_text",
-    "vital",
-    "with_age",
-    "with_vitals",
-]
-
 
 class Vital(TextChoices):
     """The state of a worker."""

@@ -20,20 +20,6 @@ from ..tasks.signatures import parameters_of_call
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "StandIn",
-    "check_unique_of_call",
-    "checked",
-    "column_of",
-    "key_arguments",
-    "key_function",
-    "key_values",
-    "payload_argument",
-    "payload_of_call",
-    "task_of_model",
-]
-
-
 _tasks: WeakValueDictionary[type[Any], Any] = WeakValueDictionary()
 
 

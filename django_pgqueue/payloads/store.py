@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..tasks.unique import EnqueueOutcome
 
-__all__ = ["load", "missing", "store_calls", "store_one"]
-
 
 def store_one(alias: str, payload: Any, job_id: int, outcome: EnqueueOutcome) -> None:
     """Save a payload with its ``save()``. That of a job which exists already, and stays as it is, is not

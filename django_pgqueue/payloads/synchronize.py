@@ -32,8 +32,6 @@ from ..tasks.task import Task, declared_tasks, find_task
 from ..tasks.unique import fixed_key, unique_options
 from .declare import column_of, task_of_model
 
-__all__ = ["after_migrate", "is_installed", "payload_models", "synchronize_tasks", "undeclared"]
-
 logger = get_logger(__name__)
 
 _EXISTS_SQL = "SELECT to_regclass('pgqueue_task') IS NOT NULL"

@@ -18,8 +18,6 @@ from django.db import connections, router
 
 from .settings import parameters
 
-__all__ = ["same_database", "write_alias"]
-
 _SEARCH_PATH = re.compile(r"search_path\s*=\s*(\S+)")
 
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["number_array", "seconds_array", "text_array"]
-
 
 def number_array(values: Iterable[float | None]) -> str:
     """Write ``[1, None]`` as ``{1,NULL}``; floats keep their shortest exact form."""

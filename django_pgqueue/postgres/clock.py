@@ -13,8 +13,6 @@ from django.conf import settings
 from django.db import connections
 from django.utils import timezone
 
-__all__ = ["heard", "known", "last_heard", "local", "server_now", "stored"]
-
 _heard: dict[str, tuple[str, float]] = {}
 """For each alias, the last time that its server has told, as text, and when that was."""
 

@@ -26,17 +26,6 @@ from psycopg.pq import TransactionStatus
 
 from .. import conf
 
-__all__ = [
-    "PatientConnection",
-    "SilentServerError",
-    "ask",
-    "be_patient",
-    "client_parameters",
-    "patience",
-    "tell_server",
-]
-
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from weakref import ReferenceType

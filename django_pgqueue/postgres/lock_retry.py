@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-__all__ = ["patiently"]
-
 #: Shorter than the workers wait for a lock (2 s), and than ``deadlock_timeout`` (1 s): if a worker has a lock
 #: that the migration needs and waits for one that the migration has, the migration gives way.
 LOCK_TIMEOUT = "500ms"

@@ -21,25 +21,6 @@ from django.db import DatabaseError, connections, transaction
 
 from ..formatting import get_logger
 
-__all__ = [
-    "CALLED",
-    "DEFINERS",
-    "WORKER_ONLY",
-    "Installation",
-    "Kept",
-    "after_migrate",
-    "before_migrate",
-    "filtered",
-    "forbidden",
-    "installation",
-    "kept_roles",
-    "lacking",
-    "shortened",
-    "statements_to_drop",
-    "statements_to_grant",
-    "statements_to_make",
-]
-
 logger = get_logger(__name__)
 
 

@@ -33,20 +33,6 @@ if TYPE_CHECKING:
     from psycopg.adapt import PyFormat
     from psycopg.types.array import BaseListDumper
 
-__all__ = [
-    "LOST_CONNECTION",
-    "SUPERVISOR",
-    "PreparedStatements",
-    "Session",
-    "StalePreparedStatementError",
-    "StandbyError",
-    "accepts_connections",
-    "connect",
-    "fetch_rows",
-    "is_standby",
-]
-
-
 logger = get_logger(__name__)
 #: The ``application_name`` of supervisors. Everybody may read it in ``pg_stat_activity``.
 SUPERVISOR = "pgqueue supervisor"

@@ -22,8 +22,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 from django.db.utils import ConnectionHandler
 
-__all__ = ["apply", "changed", "database_name", "parameters", "remember", "set_interval_style"]
-
 #: This entry describes how to create a test database, not how to connect to one.
 _NOT_SENT = "TEST"
 

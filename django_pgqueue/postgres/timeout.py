@@ -16,8 +16,6 @@ from psycopg.errors import QueryCanceled
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["TimeLimitReached", "time_limit", "within"]
-
 T = TypeVar("T")
 
 # A shorter limit of the server, the role or the connection is kept; 0 means no limit. It is not read from

@@ -21,21 +21,6 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-__all__ = [
-    "EPOCH",
-    "LONGEST",
-    "SHORTEST",
-    "HasTiming",
-    "Timing",
-    "check_jitter",
-    "expand",
-    "latest_runs",
-    "next_run",
-    "next_runs",
-    "timing_of",
-    "zone",
-]
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHORTEST = timedelta(seconds=1)
 LONGEST = timedelta(days=3660)

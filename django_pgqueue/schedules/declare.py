@@ -28,16 +28,6 @@ from ..tasks.signatures import check_call
 from ..tasks.task import Task
 from .cron import check_jitter, timing_of
 
-__all__ = [
-    "CatchUp",
-    "Declaration",
-    "Overlap",
-    "declared_schedules",
-    "schedule",
-    "schedules_in_settings",
-    "settings_module",
-]
-
 CatchUp = Literal["skip", "latest", "all"]
 Overlap = Literal["allow", "skip", "queue"]
 

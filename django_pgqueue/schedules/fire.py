@@ -29,20 +29,6 @@ from ..postgres.session import LOST_CONNECTION
 from .cron import EPOCH, Timing, latest_runs, next_run
 from .policy import known_policy
 
-__all__ = [
-    "LOOK_LIMIT",
-    "NEXT_LOOK",
-    "PUNCTUAL",
-    "Due",
-    "Firing",
-    "Plan",
-    "due_plans",
-    "fire_due",
-    "fire_plans",
-    "plan",
-]
-
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..postgres.session import Session
 
-__all__ = ["ScheduleNews"]
-
 
 class ScheduleNews:
     """What a supervisor hears on its session."""

@@ -27,17 +27,6 @@ from .cron import check_jitter, timing_of, zone
 if TYPE_CHECKING:
     from ..tasks.task import Task
 
-__all__ = [
-    "call_keys",
-    "known_policy",
-    "policy_of",
-    "problem_of",
-    "problems",
-    "scheduled_task",
-    "stored_policy",
-]
-
-
 logger = get_logger(__name__)
 
 

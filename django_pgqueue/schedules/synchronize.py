@@ -35,8 +35,6 @@ from .policy import known_policy
 if TYPE_CHECKING:
     from ..tasks.task import Task
 
-__all__ = ["database_of", "import_task_modules", "synchronize"]
-
 logger = get_logger(__name__)
 
 PATIENCE = "10s"  # how long to wait for a lock

@@ -33,24 +33,6 @@ if TYPE_CHECKING:
     from ..models import Schedule
     from .cron import HasTiming
 
-__all__ = [
-    "LATE",
-    "add_last_runs",
-    "call",
-    "changes",
-    "is_late",
-    "last_runs",
-    "next_runs",
-    "origin",
-    "pause_note",
-    "state",
-    "state_note",
-    "timing",
-    "with_clock",
-    "zone_name",
-]
-
-
 _EVERY_MINUTES = re.compile(r"\*/([1-9]\d?) \* \* \* \*")
 _EVERY_HOURS = re.compile(r"0 \*/([1-9]\d?) \* \* \*")
 # cronsim adds "th" to every number above nine: "on the 21th day".

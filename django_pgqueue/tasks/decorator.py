@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..jobs.current import JobContext
     from ..models.payload import JobPayload
 
-__all__ = ["task"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M", bound="JobPayload")

@@ -15,8 +15,6 @@ from .. import conf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Hook", "around_attempt", "before_enqueue"]
-
 
 class Hook(NamedTuple):
     """A callable, and the path by which errors name it."""

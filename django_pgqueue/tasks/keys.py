@@ -24,33 +24,6 @@ from ..misuse import LIMITED, RATE, hints, rate_hint
 from .options import CENTURY, length
 from .signatures import signature_of
 
-__all__ = [
-    "GROUP_LENGTH",
-    "KEY_LENGTH",
-    "Concurrency",
-    "Key",
-    "OnFull",
-    "RateLimit",
-    "as_text",
-    "can_be_stored",
-    "check_key",
-    "check_limit_key",
-    "checked_concurrency",
-    "checked_group",
-    "checked_group_key",
-    "checked_limit_key",
-    "checked_rate_limit",
-    "checked_rule",
-    "group_key",
-    "key_problem",
-    "key_value",
-    "limit_key",
-    "limit_name",
-    "limit_numbers",
-    "name_problem",
-    "rate_problem",
-]
-
 Key: TypeAlias = str | tuple[str, ...] | Callable[..., object] | None
 """The name of an argument; several names; ``()``, which is the same for all calls; or a callable that takes
 the arguments of the call. What None means depends on the option."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["HAS_CHILDREN", "IN_BATCH", "Link"]
-
 #: The bits of ``marks`` of a job after which others were enqueued, and of one that belongs to a batch.
 HAS_CHILDREN = 2
 IN_BATCH = 4

@@ -14,11 +14,6 @@ from ..encoding import MAX_BIGINT
 from .link import Link
 from .task_results import parse_id
 
-__all__ = [
-    "MOST_PARENTS", "BatchLike", "IfFailed", "Linkable", "Links", "changed_links", "check_conflict",
-    "check_links",
-]  # fmt: skip
-
 IfFailed = Literal["hold", "cancel", "run"]
 """What a job does whose parent has failed: wait for its retry, be cancelled, or run."""
 

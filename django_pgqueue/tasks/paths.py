@@ -25,18 +25,6 @@ from ..compat import DjangoTask, InvalidTask, is_task
 from ..exceptions import UnknownTask
 from ..formatting import get_logger
 
-__all__ = [
-    "AT_SETUP",
-    "app_of",
-    "check_path",
-    "discover",
-    "import_task",
-    "is_task_module",
-    "second_name",
-    "task_modules",
-]
-
-
 logger = get_logger(__name__)
 
 _OURS = "django_pgqueue"

@@ -25,19 +25,6 @@ if TYPE_CHECKING:
 
     from ..compat import TaskResult
 
-__all__ = [
-    "IMPLICIT",
-    "QueueBackend",
-    "backend_class",
-    "default_backend",
-    "implicit_backend",
-    "is_ours",
-    "is_test",
-    "our_aliases",
-    "resolve",
-    "sets_tasks",
-]
-
 IMPLICIT = "django_pgqueue"
 """The `backend` of a task that names none; resolved at first use. Also the implicit backend's alias."""
 

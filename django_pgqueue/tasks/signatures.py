@@ -20,8 +20,6 @@ from ..misuse import hint_of_call
 if TYPE_CHECKING:
     from ..compat import DjangoTask
 
-__all__ = ["bind_call", "check_call", "parameters_of_call", "signature_of"]
-
 
 def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise TypeError unless `task` can be called with these arguments.

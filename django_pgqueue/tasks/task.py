@@ -59,22 +59,6 @@ if TYPE_CHECKING:
         expires_after: float | timedelta | None
 
 
-__all__ = [
-    "AnyTask",
-    "BoundTask",
-    "DjangoMadeTask",
-    "Task",
-    "adopt",
-    "changed_values",
-    "checked_values",
-    "declared_tasks",
-    "differences",
-    "field_names",
-    "find_task",
-    "set_values",
-]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from ..models import Job
     from .routing import QueueBackend
 
-__all__ = ["LONGEST_ALIAS", "QueueTaskResult", "parse_id", "public_id"]
-
-
 #: The fields that are redacted.
 _REDACTED = ("args", "kwargs", "errors", "_return_value")
 

@@ -24,18 +24,6 @@ from .signatures import bind_call, parameters_of_call
 if TYPE_CHECKING:
     from ..compat import DjangoTask
 
-__all__ = [
-    "EnqueueOutcome",
-    "OnConflict",
-    "Scope",
-    "Unique",
-    "check_unique",
-    "checked_unique_key",
-    "fixed_key",
-    "unique_key",
-    "unique_options",
-]
-
 Scope = Literal["waiting", "live"]
 OnConflict = Literal["existing", "replace", "earliest", "raise"]
 EnqueueOutcome = Literal["created", "existing", "replaced"]

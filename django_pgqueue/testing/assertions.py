@@ -36,18 +36,6 @@ if TYPE_CHECKING:
     from ..tasks.links import After, BatchLike
     from ..tasks.task import AnyTask
 
-__all__ = [
-    "ANY",
-    "Expected",
-    "assert_enqueued",
-    "assert_not_enqueued",
-    "enqueued",
-    "is_dummy",
-    "jobs_after",
-    "path_of",
-]
-
-
 # ----------------------------------------------------------------------------
 # What a test expects of a job, and in which words a job differs from that.
 

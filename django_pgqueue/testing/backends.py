@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..models import Job
     from ..tasks.task import Task
 
-__all__ = ["DummyBackend", "ImmediateBackend"]
-
 
 class ImmediateBackend(PgQueueBackend):
     """Runs each job in the process that enqueues it: at the commit, or at once without a transaction.

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from ..models.current import CurrentJob
     from ..tasks.task import AnyTask, Task
 
-__all__ = ["FakeSteps", "acall_task", "call_task", "fake_job"]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 #: The fields of the job, which `fake_job` sets for calls in its block.

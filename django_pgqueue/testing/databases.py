@@ -8,8 +8,6 @@ from django.db import connections
 from ..postgres.settings import database_name
 from ..tasks.routing import default_backend, is_test
 
-__all__ = ["alias_of", "check_is_test"]
-
 
 def alias_of(using: str | None) -> str:
     """Return the alias to work on: the given one, or that of tasks that name no database."""

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from ..jobs.call import Call
 
-__all__ = ["Immediate", "at_commit"]
-
-
 T = TypeVar("T")
 _RELEASED_SQL = """
     SELECT id FROM pgqueue_job_live

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from ..jobs.call import Call
     from ..models import Job
 
-__all__ = ["BATCHES", "JOBS", "Memory", "clear_jobs", "dummy_jobs", "immediate_jobs"]
-
-
 T = TypeVar("T")
 _HERE = "django_pgqueue.testing"
 

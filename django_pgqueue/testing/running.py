@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from ..worker.executor.outcomes import Result
 
-__all__ = ["AttemptResult", "arun_jobs", "raise_failure", "reported_progress", "run_jobs", "run_maintenance"]
-
-
 MOST_RUNS = 1_000
 """After so many runs without a limit, ``run_jobs`` gives up: jobs probably enqueue each other forever."""
 _MOST_RECOVERED = 1_000_000

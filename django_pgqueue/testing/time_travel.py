@@ -22,8 +22,6 @@ from .databases import alias_of, check_is_test
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["travel"]
-
 _HERE = Path(__file__).resolve().parent
 _JOBS_SQL = (_HERE / "travel_jobs.sql").read_text()
 _REST_SQL = (_HERE / "travel_rest.sql").read_text()

@@ -14,8 +14,6 @@ from threading import Thread
 
 from ..worker.processes.popen import set_up_django
 
-__all__ = ["main"]
-
 
 def main(options: list[str]) -> None:
     """Run the command with these options until it is stopped."""

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from ..compat import TaskResult
 
-__all__ = ["RunningWorker", "running_worker"]
-
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 _PAUSE = 0.02

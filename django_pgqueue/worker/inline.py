@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
     from ..jobs.claim import Claimed
 
-__all__ = ["NOWHERE", "BorrowedSession", "InlineWorker", "due_ranges", "one_job"]
-
-
 logger = get_logger(__name__)
 _UNPAUSE_BATCH = 1_000
 _DUE_SQL = """

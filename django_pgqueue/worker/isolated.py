@@ -25,8 +25,6 @@ from .waker import Waker
 if TYPE_CHECKING:
     from .executor.outcomes import Result
 
-__all__ = ["main"]
-
 
 def main(writing: int) -> int:
     """Run the job that standard input describes, and write its outcome to the descriptor ``writing``."""

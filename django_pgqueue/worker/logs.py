@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-__all__ = ["configure_logging", "format_error", "logging_restored"]
-
-
 _LOGGERS = ("django_pgqueue", "django_pgqueue.job")
 _AT_VERBOSITY = {
     # verbosity: (level of the package, level of the lines about single jobs)

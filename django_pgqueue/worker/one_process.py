@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from .executor.outcomes import Result
     from .executor.progress import Changed
 
-__all__ = ["CannotRun", "DebuggedWorker", "Keeper", "OneProcess", "run_job"]
-
 logger = get_logger(__name__)
 
 

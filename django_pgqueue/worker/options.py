@@ -10,8 +10,6 @@ import json
 import secrets
 from dataclasses import asdict, dataclass, field, fields
 
-__all__ = ["FINISHED", "RECYCLED", "RETIRED", "Assignment", "WorkerOptions", "new_id"]
-
 #: Exit codes of a worker process. FINISHED: it was stopped, or its burst is over. RECYCLED: replace it.
 #: RETIRED: stop its supervisor, with all of its processes.
 FINISHED = 0

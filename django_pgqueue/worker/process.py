@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from .processes.parent_link import ParentLink
 
-__all__ = ["build_producer", "main"]
-
 logger = get_logger(__name__)
 
 

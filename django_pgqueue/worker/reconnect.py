@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from ..postgres.session import Session
 
-__all__ = ["LONGEST_PAUSE", "Outage", "wait_for_primary"]
-
 logger = get_logger(__name__)
 
 FIRST_PAUSE = 0.1  # seconds; with jitter from half of it

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from ..postgres.session import Session
     from .options import WorkerOptions
 
-__all__ = ["Registration", "resident_memory"]
-
-
 REGISTER_EVERY = 10.0  # seconds; a deaf session is found after at most two of these, so keep it below 15
 END_WITHIN = 2.0  # seconds until a session that was told to end has ended, unless its server is very slow
 _REGISTER = """

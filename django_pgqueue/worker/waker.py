@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Waker"]
-
 
 class Waker:
     """A sleep that any thread can end.

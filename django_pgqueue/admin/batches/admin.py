@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from ...models import BatchCounts
 
-__all__ = ["BatchActions", "BatchAdmin"]
-
-
 # ----------------------------------------------------------------------------
 # The buttons and the actions that cancel batches, and run their failed jobs again, after a confirmation.
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from ...models import BatchCounts, JobBatch
 
-__all__ = ["bar", "lasted", "name", "state"]
-
 _STATES = {"open": pgettext_lazy("batch", "open"), "running": pgettext_lazy("batch", "running")}
 _PARTS = (
     ("done", pgettext_lazy("number of jobs", "done")),

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
-__all__ = ["ACTIONS", "Action", "Held", "extendable", "hold"]
-
 logger = get_logger(__name__)
 
 

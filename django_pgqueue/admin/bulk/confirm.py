@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from .edit_form import EditForm
     from .effects import Effect
 
-__all__ = ["act_on_many"]
-
 FIELD = "confirmed"
 COUNT = "count"  # the name of the button that counts all jobs
 SECONDS = 3.0  # for each statement of the page

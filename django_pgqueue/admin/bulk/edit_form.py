@@ -16,8 +16,6 @@ from ...models import Queue
 from ...tasks import options
 from .. import display
 
-__all__ = ["EditForm"]
-
 
 class EditForm(forms.Form):
     """The values to change. At least one is required."""

@@ -17,8 +17,6 @@ from django.utils.translation import ngettext_lazy
 from ...models.job import Status
 from .. import display
 
-__all__ = ["CANCEL", "EDIT", "RETRY", "RUN", "Effect", "number_words", "permitted"]
-
 _WAITING = frozenset({Status.PENDING, Status.RETRY})
 _RUNNING = frozenset({Status.RUNNING})
 _BLOCKED = frozenset({Status.BLOCKED})

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .actions import Action
     from .effects import Effect
 
-__all__ = ["Order", "Refused", "identity"]
-
 SALT = "django_pgqueue.admin.bulk"
 LONGEST = timedelta(days=1)
 

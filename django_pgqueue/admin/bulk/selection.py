@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ...models import Job
     from .effects import Effect
 
-__all__ = ["MOST_COST", "Bounds", "Counted", "affected", "bounds", "count_all", "count_cheaply"]
-
 
 @dataclass(frozen=True, slots=True)
 class Bounds:

@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from .edit_form import EditForm
     from .selection import Bounds
 
-__all__ = ["MOST_AT_ONCE", "Deadline", "act_here", "is_many", "is_served", "start", "where_words"]
-
-
 MOST_AT_ONCE = 500  # jobs
 SECONDS = 10.0
 

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from ...models.current import CurrentJob
     from .actions import Action
 
-__all__ = ["FIRST_SIZE", "Chunk", "Place", "meaning_in", "run", "size_of", "take", "told"]
-
-
 COUNT_SECONDS = 60.0
 
 

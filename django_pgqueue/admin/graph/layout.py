@@ -20,26 +20,6 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-__all__ = [
-    "LIVE",
-    "MATTERS",
-    "MOST_BENDS",
-    "Arrow",
-    "Key",
-    "Kind",
-    "Layout",
-    "Node",
-    "Place",
-    "Workflow",
-    "columns",
-    "crossings",
-    "heights",
-    "layout",
-    "nearest",
-    "ordered",
-]
-
-
 # ----------------------------------------------------------------------------
 # A workflow as it was read: jobs, batches, and which of them waits for which.
 #

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
-__all__ = ["MOST_ARROWS", "MOST_NODES", "WorkflowPages", "folded"]
-
-
 M = TypeVar("M", bound=Model)
 _BESIDE_THE_REST = Limits(jobs=5_000, steps=60, seconds=1.0)
 _PAUSE = 5

@@ -28,8 +28,6 @@ from .layout import LIVE, Arrow, Kind, Node, Workflow
 if TYPE_CHECKING:
     pass
 
-__all__ = ["Limits", "read"]
-
 _JOBS = (Path(__file__).parent / "jobs.sql").read_text(encoding="utf-8")
 _BATCHES = (Path(__file__).parent / "batches.sql").read_text(encoding="utf-8")
 #: PostgreSQL takes ``&&`` with many values for a condition that many jobs fulfill, and reads whole leaves.

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from .layout import Key, Layout, Place
 
-__all__ = ["Box", "Drawing", "counted", "drawn", "full_name", "node_label", "shortened", "state_words"]
-
-
 _WIDTH, _HEIGHT = 192, 48
 _GAP_X, _GAP_Y = 56, 16
 _MARGIN = 8

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from ...tasks.task import Task
 
-__all__ = ["CloneForm", "JobClones"]
-
 
 class JobClones(JobFields):
     """The part of ``JobAdmin`` with the page "Enqueue again"."""

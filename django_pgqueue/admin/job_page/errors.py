@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from ...models import Job
 
-__all__ = ["MOST_LINES", "shown_errors", "shown_logs", "worker_ids"]
-
 
 def shown_errors(job: Job, worker: Callable[[int], str]) -> list[dict[str, Any]]:
     """Return what the template shows of each error. ``worker`` formats the id of a worker."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from ...compat import DjangoTask
 
-__all__ = ["batch_of", "children_of", "links_for", "links_of", "links_of_row", "shown_jobs", "shown_links"]
-
 logger = get_logger(__name__)
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest, HttpResponse
 
-__all__ = ["JobPage", "panel_of", "shown_steps", "task_runs"]
-
 logger = get_logger(__name__)
 
 

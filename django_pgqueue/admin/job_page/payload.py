@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from ...models import Job
 
-__all__ = ["payload_model_of", "restored", "shown_payload"]
-
-
 MOST_CHARACTERS = 500
 
 

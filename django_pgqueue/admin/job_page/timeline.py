@@ -25,9 +25,6 @@ from .. import display
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["KINDS", "Part", "Row", "Timeline", "attempt_name", "parts_of", "timeline_of"]
-
-
 _A_LIFETIME = timedelta(days=50 * 365)
 
 #: What a part can be. The order is that of the legend.

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-__all__ = ["Standing", "is_waiting", "limits_of", "shown", "shown_why", "summary"]
-
-
 if TYPE_CHECKING:
     PageURL = Callable[..., str]
 

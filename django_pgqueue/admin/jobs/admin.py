@@ -53,9 +53,6 @@ if TYPE_CHECKING:
 
     from ..bulk.effects import Effect
 
-__all__ = ["JobActions", "JobAdmin"]
-
-
 # ----------------------------------------------------------------------------
 # Actions on selected jobs and buttons on the page of a job, each with its permission.
 #

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from django.db.models import Model
     from django.http import HttpRequest
 
-__all__ = ["JobFields", "time_in_status", "times_list", "times_summary"]
-
-
 #: The fields for users who may view arguments and results.
 ARGUMENTS = frozenset({"args", "kwargs", "result", "call", "arguments", "keyword_arguments", "outcome"})
 LOST = _("worker lost, waiting for recovery")

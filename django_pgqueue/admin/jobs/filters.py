@@ -29,22 +29,6 @@ if TYPE_CHECKING:
 
     from ...monitoring.states import StateCount
 
-__all__ = [
-    "AS_OF",
-    "KEPT_SHELF",
-    "LIVE_SHELF",
-    "PAUSE",
-    "EnqueuedFilter",
-    "FinishedFilter",
-    "QueueFilter",
-    "StatusFilter",
-    "TaskFilter",
-    "WorkerFilter",
-    "clock",
-    "on_shelves",
-]
-
-
 AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
 LIVE_SHELF, KEPT_SHELF = 0, 9
 MOST_CHOICES = 50

@@ -32,11 +32,6 @@ if TYPE_CHECKING:
     from ...jobs.progress import Progress
     from ...models import Job
 
-__all__ = [
-    "COLUMNS", "has_progress", "live_progress", "progress_in_words", "progress_of_job", "progress_view",
-    "with_progress",
-]  # fmt: skip
-
 MOST_KEYS = 500
 _PAUSE = 2  # seconds
 #: What has to be read of a job to show its progress.

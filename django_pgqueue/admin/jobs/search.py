@@ -42,28 +42,6 @@ if TYPE_CHECKING:
     from django.db.models.sql.compiler import SQLCompiler
     from django.http import HttpRequest
 
-__all__ = [
-    "BATCH",
-    "FINGERPRINT",
-    "HELP",
-    "KEY",
-    "MEANING",
-    "MOST_QUEUES",
-    "SCANS",
-    "WINDOW_OF_SCAN",
-    "ArgumentPath",
-    "JobChangeList",
-    "Shows",
-    "at_path",
-    "has_index",
-    "hidden_places",
-    "meaning_of",
-    "order_of_jobs",
-    "read_path",
-    "search",
-]
-
-
 #: How many rows a list of one status reads without a search: each costs several times as much as in the order
 #: of the key, as it comes from one of several indexes, and a page should take less than a tenth of a second.
 WINDOW_OF_STATUS = 30_000

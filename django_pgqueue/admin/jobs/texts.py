@@ -25,19 +25,6 @@ if TYPE_CHECKING:
 
     from django.db.models import QuerySet
 
-__all__ = [
-    "MOST_OF_CALL",
-    "breakable",
-    "call",
-    "has_lost_its_worker",
-    "json_value",
-    "load_cut",
-    "short_name",
-    "with_clock",
-    "workers_named",
-]
-
-
 #: How many characters of the arguments the list reads.
 MOST_OF_CALL = 200
 _SHOWN_OF_CALL = 80

@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from ..base import DatabaseAdmin
     from ..paused import Paused
 
-__all__ = ["Trouble", "charts", "may_pause", "may_resume", "overview", "press", "troubles"]
-
-
 MOST_QUEUES = 200
 MOST_WORKERS = 100
 _TEMPLATE = "admin/django_pgqueue/overview.html"

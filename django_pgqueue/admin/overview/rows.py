@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ...monitoring.workers import Crew
     from ..paused import Paused
 
-__all__ = ["Cell", "QueueRow", "add_limits", "queue_rows", "worker_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ...monitoring.health import State
     from ...monitoring.spans import Figures
 
-__all__ = ["Tile", "count_text", "tiles"]
-
 _UNKNOWN = "?"
 
 

@@ -30,8 +30,6 @@ from .fields import call_text
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-__all__ = ["ACTIONS", "Action", "Request", "value_text"]
-
 logger = get_logger(__name__)
 
 

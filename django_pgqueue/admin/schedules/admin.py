@@ -44,16 +44,6 @@ if TYPE_CHECKING:
 
     from .actions import Action
 
-__all__ = [
-    "SUGGESTIONS",
-    "ScheduleAdmin",
-    "ScheduleButtons",
-    "ScheduleForm",
-    "shown_arguments",
-    "suggestions",
-]
-
-
 # ----------------------------------------------------------------------------
 # Actions on schedules: buttons on the page, actions of the list, and the page that asks for confirmation.
 #

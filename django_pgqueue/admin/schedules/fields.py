@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from django.http import HttpRequest
 
-__all__ = ["ScheduleFields", "call_text", "how_soon", "outcome", "state_badge", "state_text"]
-
 _MOST_OF_CALL = 80
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from ...models import ScheduleRun
 
-__all__ = ["summary"]
-
 NEXT_RUNS = 5
 LAST_RUNS = 20
 

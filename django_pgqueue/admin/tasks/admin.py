@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
-__all__ = ["JobStatAdmin"]
-
 
 class JobStatAdmin(ReadOnlyAdmin[JobStat]):
     """Shows how the tasks do, one of them, and the state of the database."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from ..base import DatabaseAdmin
 
-__all__ = ["TaskRow", "error_rate", "share_text", "task_list"]
-
 MOST_TASKS = 1000
 PER_PAGE = 50
 ORDER_VAR, PAGE_VAR, QUEUE_VAR, SEARCH_VAR = "o", "p", "queue", "q"

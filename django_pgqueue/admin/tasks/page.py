@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from ...tasks.unique import Unique
     from ..base import DatabaseAdmin
 
-__all__ = ["Fact", "Option", "limit_text", "linked", "policy", "task_page"]
-
-
 MOST_SCHEDULES = 50
 
 

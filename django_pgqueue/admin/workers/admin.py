@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from ..base import DatabaseAdmin
 
-__all__ = ["WorkerActions", "WorkerAdmin", "add_jobs"]
-
-
 # ----------------------------------------------------------------------------
 # The buttons and the action that ask workers to finish their jobs and end, after a confirmation.
 

@@ -12,8 +12,6 @@ from ...models import Worker
 from ...monitoring.workers import Vital, state_text, vital, with_age, with_vitals
 from .. import display
 
-__all__ = ["Attendance", "Fleet", "state_badge"]
-
 
 def state_badge(worker: Any) -> str:
     """Format the state of a worker ``with_vitals``."""

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from .panes import Pane, Reading
 
-__all__ = ["PlainScreen", "View", "picture", "report", "shares"]
-
-
 if TYPE_CHECKING:
     Line = Sequence[Cell]
 

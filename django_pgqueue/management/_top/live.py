@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from .drawing import Line
     from .panes import Reading
 
-__all__ = ["Screen", "keys", "watch"]
-
-
 _TICK = 0.2  # seconds until a new look or a new size is noticed
 
 

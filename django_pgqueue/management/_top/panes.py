@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from .._output import Marks
 
-__all__ = ["PANES", "PATIENCE", "SORTS", "Cell", "Pane", "Reading", "headline", "panes", "read", "tiles"]
-
-
 Style = Literal["", "good", "bad", "warn", "dim", "bar", "head", "alarm", "calm"]
 
 #: The names of the panes, in the order of their keys.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from .drawing import Line
 
-__all__ = ["RichScreen", "text_of"]
-
 _STYLES = {
     "": "", "good": "green", "bad": "bold red", "warn": "yellow", "dim": "dim", "bar": "cyan", "head": "bold",
     "alarm": "bold white on red", "calm": "bold black on green",

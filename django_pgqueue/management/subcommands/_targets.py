@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from ...models import Pause
 
-__all__ = ["add_format", "add_targets", "as_json", "target_of", "words"]
-
 
 def add_targets(parser: ArgumentParser) -> None:
     """Add the arguments, of which exactly one is required."""

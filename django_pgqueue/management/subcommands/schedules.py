@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from ...models import ScheduleRun
 
-__all__ = ["NEXT_RUNS", "next_run", "schedule_as_json", "schedule_details", "schedule_listing"]
-
-
 NAME = "schedules"
 HELP = "List the schedules, show one of them, pause or resume it, or enqueue a job of it"
 

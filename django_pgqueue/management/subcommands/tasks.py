@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from ...tasks.task import Task
 
-__all__ = ["schedules_by_task", "task_as_json", "task_details"]
-
-
 NAME = "tasks"
 HELP = "List the tasks that the apps declare, with their queues and their policies"
 

@@ -9,22 +9,6 @@ from django.utils.translation import gettext as _
 
 from .part import Part, State, rows_of, statement_text, words
 
-__all__ = [
-    "LONGEST_WAIT",
-    "MOST_FULL",
-    "MOST_USED",
-    "OLDEST",
-    "Held",
-    "Program",
-    "Wait",
-    "Wakeups",
-    "read_locks",
-    "read_sessions",
-    "read_snapshots",
-    "read_wakeups",
-]
-
-
 LONGEST_WAIT = 2.0  # seconds: the lock_timeout of the workers
 
 

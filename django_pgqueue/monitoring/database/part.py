@@ -17,18 +17,6 @@ from ...formatting import period
 from ...postgres.timeout import time_limit
 from ...redaction import redact_text
 
-__all__ = [
-    "CHARACTERS",
-    "MOST",
-    "PATIENCE",
-    "Part",
-    "State",
-    "count_text",
-    "rows_of",
-    "statement_text",
-    "words",
-]
-
 PATIENCE = 1.0  # seconds that one statement may take
 MOST = 50  # rows
 CHARACTERS = 300  # of a statement

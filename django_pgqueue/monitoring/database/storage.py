@@ -13,9 +13,6 @@ from django.utils.translation import gettext as _
 
 from .part import Part, State, count_text, rows_of, words
 
-__all__ = ["MOST_DEAD", "Ring", "Table", "Traffic", "read_ring", "read_tables", "read_traffic"]
-
-
 LIVE = "pgqueue_job_live"
 MOST_DEAD = 100_000
 

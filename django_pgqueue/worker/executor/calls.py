@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ...tasks.hooks import Hook
     from .running_job import RunningJob
 
-__all__ = ["apayload_of", "await_task", "call_task", "payload_of"]
-
 
 def call_task(running: RunningJob) -> Any:
     """Call the body of a sync task and return its value. The caller enters the hooks (``call_within``)."""

@@ -40,23 +40,6 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = [
-    "OPENED",
-    "SessionWatch",
-    "close_unused",
-    "drop_dead",
-    "has_written",
-    "hold_nothing",
-    "install_session_watch",
-    "keep_open",
-    "leaves_state",
-    "left_open",
-    "tidy_up",
-    "uninstall_session_watch",
-    "watch_of",
-]
-
-
 logger = get_logger(__name__)
 _WRITTEN_SQL = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 LONGEST_USE = 3600.0

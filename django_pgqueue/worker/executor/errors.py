@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import FrameType, TracebackType
 
-__all__ = [
-    "Failure",
-    "RemoteError",
-    "describe",
-    "error_entry",
-    "fingerprint",
-    "note_step",
-    "remote_error",
-    "step_of",
-    "user_frames",
-]
-
-
 LONGEST_CLASS = 255
 """Characters of the name of an exception class. Code that makes classes may make any name."""
 _LONGEST_CHAIN = 100

@@ -34,9 +34,6 @@ from .connections import OPENED, install_session_watch, keep_open
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-__all__ = ["await_body", "call_body", "guard_fork", "prepare"]
-
-
 T = TypeVar("T")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

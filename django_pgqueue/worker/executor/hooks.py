@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ...tasks.hooks import Hook
     from .running_job import RunningJob
 
-__all__ = ["await_within", "call_within"]
-
 T = TypeVar("T")
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ...jobs.finish import Outcome
     from .running_job import RunningJob
 
-__all__ = ["BrokenTransaction", "InlineRunner", "is_open", "run_callbacks", "savepoints"]
-
 
 class InlineRunner(Runner):
     """Runs one job at a time."""

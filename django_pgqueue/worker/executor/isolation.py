@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from .outcomes import Backoffs
     from .running_job import RunningJob
 
-__all__ = ["BEGUN", "TOLD", "Isolation"]
-
 logger = get_logger(__name__)
 
 BEGUN = b"begun"

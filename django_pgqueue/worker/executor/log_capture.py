@@ -22,8 +22,6 @@ from ...jobs.current import RUNNING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LogCapture", "capture_of", "capturing"]
-
 _FORMATTER = logging.Formatter()
 _OVERHEAD = 80  # bytes of a line in JSON besides its texts, about
 

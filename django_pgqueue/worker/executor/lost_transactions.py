@@ -36,15 +36,6 @@ if TYPE_CHECKING:
 
     from .running_job import RunningJob
 
-__all__ = [
-    "MOST",
-    "LostTransactions",
-    "is_lost_lease",
-    "is_serialization_failure",
-    "one_transaction",
-    "session_of",
-]
-
 logger = get_logger(__name__)
 
 MOST = 5

@@ -24,23 +24,6 @@ if TYPE_CHECKING:
     from .errors import Failure
     from .running_job import RunningJob
 
-__all__ = [
-    "REASON_LIMIT",
-    "Backoffs",
-    "BadCall",
-    "BadResult",
-    "Result",
-    "backoff_of",
-    "backoffs",
-    "expired",
-    "stopped",
-    "succeeded",
-    "unknown_task",
-    "unsuccessful",
-    "worker_failed",
-]
-
-
 REASON_LIMIT = 500
 
 #: What a task raises to control its own job. If a group contains nothing else, the first kind in this order

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ...jobs.claim import Claimed
     from .sync_threads import JobThread
 
-__all__ = ["Companions", "PayloadReader"]
-
 FRESH = 0.05
 """Seconds for which a row that was read for a job is good. A worker claims so much work ahead."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ...jobs.claim import Claimed
     from ...jobs.finish import Kind
 
-__all__ = ["WRITE_EVERY", "Changed", "JobProgress", "Told"]
-
 logger = get_logger(__name__)
 
 WRITE_EVERY = 1.0  # seconds

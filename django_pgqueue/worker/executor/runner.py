@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from .payloads import Companions
     from .task_signals import Announcer
 
-__all__ = ["FirstMet", "Runner", "log_failed_callback", "surroundings"]
-
 logger = get_logger(__name__)
 
 

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from .payloads import Companions, PayloadReader
     from .timeouts import Timeout
 
-__all__ = ["RunningJob"]
-
 # Race: the task may read its event at the same time as the worker asks it to stop.
 _LOCK = Lock()
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ...tasks.task import Task
     from .progress import JobProgress
 
-__all__ = ["JobSteps"]
-
 logger = get_logger(__name__)
 
 _LONGEST_WAIT = 3.1e9  # seconds; a little less than the century that a job may be delayed

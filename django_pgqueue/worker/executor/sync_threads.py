@@ -40,8 +40,6 @@ from .connections import close_unused, drop_dead, hold_nothing, tidy_up
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["JobThread", "SyncThreads"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ...compat import TaskResult
     from .running_job import RunningJob
 
-__all__ = ["Announcer"]
-
 logger = get_logger(__name__)
 
 _LOGGERS = ("django.tasks", "django_tasks")

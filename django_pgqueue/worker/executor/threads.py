@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from .runner import Runner
     from .running_job import RunningJob
 
-__all__ = ["EventLoop", "Executor"]
-
 logger = get_logger(__name__)
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ...jobs.claim import Claimed
     from ..processes.started_jobs import StartedJobs
 
-__all__ = ["Timeout", "Timeouts"]
-
 logger = get_logger(__name__)
 
 LONGEST_PAUSE = 3600.0  # seconds

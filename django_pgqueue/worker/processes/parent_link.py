@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 from ...encoding import whole_number
 
-__all__ = ["Farewell", "ParentLink", "die_with", "has_spoken", "last_words", "take_standard_input"]
-
 LONGEST_CAUSE = 1_000  # characters
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 

@@ -25,24 +25,6 @@ from ...formatting import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "END_WITHIN",
-    "LINGER",
-    "START_WITHIN",
-    "child_command",
-    "child_environment",
-    "enter_test_environment",
-    "has_ended",
-    "how_it_ended",
-    "is_stopped",
-    "leave_after",
-    "prepare_output",
-    "set_up_django",
-    "settings_module",
-    "setup_path",
-    "test_environment",
-]
-
 logger = get_logger(__name__)
 
 

@@ -21,9 +21,6 @@ import os
 import tempfile
 from collections import deque
 
-__all__ = ["StartedJobs", "new_memory", "read_memory", "write_memory"]
-
-
 _WORD = 8
 _CONNECTED, _OVERFLOWN, _REGISTERED, _SET_UP = 0, 1, 2, 3
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from .in_flight import InFlight
     from .lifetime import Lifetime
 
-__all__ = ["STAT_SQL", "Accounts", "Counter", "UnknownTasks", "log_job"]
-
 
 class Accounts:
     """The accounts of one worker process."""

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from ...postgres.session import Session
     from ..options import WorkerOptions
 
-__all__ = ["FIRST_DUE_SQL", "GROUPS_SQL", "Claimer", "PolicyFiller"]
-
-
 logger = get_logger(__name__)
 
 FIRST_DUE_SQL = Path(__file__).with_name("first_due.sql").read_text(encoding="utf-8")

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..executor.outcomes import Result
     from ..executor.progress import Changed, Told
 
-__all__ = ["LOCKED", "REFUSALS", "WRITE_SQL", "Completer", "ProgressWriter", "judged", "refused"]
-
 logger = get_logger(__name__)
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .in_flight import InFlight
     from .lifetime import Lifetime
 
-__all__ = ["Connection", "enter", "give_back_strangers"]
-
 logger = get_logger(__name__)
 
 _STRANGERS_SQL = """

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from .lifetime import Lifetime
     from .pauses import Pauses
 
-__all__ = ["LARGE", "BatchSize", "Demand", "OneKind", "TwoKinds"]
-
-
 LARGE = 50
 """So many outcomes take the server longer than Python needs to prepare for their exchange."""
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from .completer import Completer
     from .idle import Idle
 
-__all__ = ["Exchange"]
-
 logger = get_logger(__name__)
 
 

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from .in_flight import InFlight
     from .notifier import Notifier
 
-__all__ = ["Idle", "Looks"]
-
-
 LOOKS = (0.005, 0.02, 0.06, 0.2)  # seconds after the announcement
 SOONEST = 0.001  # seconds until a look for a job that comes due
 LONGEST_POLL = 10.0  # seconds

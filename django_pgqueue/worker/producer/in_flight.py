@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .completer import Completer
     from .pauses import Pauses
 
-__all__ = ["Held", "InFlight", "Returns"]
-
 logger = get_logger(__name__)
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .in_flight import InFlight, Returns
     from .lifetime import Lifetime
 
-__all__ = ["Leases"]
-
 logger = get_logger(__name__)
 
 _FREE_SQL = """

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..waker import Waker
     from .in_flight import InFlight
 
-__all__ = ["Lifetime", "Overdue"]
-
 logger = get_logger(__name__)
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from ...postgres.session import Session
 
-__all__ = ["DeafSessionError", "Notifier"]
-
 ORDERS = ("pause", "drain")  # the payloads that are about every worker
 PROOF = "proof"  # the first word of the payload: `proof <worker> <number>`
 

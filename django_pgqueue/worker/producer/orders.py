@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from .lifetime import Lifetime
     from .pauses import Pauses, QueueLimits
 
-__all__ = ["UNPAUSE_SQL", "CancelRequests", "Orders", "orders_sql", "read_orders"]
-
-
 logger = get_logger(__name__)
 
 READ_EVERY = 1.0  # seconds, while it claims

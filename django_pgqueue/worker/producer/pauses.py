@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from ...jobs.claim import Claimed
 
-__all__ = ["LIMITS_SQL", "PauseRow", "Pauses", "QueueLimits"]
-
-
 _NEVER = float("inf")
 
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from .pauses import Pauses
     from .ranges import FirstDue
 
-__all__ = ["ARRIVALS", "Key", "Places", "Turns"]
-
-
 ARRIVALS = 500
 """How many jobs with a group a search reads in each range."""
 _FORGET_EVERY = 1.0  # seconds

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from ..processes.started_jobs import StartedJobs
     from ..waker import Waker
 
-__all__ = ["Producer"]
-
 logger = get_logger(__name__)
 
 LONGEST_SLEEP = 1.0  # seconds

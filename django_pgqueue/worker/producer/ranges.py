@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
     from ...jobs.claim import Claimed
 
-__all__ = ["FORGET_AFTER", "LAG", "SLICE", "FirstDue", "Groups", "Ranges", "Share", "in_turn", "time_of"]
-
-
 LAG = timedelta(seconds=0.5)
 FORGET_AFTER = 60.0  # seconds
 MOST_QUIET = 64

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
     from ..options import Assignment
 
-__all__ = ["DRAINING", "ENDING", "STARTING", "STILLBIRTHS", "Child", "End", "is_init", "reap_orphans"]
-
-
 logger = get_logger(__name__)
 
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ...postgres.session import Session
     from .child import Child
 
-__all__ = ["Heartbeat"]
-
 logger = get_logger(__name__)
 
 _NO_JOBS = number_array([])

@@ -16,8 +16,6 @@ from ...formatting import get_logger
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-__all__ = ["AliveFile", "ServiceManager"]
-
 logger = get_logger(__name__)
 
 

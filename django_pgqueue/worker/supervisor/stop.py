@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["RunningJobs", "StopSignals", "giving_up", "stopping"]
-
 
 class StopSignals:
     """Counts the requests. All methods are safe to call in a signal handler."""

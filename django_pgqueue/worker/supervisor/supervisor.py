@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ..options import WorkerOptions
     from .child import End
 
-__all__ = ["Supervisor"]
-
 logger = get_logger(__name__)
 
 KILL_AFTER = 5.0  # seconds after the end of the grace period
