@@ -18,8 +18,9 @@ class PgQueueConfig(AppConfig):
         """Register the system checks, and what a ``migrate``, a load and a connection entail; remember the
         databases before anything changes them.
         """
-        from .checks import backends, database, tasks  # noqa: F401
+        from .checks import backends, database, payloads, schedules, tasks  # noqa: F401
         from .models.job import keep_sequence_ahead, names_ids
+        from .payloads.synchronize import after_migrate
         from .postgres import roles, settings
 
         settings.remember()
@@ -28,9 +29,5 @@ class PgQueueConfig(AppConfig):
         post_migrate.connect(roles.after_migrate, sender=self)
         for model in filter(names_ids, self.get_models()):
             pre_save.connect(keep_sequence_ahead, sender=model)
-        if not tasks.check_django_tasks(None):
-            from .checks import payloads, schedules  # noqa: F401
-            from .payloads.synchronize import after_migrate
-
-            backends.silence_django()
-            post_migrate.connect(after_migrate, sender=self)
+        post_migrate.connect(after_migrate, sender=self)
+        backends.silence_django()

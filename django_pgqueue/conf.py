@@ -181,12 +181,12 @@ def paths(example: str) -> Callable[[Any], tuple[str, ...]]:
     return read
 
 
-def callable_at(setting: str, path: str, argument: str) -> Callable[[Any], Any]:
-    """Return what a setting names. Raise ImproperlyConfigured if it cannot be called with one argument."""
+def callable_at(setting: str, path: str, *arguments: str) -> Callable[..., Any]:
+    """Return what a setting names. Raise ImproperlyConfigured if it cannot be called with these arguments."""
     names = f"{NAME}['{setting}'] names {path!r}, which"
     try:
         found = import_string(path)
-    except ImportError as error:
+    except Exception as error:  # its module may raise anything
         raise ImproperlyConfigured(f"{names} cannot be imported: {error}") from error
     if not callable(found):
         kind = type(found).__qualname__
@@ -194,14 +194,13 @@ def callable_at(setting: str, path: str, argument: str) -> Callable[[Any], Any]:
     if iscoroutinefunction(found):
         raise ImproperlyConfigured(f"{names} is async. Write a plain function.")
     try:
-        signature(found).bind(None)
+        signature(found).bind(*arguments)
     except TypeError as error:
-        raise ImproperlyConfigured(
-            f"{names} cannot be called with one argument, {argument}: {error}."
-        ) from error
+        expected = f"with {' and '.join(arguments)}" if arguments else "without arguments"
+        raise ImproperlyConfigured(f"{names} cannot be called {expected}: {error}.") from error
     except ValueError:  # a callable without a known signature
         pass
-    given: Callable[[Any], Any] = found
+    given: Callable[..., Any] = found
     return given
 
 

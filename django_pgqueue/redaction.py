@@ -20,14 +20,12 @@ from functools import lru_cache
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.core.exceptions import ImproperlyConfigured
-from django.utils.module_loading import import_string
-
 from . import conf
 from .encoding import TOO_DEEP
 from .exceptions import UnknownTask
 from .formatting import get_logger
 from .redaction_rules import DEFAULT_NAMES
+from .tasks.paths import import_task
 from .tasks.signatures import parameters_of_call
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_NAMES", "FAILED", "REDACTED", "Names", "beginning", "names_of_call", "redact", "redact_call",
-    "redact_text", "redacting_function", "restore",
+    "redact_text", "restore",
 ]  # fmt: skip
 
 REDACTED = "[redacted]"
@@ -123,28 +121,10 @@ def restore(given: Any, shown: Any, stored: Any) -> Any:
     return given
 
 
-def redacting_function(path: str) -> Callable[[Any, str], Any]:
-    """Return the callable that REDACT names. Raise ImproperlyConfigured if there is none."""
-    try:
-        found = import_string(path)
-    except Exception as error:  # whatever its module raises
-        raise ImproperlyConfigured(
-            f"{conf.NAME}['REDACT'] names {path!r}, which cannot be imported: {type(error).__name__}: {error}"
-        ) from error
-    if not callable(found):
-        raise ImproperlyConfigured(
-            f"{conf.NAME}['REDACT'] names {path!r}, which is of type {type(found).__qualname__} and cannot "
-            "be called."
-        )
-    return found  # type: ignore[no-any-return]
-
-
 def names_of_call(task_path: str) -> Names:
     """Return the names of the positional parameters of a task. There are none if this process cannot import
     it. It tries again after a minute, because an import may be slow, and a page shows many jobs.
     """
-    from .tasks.paths import import_task
-
     if _not_before.get(task_path, 0.0) > monotonic():
         return Names()
     try:
@@ -199,7 +179,9 @@ def _call_by_rules(
 
 def _by_function(path: str, value: Any, task_path: str) -> Any:
     try:
-        shown = redacting_function(path)(deepcopy(value), task_path)
+        shown = conf.callable_at("REDACT", path, "the value", "the path of the task")(
+            deepcopy(value), task_path
+        )
         json.dumps(shown)
     except Exception as error:
         # Not the text of the error: it may contain the value.

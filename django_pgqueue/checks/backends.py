@@ -18,6 +18,10 @@ from django.core.checks import Warning as CheckWarning
 from django.core.checks.registry import registry
 from django.core.exceptions import ImproperlyConfigured
 
+from .. import conf
+from ..compat import PACKAGES, DjangoTask, task_backends
+from ..tasks.routing import backend_class, is_ours, our_aliases, sets_tasks
+
 TAG = "pgqueue"
 OURS = "django_pgqueue.backend.PgQueueBackend"
 LINES = f'''TASKS = {{
@@ -25,59 +29,70 @@ LINES = f'''TASKS = {{
 }}'''
 
 
+def error(number: str, message: str, hint: str) -> CheckMessage:
+    """Return an error with this number."""
+    return Error(message, hint=hint, id=f"{TAG}.{number}")
+
+
+def warning(number: str, message: str, hint: str) -> CheckMessage:
+    """Return a warning with this number."""
+    return CheckWarning(message, hint=hint, id=f"{TAG}.{number}")
+
+
+def settings_are_broken() -> bool:
+    """Return whether PGQUEUE or TASKS is invalid, which other checks report. A module with tasks that use
+    Django's own decorator cannot be imported then.
+    """
+    return bool(conf.problems()) or any(broken_entries())
+
+
 def broken_entries() -> Iterator[CheckMessage]:
     """E004 and E005: the entries of TASKS that cannot be used as a backend."""
-    from ..compat import task_backends
-    from ..tasks.routing import backend_class, is_ours
-
     tasks: Any = task_backends.settings
     if not isinstance(tasks, Mapping):
-        yield Error(f"TASKS must be a dict, not {tasks!r}.", hint=_write_lines(), id=f"{TAG}.E004")
+        yield error("E004", f"TASKS must be a dict, not {tasks!r}.", _write_lines())
         return
     for alias, params in tasks.items():
         where = f"TASKS[{alias!r}]"
         if not isinstance(params, Mapping):
-            yield Error(f"{where} must be a dict, not {params!r}.", hint=_write_lines(), id=f"{TAG}.E004")
+            yield error("E004", f"{where} must be a dict, not {params!r}.", _write_lines())
         elif "BACKEND" not in params:
             hint = f'Add "BACKEND": "{OURS}".'
-            yield Error(f"{where} has no BACKEND.", hint=hint, id=f"{TAG}.E004")
+            yield error("E004", f"{where} has no BACKEND.", hint)
         elif (cls := backend_class(params)) is None:
             yield _not_a_backend(where, params["BACKEND"])
         elif is_ours(cls):
             try:
                 cls(alias, dict(params))
-            except ImproperlyConfigured as error:
+            except ImproperlyConfigured as problem:
                 # A subclass of this backend may raise its own error, without a hint.
-                message, remedy = getattr(error, "message", str(error)), getattr(error, "hint", None)
-                yield Error(message, hint=remedy or f"See {cls.__qualname__}.", id=f"{TAG}.E005")
+                message, remedy = getattr(problem, "message", str(problem)), getattr(problem, "hint", None)
+                yield error("E005", message, remedy or f"See {cls.__qualname__}.")
 
 
 def default_elsewhere() -> Iterator[CheckMessage]:
     """W001: tasks that use Django's own decorator do not go to this queue."""
-    from ..compat import DjangoTask, task_backends
-    from ..tasks.routing import backend_class, is_ours, our_aliases, sets_tasks
-
     default = task_backends.settings.get("default", {})  # if it is missing, Django refuses such tasks itself
     cls = backend_class(default)
     if cls is None or is_ours(cls):
         return
     decorator = f"@{DjangoTask.__module__.removesuffix('.base')}.task"
     if not sets_tasks():
-        yield CheckWarning(
+        yield warning(
+            "W001",
             f"TASKS is not set, so tasks that use {decorator} do not go to this queue. They run immediately, "
             "in the process that enqueues them.",
-            hint=f"{_write_lines()}\n\n{_silence()}",
-            id=f"{TAG}.W001",
+            f"{_write_lines()}\n\n{_silence()}",
         )
         return
     ours = our_aliases()
-    yield CheckWarning(
+    yield warning(
+        "W001",
         f"TASKS['default'] is {default['BACKEND']!r}, so tasks that use {decorator} go there, "
         "not to this queue.",
-        hint=f"Tasks that use django_pgqueue.task go to {ours[0]!r} in TASKS. {_silence()}"
+        f"Tasks that use django_pgqueue.task go to {ours[0]!r} in TASKS. {_silence()}"
         if ours
         else f"{_write_lines()}\n\n{_silence()}",
-        id=f"{TAG}.W001",
     )
 
 
@@ -88,8 +103,6 @@ def silence_django() -> None:
     Race: the app ``django_tasks`` registers its check when it is ready, which may be later than this app.
     Importing its module here registers the check now, and not a second time later.
     """
-    from ..compat import PACKAGES
-
     if any(broken_entries()):
         for package in PACKAGES:
             if package == "django.tasks" or apps.is_installed(package):
@@ -99,10 +112,10 @@ def silence_django() -> None:
 def _not_a_backend(where: str, path: Any) -> CheckMessage:
     # A path that contains the name of this package, or is similar, is probably meant to be this backend.
     is_meant = "pgqueue" in str(path).lower() or get_close_matches(str(path), [OURS])
-    return Error(
+    return error(
+        "E004",
         f"{where}: the BACKEND {path!r} cannot be imported, or is not a task backend.",
-        hint=f'Use "{OURS}".' if is_meant else f'Correct the path. The backend of this queue is "{OURS}".',
-        id=f"{TAG}.E004",
+        f'Use "{OURS}".' if is_meant else f'Correct the path. The backend of this queue is "{OURS}".',
     )
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Tags, register
-from django.core.checks import Warning as CheckWarning
 from django.db import NotSupportedError, OperationalError, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.operations import RunSQL, SeparateDatabaseAndState
@@ -27,7 +26,8 @@ from django.db.models import Max, Model
 from .. import conf
 from ..models import Job, JobBatch, JobPayload, LiveJob, QueueStatus, Ring
 from ..postgres.roles import filtered, kept_roles, lacking, shortened
-from .tasks import TAG, check_django_tasks, queue_databases
+from .backends import error, warning
+from .tasks import queue_databases
 
 _LABEL = "django_pgqueue"
 _ROUTINE = re.compile(r"\b(CREATE|DROP) (?:FUNCTION|PROCEDURE) (pgqueue_\w+)")
@@ -43,7 +43,7 @@ def check_database(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
     """E012, E026, W003 and the checks of ``database_problems``, for the given databases that jobs go to."""
-    if not databases or check_django_tasks(None):
+    if not databases:
         return []
     found: list[CheckMessage] = []
     for alias in sorted({*queue_databases()} & {*databases}):
@@ -53,14 +53,14 @@ def check_database(
                 found += _all_problems(alias)
             elif sys.argv[1:2] != ["migrate"]:
                 found.append(_wait(alias, waiting))
-        except NotSupportedError as error:
-            found.append(_too_old(alias, error))
-        except OperationalError as error:
+        except NotSupportedError as problem:
+            found.append(_too_old(alias, problem))
+        except OperationalError as problem:
             found.append(
-                Error(
-                    f"The database {alias!r} of the jobs cannot be reached: {str(error).strip()}",
-                    hint=f"Check that the server is running and that DATABASES[{alias!r}] is correct.",
-                    id=f"{TAG}.E012",
+                error(
+                    "E012",
+                    f"The database {alias!r} of the jobs cannot be reached: {str(problem).strip()}",
+                    f"Check that the server is running and that DATABASES[{alias!r}] is correct.",
                 )
             )
     return found
@@ -80,8 +80,8 @@ def database_problems(alias: str) -> list[CheckMessage]:
         return []  # E001 reports this
     try:
         return list(_problems(alias))
-    except NotSupportedError as error:
-        return [_too_old(alias, error)]
+    except NotSupportedError as problem:
+        return [_too_old(alias, problem)]
 
 
 def _all_problems(alias: str) -> list[CheckMessage]:
@@ -99,26 +99,26 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
         installed = {name for (name,) in cursor.fetchall()}
     migrate = f"Run: python manage.py migrate --database {alias} {_LABEL}"
     if missing := tables - installed:
-        yield Error(
+        yield error(
+            "E009",
             f"The database {alias!r} lacks {', '.join(sorted(missing))}.",
-            hint=f"{migrate}. In tests, do not use --nomigrations or MIGRATION_MODULES: "
+            f"{migrate}. In tests, do not use --nomigrations or MIGRATION_MODULES: "
             "only migrations create these tables and their functions.",
-            id=f"{TAG}.E009",
         )
         return
     if missing := {*functions} - installed:
-        yield Error(
+        yield error(
+            "E010",
             f"The database {alias!r} lacks functions of this version: {', '.join(sorted(missing))}.",
-            hint=f"{migrate}. If there are no unapplied migrations, the functions were dropped manually: "
+            f"{migrate}. If there are no unapplied migrations, the functions were dropped manually: "
             "create them again from the files in django_pgqueue/sql.",
-            id=f"{TAG}.E010",
         )
     if unknown := installed - tables - functions:
-        yield CheckWarning(
+        yield warning(
+            "W004",
             f"The database {alias!r} has functions that this version does not know: "
             f"{', '.join(sorted(unknown))}.",
-            hint="If this process is older than the last migration, restart it with the new version.",
-            id=f"{TAG}.W004",
+            "If this process is older than the last migration, restart it with the new version.",
         )
     hidden = list(_row_security(alias))
     yield from hidden
@@ -133,18 +133,18 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
 def _row_security(alias: str) -> Iterator[CheckMessage]:
     hint = "Give the role of the workers BYPASSRLS (ALTER ROLE ... BYPASSRLS)"
     if names := filtered(alias, sorted(_tables())):
-        yield Error(
+        yield error(
+            "E028",
             f"Row-level security hides rows from the role of the database {alias!r}: it applies to "
             f"{', '.join(names)}.",
-            hint=f"{hint}. Or disable it: ALTER TABLE {names[0]} DISABLE ROW LEVEL SECURITY",
-            id=f"{TAG}.E028",
+            f"{hint}. Or disable it: ALTER TABLE {names[0]} DISABLE ROW LEVEL SECURITY",
         )
     elif names := filtered(alias, sorted({model._meta.db_table for model in _payload_models()})):
-        yield CheckWarning(
+        yield warning(
+            "W015",
             f"Row-level security may hide payloads from the role of the database {alias!r}: it applies to "
             f"{', '.join(names)}. A job whose row is hidden fails.",
-            hint=f"{hint}. If workers have another role, silence this warning.",
-            id=f"{TAG}.W015",
+            f"{hint}. If workers have another role, silence this warning.",
         )
 
 
@@ -153,22 +153,22 @@ def _roles(alias: str) -> Iterator[CheckMessage]:
     if lacks := lacking(alias, kept):
         names = [f" --enqueuer {name}" for name in kept.enqueuers[:1]]
         names += [f" --worker {name}" for name in kept.workers[:1]]
-        yield CheckWarning(
+        yield warning(
+            "W009",
             f"The roles of manage.py pgqueue roles in the database {alias!r} do not fit this version: "
             f"{shortened(lacks)}.",
-            hint="Run with the owner of the tables: "
+            "Run with the owner of the tables: "
             f"python manage.py pgqueue roles --apply --database {alias}{''.join(names)}",
-            id=f"{TAG}.W009",
         )
 
 
 def _ring(alias: str) -> Iterator[CheckMessage]:
     ring = Ring.objects.using(alias).first()
     if ring is None:
-        yield Error(
+        yield error(
+            "E013",
             f"The table pgqueue_ring in the database {alias!r} has lost its row, so no job can finish.",
-            hint="Run in SQL: INSERT INTO pgqueue_ring DEFAULT VALUES",
-            id=f"{TAG}.E013",
+            "Run in SQL: INSERT INTO pgqueue_ring DEFAULT VALUES",
         )
     elif not conf.problems():
         settings = conf.current()
@@ -177,11 +177,11 @@ def _ring(alias: str) -> Iterator[CheckMessage]:
             ("FAILED_RETENTION", ring.failed_retention, settings.failed_retention),
         ):
             if stored != wanted:
-                yield CheckWarning(
+                yield warning(
+                    "W005",
                     f"The database {alias!r} keeps history for {stored}, but PGQUEUE[{key!r}] is {wanted}.",
-                    hint="The next worker that starts stores its setting in the database. If this warning "
+                    "The next worker that starts stores its setting in the database. If this warning "
                     "comes back, workers with different settings use the same database.",
-                    id=f"{TAG}.W005",
                 )
 
 
@@ -190,13 +190,13 @@ def _statuses(alias: str) -> Iterator[CheckMessage]:
     wrong = [each for each in Job.Status if stored.get(each) != (each.is_claimable, each.is_terminal)]
     if wrong:
         rows = [f"('{each}', {each.is_claimable}, {each.is_terminal})".lower() for each in wrong]
-        yield CheckWarning(
+        yield warning(
+            "W011",
             f"The table pgqueue_status in the database {alias!r} lacks rows, or they are wrong: "
             f"{', '.join(wrong)}. A migration fills it, and a restore without its data leaves it empty.",
-            hint=f"Run in SQL: INSERT INTO pgqueue_status VALUES {', '.join(rows)} "  # noqa: S608 - a hint
+            f"Run in SQL: INSERT INTO pgqueue_status VALUES {', '.join(rows)} "  # noqa: S608 - a hint
             "ON CONFLICT (status) DO UPDATE SET "
             "is_claimable = excluded.is_claimable, is_terminal = excluded.is_terminal",
-            id=f"{TAG}.W011",
         )
 
 
@@ -205,12 +205,12 @@ def _encoding(alias: str) -> Iterator[CheckMessage]:
         cursor.execute("SHOW server_encoding")
         (encoding,) = cursor.fetchone()
     if encoding != "UTF8":
-        yield CheckWarning(
+        yield warning(
+            "W013",
             f"The encoding of the database {alias!r} is {encoding}, which cannot hold every character. An "
             "enqueue with such a character fails, and in what workers write, such as results and errors, it "
             "becomes a question mark.",
-            hint="Use a database with the encoding UTF8: createdb --encoding UTF8 --template template0",
-            id=f"{TAG}.W013",
+            "Use a database with the encoding UTF8: createdb --encoding UTF8 --template template0",
         )
 
 
@@ -233,11 +233,11 @@ def _sequence(alias: str) -> Iterator[CheckMessage]:
         (last,) = cursor.fetchone()
     table = max(taken, key=lambda each: taken[each])
     if taken[table] > last:
-        yield Error(
+        yield error(
+            "E026",
             f"The sequence pgqueue_job_id_seq in the database {alias!r} is at {last}, but {table} has the id "
             f"{taken[table]}. New jobs would get ids that are taken.",
-            hint=f"Run in SQL: SELECT setval('pgqueue_job_id_seq', {taken[table]})",
-            id=f"{TAG}.E026",
+            f"Run in SQL: SELECT setval('pgqueue_job_id_seq', {taken[table]})",
         )
 
 
@@ -257,18 +257,18 @@ def _unapplied(alias: str) -> list[str]:
 
 
 def _wait(alias: str, names: list[str]) -> CheckMessage:
-    return CheckWarning(
+    return warning(
+        "W003",
         f"Migrations of {_LABEL} are not applied to the database {alias!r}: {', '.join(names)}.",
-        hint=f"Run: python manage.py migrate --database {alias}",
-        id=f"{TAG}.W003",
+        f"Run: python manage.py migrate --database {alias}",
     )
 
 
-def _too_old(alias: str, error: NotSupportedError) -> CheckMessage:
-    return Error(
-        f"The server of the database {alias!r} is too old: {str(error).strip()}",
-        hint="The queue needs PostgreSQL 14 or newer; Django 6.1 itself needs 15.",
-        id=f"{TAG}.E011",
+def _too_old(alias: str, problem: NotSupportedError) -> CheckMessage:
+    return error(
+        "E011",
+        f"The server of the database {alias!r} is too old: {str(problem).strip()}",
+        "The queue needs PostgreSQL 14 or newer; Django 6.1 itself needs 15.",
     )
 
 

@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error, Tags, register
-from django.core.checks import Warning as CheckWarning
+from django.core.checks import CheckMessage, Tags, register
 from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, connections, models, router
 from django.db.migrations.executor import MigrationExecutor
 
-from .. import conf
 from ..exceptions import WrongBackend
 from ..models import DeclaredTask, Job, JobPayload, Queue, Schedule
 from ..payloads.declare import task_of_model
@@ -22,8 +20,8 @@ from ..payloads.synchronize import is_installed, payload_models, undeclared
 from ..postgres.aliases import same_database
 from ..postgres.roles import shortened
 from ..schedules.synchronize import database_of, import_task_modules
-from .backends import broken_entries
-from .tasks import TAG, check_django_tasks, queue_databases
+from .backends import TAG, error, settings_are_broken, warning
+from .tasks import queue_databases
 
 # Before the first migration, the function is missing, and no condition would save a statement that calls it.
 _COLUMNS_SQL = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
@@ -39,7 +37,7 @@ def check_payloads(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     W008: payload models without a task, and rows that maintenance cannot delete.
     """
     found = [*_overridden()]
-    if check_django_tasks(None) or conf.problems() or any(broken_entries()) or not payload_models():
+    if settings_are_broken() or not payload_models():
         return found
     import_task_modules()
     for model in payload_models():
@@ -54,7 +52,7 @@ def check_payload_triggers(
     """E021: the table of a payload model has no triggers, or those of another task. E029: it lacks
     the column of a key. W011: its task is not declared in the database.
     """
-    if not databases or check_django_tasks(None) or conf.problems() or any(broken_entries()):
+    if not databases or settings_are_broken():
         return []
     import_task_modules()
     found: list[CheckMessage] = []
@@ -73,7 +71,7 @@ def check_declared_tasks(
     """W010: ``pgqueue_task`` differs from the code."""
     if sys.argv[1:2] in (["migrate"], ["runqueueworker"]):  # they mend it
         return []
-    if not databases or check_django_tasks(None) or conf.problems() or any(broken_entries()):
+    if not databases or settings_are_broken():
         return []
     found: list[CheckMessage] = []
     for alias in sorted({*queue_databases()} & {*databases}):
@@ -118,25 +116,25 @@ def _reference(field: Any, target: type[models.Model]) -> Iterator[CheckMessage]
     if field.remote_field.parent_link:
         hint = f"Do not inherit from {target.__name__}: refer to it. A row that is a job is a JobPayload."
     if target is Job and _has_constraint(field):
-        yield Error(
+        yield error(
+            "E025",
             f"{where} references jobs with a constraint, which the database would refuse: jobs are in a "
             "partitioned table, and move between its partitions.",
-            hint=hint,
-            id=f"{TAG}.E025",
+            hint,
         )
     elif _has_constraint(field) and not _deletes_in_database(field):
-        yield CheckWarning(
+        yield warning(
+            "W012",
             f"{where} references rows of {target.__name__} with a constraint. The queue deletes them with "
             "plain SQL when they are no longer needed, and the database would refuse that.",
-            hint=hint,
-            id=f"{TAG}.W012",
+            hint,
         )
     elif not field.many_to_many and field.remote_field.on_delete not in (*_in_database(), models.DO_NOTHING):
-        yield CheckWarning(
+        yield warning(
+            "W012",
             f"{where} has a rule for deleted rows of {target.__name__} that is never applied: the queue "
             "deletes them with plain SQL.",
-            hint=hint,
-            id=f"{TAG}.W012",
+            hint,
         )
 
 
@@ -145,48 +143,48 @@ def _overridden() -> Iterator[CheckMessage]:
         if issubclass(model, JobPayload) and not model._meta.proxy and model._meta.pk.name != "job":
             if any(issubclass(parent, JobPayload) for parent in model._meta.get_parent_list()):
                 continue  # its rows belong to those of its parent, which has the job
-            yield Error(
+            yield error(
+                "E019",
                 f"The primary key of {model._meta.label} is {model._meta.pk.name!r}, but the key of a "
                 "payload is the id of its job.",
-                hint="Do not override the field 'job' of JobPayload, and do not make another field the key.",
-                id=f"{TAG}.E019",
+                "Do not override the field 'job' of JobPayload, and do not make another field the key.",
             )
 
 
 def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
     task = task_of_model(model)
     if task is None:
-        yield CheckWarning(
+        yield warning(
+            "W007",
             f"{model._meta.label} inherits from JobPayload, but no task takes it: its rows are no calls.",
-            hint=f"Declare one with @task(payload={model.__name__}) in a module that TASK_MODULES names.",
-            id=f"{TAG}.W007",
+            f"Declare one with @task(payload={model.__name__}) in a module that TASK_MODULES names.",
         )
         return
     try:
         home = database_of(task)
     except WrongBackend:
-        yield Error(
+        yield error(
+            "E020",
             f"{task.module_path} takes a payload, but its backend {task.backend!r} is not one of "
             "django_pgqueue.",
-            hint="Leave out backend=, or name a backend of this package.",
-            id=f"{TAG}.E020",
+            "Leave out backend=, or name a backend of this package.",
         )
         return
     where = router.db_for_write(model)
     if not same_database(where, home):
-        yield Error(
+        yield error(
+            "E020",
             f"The rows of {model._meta.label} go to the database {where!r}, but the jobs of "
             f"{task.module_path} to {home!r}. A row is its job, so both must be in one database.",
-            hint="Let the database router return the same alias for both, or declare the task with "
+            "Let the database router return the same alias for both, or declare the task with "
             f"@task(payload={model.__name__}, database={where!r}).",
-            id=f"{TAG}.E020",
         )
     elif not router.allow_migrate_model(home, model):
-        yield Error(
+        yield error(
+            "E020",
             f"The database routers keep the table of {model._meta.label} out of the database {home!r}, where "
             f"the jobs of {task.module_path} are. A row is its job, so both must be in one database.",
-            hint="Let allow_migrate() permit it. With django-tenants, put the app into SHARED_APPS.",
-            id=f"{TAG}.E020",
+            "Let allow_migrate() permit it. With django-tenants, put the app into SHARED_APPS.",
         )
 
 
@@ -196,13 +194,13 @@ def _references(model: type[JobPayload]) -> Iterator[CheckMessage]:
         return
     for field, target in _relations():
         if target is model and _has_constraint(field) and not _deletes_in_database(field):
-            yield CheckWarning(
+            yield warning(
+                "W008",
                 f"{field.model._meta.label}.{field.name} references rows of {model._meta.label}. Maintenance "
                 "deletes them with plain SQL when their jobs are no longer kept, and the database would "
                 "refuse that.",
-                hint=f"Set keep_rows = True in {model.__name__} and delete its rows yourself, use "
+                f"Set keep_rows = True in {model.__name__} and delete its rows yourself, use "
                 "db_constraint=False, or let the database delete (DB_CASCADE of Django 6.1).",
-                id=f"{TAG}.W008",
             )
 
 
@@ -239,13 +237,13 @@ def _undeclared(alias: str) -> Iterator[CheckMessage]:
             f"{path} ({'is missing' if 'task_path' in columns else ', '.join(columns)})"
             for path, columns in changed.items()
         ]
-        yield CheckWarning(
+        yield warning(
+            "W010",
             f"The table pgqueue_task in the database {alias!r} differs from the code, so jobs that SQL "
             f"enqueues get another policy: {shortened(differing)}.",
-            hint=f"Run: python manage.py migrate --database {alias}. Or restart the workers: the one that "
+            f"Run: python manage.py migrate --database {alias}. Or restart the workers: the one that "
             "starts last writes what its code declares. If this warning comes back, other code or other "
             "settings use the same database.",
-            id=f"{TAG}.W010",
         )
 
 
@@ -263,11 +261,11 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
         return  # E012 tells that the database cannot be reached
     database = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
     if paths and not is_declared:
-        yield CheckWarning(
+        yield warning(
+            "W011",
             f"The database {alias!r} does not know the task {paths[0]} of {model._meta.label}, so no row can "
             "be inserted. The table pgqueue_task has lost its rows, as after a restore without its data.",
-            hint=f"Run: python manage.py migrate{database}. A worker that starts declares tasks, too.",
-            id=f"{TAG}.W011",
+            f"Run: python manage.py migrate{database}. A worker that starts declares tasks, too.",
         )
     if _has_unapplied(alias, model._meta.app_label):
         return  # an error would stop the command migrate, and a migration may mend it
@@ -275,12 +273,12 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
     if paths[:1] == [task.module_path]:
         return
     whose = f"belong to {paths[0]}" if paths else "are missing, or disabled"
-    yield Error(
+    yield error(
+        "E021",
         f"The triggers of {model._meta.label} in the database {alias!r} {whose}, so a row that is inserted "
         f"is not a job of {task.module_path}.",
-        hint=f"Add to a migration of {model._meta.app_label!r}: PayloadTriggers({model.__name__!r}, "
+        f"Add to a migration of {model._meta.app_label!r}: PayloadTriggers({model.__name__!r}, "
         f"{task.module_path!r}) from django_pgqueue.operations, and run: python manage.py migrate{database}",
-        id=f"{TAG}.E021",
     )
 
 
@@ -294,10 +292,10 @@ def _key_columns(
     for declared in DeclaredTask.objects.using(alias).filter(pk__in=paths[:1]):
         missing = {declared.limit_column, declared.group_column} - {None, *columns}
         for column in sorted(filter(None, missing)):
-            yield Error(
+            yield error(
+                "E029",
                 f"The table of {model._meta.label} in the database {alias!r} has no column {column!r}, which "
                 f"is the key or the group of {declared.task_path}, so no row can be inserted.",
-                hint=f"If it was renamed, run: python manage.py migrate{database}. A worker that starts "
+                f"If it was renamed, run: python manage.py migrate{database}. A worker that starts "
                 "declares it, too.",
-                id=f"{TAG}.E029",
             )

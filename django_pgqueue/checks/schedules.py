@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, register
 
 from .. import conf
 from ..compat import InvalidTask
@@ -20,8 +20,7 @@ from ..schedules.policy import call_keys
 from ..schedules.synchronize import database_of, import_task_modules
 from ..tasks.signatures import check_call
 from ..tasks.task import find_task
-from .backends import broken_entries
-from .tasks import TAG, check_django_tasks
+from .backends import TAG, error, settings_are_broken
 
 
 @register(TAG)
@@ -29,7 +28,7 @@ def check_schedules(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E014, E015 and E016: schedules in the settings that are invalid, schedules that cannot be called, and
     those that settings and code declare.
     """
-    if check_django_tasks(None) or conf.problems() or any(broken_entries()):
+    if settings_are_broken():
         return []
     if not conf.current().schedules and not declared_schedules():
         return []
@@ -47,10 +46,10 @@ def check_schedules(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _invalid(name: str, problem: str) -> CheckMessage:
-    return Error(
+    return error(
+        "E014",
         f"PGQUEUE['SCHEDULES'][{name!r}] is invalid: {problem}",
-        hint="Correct the value. The options are those of @schedule.",
-        id=f"{TAG}.E014",
+        "Correct the value. The options are those of @schedule.",
     )
 
 
@@ -63,26 +62,26 @@ def _uncallable(declaration: Declaration) -> Iterator[CheckMessage]:
         database_of(task)
         check_call(task, declaration.args, declaration.kwargs)
         call_keys(task, declaration.args, declaration.kwargs)
-    except UnknownTask as error:
+    except UnknownTask as problem:
         hint = "Set 'task' to the dotted path of a function with @task, such as 'shop.tasks.report'."
-        yield Error(f"{where} names {error}.", hint=hint, id=f"{TAG}.E015")
-    except WrongBackend as error:
+        yield error("E015", f"{where} names {problem}.", hint)
+    except WrongBackend as problem:
         hint = "Declare the task with @task of django_pgqueue, or with another backend."
-        yield Error(f"{where}: {error}", hint=hint, id=f"{TAG}.E015")
-    except InvalidKey as error:
+        yield error("E015", f"{where}: {problem}", hint)
+    except InvalidKey as problem:
         hint = "Correct the arguments of the schedule, or the callable of the task."
-        yield Error(f"{where} would not fire: {error}", hint=hint, id=f"{TAG}.E015")
-    except (TypeError, InvalidTask) as error:
+        yield error("E015", f"{where} would not fire: {problem}", hint)
+    except (TypeError, InvalidTask) as problem:
         hint = "Set 'args' and 'kwargs' to what the task takes."
-        yield Error(f"{where} cannot be called: {error}", hint=hint, id=f"{TAG}.E015")
+        yield error("E015", f"{where} cannot be called: {problem}", hint)
 
 
 def _twice(good: dict[str, Declaration]) -> Iterator[CheckMessage]:
     for name, declaration in declared_schedules().items():
         if name in good:
-            yield Error(
+            yield error(
+                "E016",
                 f"The schedule {name!r} is declared twice: in PGQUEUE['SCHEDULES'], and with @schedule in "
                 f"{declaration.declared_by}.",
-                hint="Remove one of them, or give it another name.",
-                id=f"{TAG}.E016",
+                "Remove one of them, or give it another name.",
             )

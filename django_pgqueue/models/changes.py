@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import EmptyResultSet
 from django.db import connections
 
+from ..compat import InvalidTask
+from ..tasks import options as validation
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime, timedelta
@@ -52,9 +55,6 @@ def edit_values(priority: Any, run_after: Any, queue_name: Any) -> tuple[Any, ..
     Raise ``TypeError`` if there is nothing to change or a value has the wrong type, and ``ValueError`` for
     another bad value.
     """
-    from ..compat import InvalidTask
-    from ..tasks import options as validation
-
     if priority is None and run_after is None and queue_name is None:
         raise TypeError("edit() changes nothing: give it a priority, run_after or queue_name.")
     try:

@@ -18,6 +18,7 @@ from django.db import InterfaceError, OperationalError, connections, router
 from django.db.transaction import TransactionManagementError
 
 from ..exceptions import duration
+from ..jobs.poller import watch
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..tasks.link import Link
@@ -119,8 +120,6 @@ class _Wait:
 
     def watch(self) -> futures.Future[None]:
         """Return a Future that has a result when the job is not live any more."""
-        from ..jobs.poller import watch
-
         return watch(self._alias, self._job.pk)
 
     def check(self, future: futures.Future[None]) -> None:

@@ -24,6 +24,8 @@ from ..exceptions import JobExists
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..schedules.cron import LONGEST, SHORTEST, Timing
+from ..schedules.policy import call_keys, known_policy, problems, scheduled_task
+from ..tasks.task import find_task
 from .fields import ArrayColumn
 from .job import Job
 
@@ -279,9 +281,6 @@ class Schedule(models.Model):
 
         Race: a user may change the call at this moment. Then the policy of the old one is not written.
         """
-        from ..schedules.policy import call_keys, known_policy, scheduled_task
-        from ..tasks.task import find_task
-
         call = {"task_path": self.task_path, "args": self.args, "kwargs": self.kwargs}
         policy = known_policy(**call)
         if policy is not None and "problem" in policy:
@@ -301,16 +300,12 @@ class Schedule(models.Model):
 
     def clean(self) -> None:
         """Refuse what could never run: the timing, the task, arguments that do not fit it."""
-        from ..schedules.policy import problems
-
         self.cron, self.queue_name = self.cron or None, self.queue_name or None
         if wrong := problems(self):
             raise ValidationError(dict(wrong))
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Save the definition; of an existing row, nothing else. Note what differs from what is declared."""
-        from ..schedules.policy import known_policy
-
         if self.declared is not None:
             self.overridden = differences(definition_of(self), self.declared)
         # A process that does not know the task leaves the policy to one that does.

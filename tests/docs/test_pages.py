@@ -186,7 +186,7 @@ INTERNAL = {
     """,
     "operations": "RunSQLFile SQL_FOLDER",
     "redaction": """
-        FAILED Names beginning logger names_of_call redact redact_call redact_text redacting_function restore
+        FAILED Names beginning logger names_of_call redact redact_call redact_text restore
     """,
     "views": "PERMISSION may_monitor",
 }

@@ -21,8 +21,8 @@ HARMLESS = {"compiler.compile", "json.loads", "re.compile", "signing.loads"}
 
 PLACES = {
     "__init__": "the public names of the package",
-    "conf": "PGQUEUE['ALERTS'], ['BEFORE_ENQUEUE'] and ['AROUND_ATTEMPT']",
-    "checks.tasks": "the modules of the package, PGQUEUE['SETUP']",
+    "conf": "the settings that name a callable",
+    "checks.tasks": "the modules that declare tasks",
     "checks.backends": "the checks of Django's backend",
     "checks.database": "the migrations of the package",
     "compat": "the modules of the package django-tasks",
@@ -31,7 +31,6 @@ PLACES = {
     "models.changes": "the public names of the package",
     "operations": "a migration",
     "tasks.paths": "PGQUEUE['TASK_MODULES'] of apps; of a row, if is_task_module(): only a task is returned",
-    "redaction": "PGQUEUE['REDACT']",
     "tasks.routing": "TASKS",
     "schedules.synchronize": "PGQUEUE['TASK_MODULES'] of installed apps",
     "admin.job_page.payload": "of a row: a model that is installed already, and nothing is imported",
