@@ -52,7 +52,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(collections|datetime|typing|builtins|django|asgiref|psycopg)(\..*)?"),
     (
         "py:.*",
-        r"(.*\.)?(P|R|R_co|P\.args|P\.kwargs|Self|Any|Backoff|OnLost|OnConflict|OnFull|Unchanged|Duration|Key|ExceptionTypes|Jobs|UsingOptions)",
+        r"(.*\.)?(P|R|R_co|P\.args|P\.kwargs|Self|Any|Backoff|OnLost|OnConflict|OnFull|Unchanged|Duration|Key|ExceptionTypes|Jobs|JobValues|UsingOptions)",
     ),
     ("py:.*", r"(.*\.)?(datetime|timedelta|Mapping|Iterable|Callable|Sequence|TaskResult|BaseTaskBackend)"),
     (

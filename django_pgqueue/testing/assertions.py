@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.conf import settings
 from django.db import connections
@@ -31,103 +31,174 @@ from .databases import alias_of
 from .modes import JOBS, Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from typing import Unpack
 
     from ..tasks.links import After, BatchLike
     from ..tasks.task import AnyTask
 
-# ----------------------------------------------------------------------------
-# What a test expects of a job, and in which words a job differs from that.
-
-ANY: Any = type("Any", (), {"__repr__": lambda self: "ANY"})()
-"""The test does not say."""
+_NEAREST = 3
 _NO_LIMIT = 2**28
 _PUNCTUAL = timedelta(seconds=1)
+_MISSING = type("Missing", (), {"__repr__": lambda self: "missing"})()
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What a test expects. A value is ``ANY`` if the test does not say."""
+class JobValues(TypedDict, total=False):
+    """What a test expects of a job. A value that is left out may be anything."""
 
-    values: dict[str, Any] = field(default_factory=dict)
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    queue_name: str
+    run_after: datetime | timedelta | None
+    priority: int
+    metadata: Mapping[str, Any]
+    status: str
+    after: After
+    batch: BatchLike | int | None
 
-    @classmethod
-    def of(cls, **given: Any) -> Expected:
-        """Take what was given, with arguments as a job stores them."""
-        values = {name: value for name, value in given.items() if value is not ANY}
-        _check(values)
-        if "arguments" in values:
-            values["arguments"] = Arguments(values["arguments"])
-        if "args" in values:
-            values["args"] = json.loads(encode_arguments(list(values["args"]), {}, _NO_LIMIT)[0])
-        if "kwargs" in values:
-            values["kwargs"] = json.loads(encode_arguments([], dict(values["kwargs"]), _NO_LIMIT)[1])
-        if "after" in values:
-            values["after"] = _parents(values["after"])
-        if values.get("batch") is not None:
-            values["batch"] = links.batch(values["batch"]).id
-        return cls(values)
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name}={_shown(name, value)}" for name, value in self.values.items())
+def assert_enqueued(
+    task: AnyTask[..., Any] | str,
+    *,
+    count: int | None = None,
+    among: Iterable[Job] | None = None,
+    using: str | None = None,
+    **values: Unpack[JobValues],
+) -> Job:
+    """Assert that there is a job of this task with these values, and return the newest one.
+
+    ``task``: a task, its path, or a call such as ``send.bind(7)``, whose arguments are compared by name.
+    ``count``: there are exactly so many; None: at least one. ``among``: look only at these jobs, such as
+    those of ``enqueued()``. ``using``: the alias of the database.
+
+    The values are ``args`` and ``kwargs``, compared with those of the job as JSON; ``queue_name``,
+    ``priority``, ``metadata`` and ``status``; ``run_after``: a datetime, a timedelta since the enqueue, or
+    None for a job that was due at once, each give or take a second; ``after``: the jobs and batches that it
+    waits for, or their ids, in any order; ``batch``: the batch that it belongs to, or None.
+
+    The message of the AssertionError shows the jobs that are most similar, and how they differ.
+    """
+    __tracebackhide__ = True
+    search = _Search(task, values, among, using)
+    if not search.found or count not in (None, len(search.found)):
+        raise AssertionError(search.failure(count))
+    return search.found[-1]
+
+
+def assert_not_enqueued(
+    task: AnyTask[..., Any] | str,
+    *,
+    among: Iterable[Job] | None = None,
+    using: str | None = None,
+    **values: Unpack[JobValues],
+) -> None:
+    """Assert that there is no job of this task with these values. They are those of `assert_enqueued`."""
+    __tracebackhide__ = True
+    search = _Search(task, values, among, using)
+    if search.found:
+        raise AssertionError(search.failure(0))
+
+
+class _Search:
+    """Looks for jobs of a task with some values."""
+
+    def __init__(self, task: Any, values: Any, among: Iterable[Job] | None, using: str | None) -> None:
+        self.path = path_of(task)
+        self.call = task if isinstance(task, BoundTask) else None
+        self.values = _as_stored(values, self.call)
+        if among is None:
+            among = JOBS if is_dummy(task) else Job.objects.using(alias_of(using)).order_by("pk")
+        self.others = list(among)
+        self.jobs = [job for job in self.others if job.task_path == self.path]
+        self.found = [job for job in self.jobs if not self.differences(job)]
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the call by name, so that it does not matter how a job was called."""
+        assert self.call is not None
+        args, kwargs = encode_arguments(self.call.args, self.call.kwargs, _NO_LIMIT)
+        return bind_call(self.call.task, json.loads(args), json.loads(kwargs))
 
     def differences(self, job: Job) -> list[str]:
         """Return a line for each value that differs; none if the job is as expected."""
         lines = []
+        if self.call is not None:
+            try:
+                found = bind_call(self.call.task, job.args, job.kwargs)
+            except TypeError as error:
+                return [f"its arguments do not fit: {error}"]
+            lines += _items(found, self.arguments, "{}")
         for name, wanted in self.values.items():
+            found = _value(job, name)
             if name == "run_after":
                 lines += _time_difference(job, wanted)
-            elif name == "arguments":
-                lines += wanted.differences(job)
-            elif (found := _value(job, name)) != wanted:
-                lines += _difference(name, found, wanted)
+            elif isinstance(wanted, dict):
+                lines += _items(found, wanted, f"{name}[{{!r}}]")
+            elif found != wanted:
+                lines.append(f"{name} is {found!r}, not {wanted!r}")
         return lines
 
-
-class Arguments:
-    """The arguments of a call by name, so that it does not matter how the job was called."""
-
-    def __init__(self, call: BoundTask) -> None:
-        if call.task.payload is not None:
-            raise TypeError("The call of a task with a payload has no arguments: look for its row.")
-        if changed := sorted(differences(find_task(call.task.module_path), call.task)):
-            raise TypeError(
-                f"Of a call, only the arguments are compared. Give the others apart, such as {changed[0]}=..."
-            )
-        self._task = call.task
-        args, kwargs = encode_arguments(call.args, call.kwargs, _NO_LIMIT)
-        self._by_name = bind_call(call.task, json.loads(args), json.loads(kwargs))
-
-    def __repr__(self) -> str:
-        return repr(self._by_name)
-
-    def differences(self, job: Job) -> list[str]:
-        """Return a line for each argument that differs."""
-        try:
-            found = bind_call(self._task, job.args, job.kwargs)
-        except TypeError as error:
-            return [f"its arguments do not fit: {error}"]
-        pairs = ((name, found[name], wanted) for name, wanted in self._by_name.items())
-        return [f"{name} is {is_!r}, not {wanted!r}" for name, is_, wanted in pairs if is_ != wanted]
+    def failure(self, count: int | None) -> str:
+        """Return the message: what was expected and found, and the jobs that are most similar."""
+        wanted = "a job" if count is None else "no job" if count == 0 else counted(count, "job")
+        shown = {"arguments": self.arguments, **self.values} if self.call else self.values
+        pairs = (f"{name}={value!r}" for name, value in shown.items())
+        given = f" with {', '.join(pairs)}" if shown else ""
+        number = len(self.found)
+        there = "is none" if not number else "is 1" if number == 1 else f"are {number}"
+        lines = [f"Expected {wanted} of {self.path}{given}, but there {there}."]
+        lines += [f"  {_described(job)}" for job in self.found[:_NEAREST]]
+        rest = [job for job in self.jobs if job not in self.found]
+        if rest and (count is None or number < count):
+            lines.append(f"The nearest of {counted(len(rest), 'other job')} of this task:")
+            for job in sorted(rest, key=lambda job: (len(self.differences(job)), -job.pk))[:_NEAREST]:
+                lines += [f"  {_described(job)}", *(f"    {line}" for line in self.differences(job))]
+        if not self.jobs:
+            paths = Counter(job.task_path for job in self.others).most_common(5)
+            others = ", ".join(f"{path} ({number})" for path, number in paths)
+            lines.append(f"Jobs of other tasks: {others}." if paths else "No job at all was enqueued.")
+        return "\n".join(lines)
 
 
-def _check(values: dict[str, Any]) -> None:
-    """Raise ``TypeError`` or ``ValueError`` for what no job could have, because of a slip in the test."""
-    if "arguments" in values and {"args", "kwargs"} & values.keys():
-        raise TypeError("A call has its arguments. Give either the call, or the task with args and kwargs.")
-    if isinstance(args := values.get("args", ()), str) or not isinstance(args, Iterable):
-        raise TypeError(f"args takes a list of the arguments, args=[{args!r}], not {args!r}.")
-    if not isinstance(kwargs := values.get("kwargs", {}), Mapping):
-        raise TypeError(f"kwargs takes a dict of the arguments, not {kwargs!r}.")
+def _as_stored(given: dict[str, Any], call: BoundTask | None) -> dict[str, Any]:
+    """Return the values as a job stores them. Raise ``TypeError`` or ``ValueError`` for what no job could
+    have, because of a slip in the test.
+    """
+    if unknown := sorted(given.keys() - JobValues.__annotations__.keys()):
+        raise TypeError(
+            f"A job is not compared by {unknown[0]!r}, but by {', '.join(JobValues.__annotations__)}."
+        )
+    values = dict(given)
+    if call is not None:
+        _check_call(call, values)
+    if "args" in values:
+        if isinstance(args := values["args"], str) or not isinstance(args, Iterable):
+            raise TypeError(f"args takes a list of the arguments, args=[{args!r}], not {args!r}.")
+        values["args"] = json.loads(encode_arguments(list(args), {}, _NO_LIMIT)[0])
+    if "kwargs" in values:
+        if not isinstance(kwargs := values["kwargs"], Mapping):
+            raise TypeError(f"kwargs takes a dict of the arguments, not {kwargs!r}.")
+        values["kwargs"] = json.loads(encode_arguments([], dict(kwargs), _NO_LIMIT)[1])
+    if "after" in values:
+        values["after"] = sorted(link.id for link in links.after(values["after"] or []))
+    if values.get("batch") is not None:
+        values["batch"] = links.batch(values["batch"]).id
     run_after = values.get("run_after")
     if run_after is not None and not isinstance(run_after, (datetime, timedelta)):
         raise TypeError(f"run_after takes an aware datetime, a timedelta or None, not {run_after!r}.")
     if isinstance(run_after, datetime) and is_naive(run_after) and settings.USE_TZ:
         raise ValueError(f"run_after takes an aware datetime, and {run_after!r} has no time zone.")
+    return values
 
 
-def _parents(given: Any) -> list[int]:
-    return sorted(link.id for link in links.after([] if given is None else given))
+def _check_call(call: BoundTask, values: dict[str, Any]) -> None:
+    if {"args", "kwargs"} & values.keys():
+        raise TypeError("A call has its arguments. Give either the call, or the task with args and kwargs.")
+    if call.task.payload is not None:
+        raise TypeError("The call of a task with a payload has no arguments: look for its row.")
+    if changed := sorted(differences(find_task(call.task.module_path), call.task)):
+        raise TypeError(
+            f"Of a call, only the arguments are compared. Give the others apart, such as {changed[0]}=..."
+        )
 
 
 def _value(job: Job, name: str) -> Any:
@@ -137,164 +208,24 @@ def _value(job: Job, name: str) -> Any:
     return job.batch_id if name == "batch" else getattr(job, name)
 
 
-def _difference(name: str, found: Any, wanted: Any) -> list[str]:
-    """Name the items that differ if there are several, and otherwise the values."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        lines = [f"{name}[{key!r}] is missing" for key in wanted if key not in found]
-        lines += [f"{name}[{key!r}] is {found[key]!r}, and was not expected" for key in found.keys() - wanted]
-        both = [key for key in wanted if key in found and found[key] != wanted[key]]
-        return [*lines, *(f"{name}[{key!r}] is {found[key]!r}, not {wanted[key]!r}" for key in both)]
-    if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted) > 1:
-        pairs = enumerate(zip(found, wanted, strict=True))
-        return [f"{name}[{place}] is {is_!r}, not {to_be!r}" for place, (is_, to_be) in pairs if is_ != to_be]
-    return [f"{name} is {found!r}, not {wanted!r}"]
+def _items(found: Any, wanted: dict[str, Any], name: str) -> list[str]:
+    """Return a line for each item that differs."""
+    keys = [key for key in {**wanted, **found} if found.get(key, _MISSING) != wanted.get(key, _MISSING)]
+    return [
+        f"{name.format(key)} is {found.get(key, _MISSING)!r}, not {wanted.get(key, _MISSING)!r}"
+        for key in keys
+    ]
 
 
 def _time_difference(job: Job, wanted: datetime | timedelta | None) -> list[str]:
-    """Compare ``run_after``: a time, the time since the enqueue, or None for a job that was due at once."""
-    delay = job.run_after - job.enqueued_at
-    if wanted is None:
-        return [f"run_after is {delay} after the enqueue, not at once"] if delay > _PUNCTUAL else []
-    if isinstance(wanted, timedelta):
-        if abs(delay - wanted) > _PUNCTUAL:
-            return [f"run_after is {delay} after the enqueue, not {wanted}"]
-        return []
-    if abs(moment("run_after", job.run_after) - moment("run_after", wanted)) > _PUNCTUAL:
+    if isinstance(wanted, datetime):
+        if abs(moment("run_after", job.run_after) - moment("run_after", wanted)) <= _PUNCTUAL:
+            return []
         return [f"run_after is {job.run_after.isoformat()}, not {wanted.isoformat()}"]
-    return []
-
-
-def _shown(name: str, value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else repr(value) if name else str(value)
-
-
-# ----------------------------------------------------------------------------
-# The assertions.
-
-
-_NEAREST = 3
-
-
-def assert_enqueued(
-    task: AnyTask[..., Any] | str,
-    *,
-    args: Sequence[Any] = ANY,
-    kwargs: Mapping[str, Any] = ANY,
-    queue_name: str = ANY,
-    run_after: datetime | timedelta | None = ANY,
-    priority: int = ANY,
-    metadata: Mapping[str, Any] = ANY,
-    status: str = ANY,
-    after: After = ANY,
-    batch: BatchLike | int | None = ANY,
-    count: int | None = None,
-    among: Iterable[Job] | None = None,
-    using: str | None = None,
-) -> Job:
-    """Assert that there is a job of this task with these values, and return the newest one.
-
-    ``task``: a task, its path, or a call such as ``send.bind(7)``, whose arguments are compared by name.
-    ``args`` and ``kwargs`` are compared with those of the job, as JSON.
-    ``run_after``: a datetime; a timedelta since the enqueue; or None: it was due at once. Times may
-    differ by a second. ``after``: the jobs and batches that it waits for, or their ids, in any order.
-    ``batch``: the batch that it belongs to; None: it belongs to none. ``count``: there are exactly so many;
-    None: at least one. ``among``: look only at these jobs, such as those of ``enqueued()``. ``using``: the
-    alias of the database.
-
-    The message of the AssertionError shows the jobs that are most similar, and how they differ.
-    """
-    __tracebackhide__ = True
-    expected = _expected(task, args, kwargs, queue_name, run_after, priority, metadata, status, after, batch)
-    path, others = path_of(task), _jobs(task, among, using)
-    jobs = [job for job in others if job.task_path == path]
-    found = [job for job in jobs if not expected.differences(job)]
-    if not found or count not in (None, len(found)):
-        raise AssertionError(_failure(path, expected, count, found, jobs, others))
-    return found[-1]
-
-
-def assert_not_enqueued(
-    task: AnyTask[..., Any] | str,
-    *,
-    args: Sequence[Any] = ANY,
-    kwargs: Mapping[str, Any] = ANY,
-    queue_name: str = ANY,
-    run_after: datetime | timedelta | None = ANY,
-    priority: int = ANY,
-    metadata: Mapping[str, Any] = ANY,
-    status: str = ANY,
-    after: After = ANY,
-    batch: BatchLike | int | None = ANY,
-    among: Iterable[Job] | None = None,
-    using: str | None = None,
-) -> None:
-    """Assert that there is no job of this task with these values. They are those of `assert_enqueued`."""
-    __tracebackhide__ = True
-    expected = _expected(task, args, kwargs, queue_name, run_after, priority, metadata, status, after, batch)
-    path = path_of(task)
-    jobs = [job for job in _jobs(task, among, using) if job.task_path == path]
-    if found := [job for job in jobs if not expected.differences(job)]:
-        lines = [f"Expected no job of {path}{_with(expected)}, but there {_are(len(found))}:"]
-        raise AssertionError("\n".join([*lines, *(f"  {_described(job)}" for job in found[:_NEAREST])]))
-
-
-def _expected(
-    task: Any,
-    args: Any,
-    kwargs: Any,
-    queue_name: Any,
-    run_after: Any,
-    priority: Any,
-    metadata: Any,
-    status: Any,
-    after: Any,
-    batch: Any,
-) -> Expected:
-    return Expected.of(
-        arguments=task if isinstance(task, BoundTask) else ANY, args=args, kwargs=kwargs,
-        queue_name=queue_name, run_after=run_after, priority=priority, metadata=metadata,
-        status=status, after=after, batch=batch,
-    )  # fmt: skip
-
-
-def _jobs(task: Any, among: Iterable[Job] | None, using: str | None) -> list[Job]:
-    if among is not None:
-        return list(among)
-    if is_dummy(task):
-        return list(JOBS)
-    return list(Job.objects.using(alias_of(using)).order_by("pk"))
-
-
-def _failure(
-    path: str, expected: Expected, count: int | None, found: list[Job], jobs: list[Job], others: list[Job]
-) -> str:
-    wanted = "a job" if count is None else "no job" if count == 0 else counted(count, "job")
-    lines = [f"Expected {wanted} of {path}{_with(expected)}, but there {_are(len(found))}."]
-    lines += [f"  {_described(job)}" for job in found[:_NEAREST]]
-    rest = sorted(
-        (job for job in jobs if job not in found), key=lambda job: (len(expected.differences(job)), -job.pk)
-    )
-    if rest and (count is None or len(found) < count):
-        lines.append(f"The nearest of {counted(len(rest), 'other job')} of this task:")
-        for job in rest[:_NEAREST]:
-            lines.append(f"  {_described(job)}")
-            lines += [f"    {line}" for line in expected.differences(job)]
-    if not jobs:
-        paths = Counter(job.task_path for job in others).most_common(5)
-        lines.append(
-            "Jobs of other tasks: " + ", ".join(f"{other} ({number})" for other, number in paths) + "."
-            if paths
-            else "No job at all was enqueued."
-        )
-    return "\n".join(lines)
-
-
-def _with(expected: Expected) -> str:
-    return f" with {expected}" if expected.values else ""
-
-
-def _are(number: int) -> str:
-    return "is none" if not number else "is 1" if number == 1 else f"are {number}"
+    delay = job.run_after - job.enqueued_at
+    if abs(delay - (wanted or timedelta())) <= _PUNCTUAL:
+        return []
+    return [f"run_after is {delay} after the enqueue, not {'at once' if wanted is None else wanted}"]
 
 
 def _described(job: Job) -> str:

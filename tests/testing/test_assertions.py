@@ -87,7 +87,7 @@ def test_the_messages_of_counts_show_what_was_found() -> None:
     job = enqueue(add, 1)
     with pytest.raises(AssertionError, match=r"Expected 2 jobs of .*, but there is 1\.\n  job"):
         assert_enqueued(add, count=2)
-    with pytest.raises(AssertionError, match=rf"Expected no job of .* but there is 1:\n  job {job.pk}:"):
+    with pytest.raises(AssertionError, match=rf"Expected no job of .* but there is 1\.\n  job {job.pk}:"):
         assert_not_enqueued(add, args=[1])
 
 
