@@ -2,7 +2,7 @@
 
 answer  asks ``pgqueue_why`` in the database (``sql/why_v1.sql``), and says what helps
 facts   what it has answered, as moments, periods and counts
-words   the reason in words, a function for each code; ``due`` has those of jobs that are due
+words   the reason in words, a text or a function for each code
 """
 
 from __future__ import annotations

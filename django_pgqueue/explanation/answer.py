@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.db import connections
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext, gettext_noop
 
 from .. import conf
 from ..jobs.control import locate
@@ -24,8 +24,6 @@ from .facts import plain
 from .words import sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..compat import TaskResult
     from ..models import Job
 
@@ -104,211 +102,174 @@ async def awhy(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | N
 
 
 # ----------------------------------------------------------------------------
-# What to do about the reasons of ``pgqueue_why``: a command to copy, with the words around it; a call if no
-# command does it, or if a user asks in the shell of Python.
-
-Facts = dict[str, Any]
+# What to do about the reasons of ``pgqueue_why``: a sentence, with a command or a call to copy.
 
 
-def fix(code: str, facts: Facts, job: int, alias: str, *, in_shell: bool = False) -> str:
+class Cure(NamedTuple):
+    """What helps against a reason."""
+
+    text: str
+    """A translated sentence. ``%(call)s`` is the command or the call."""
+    command: str = ""
+    """A template. What a name in it stands for is in `_values`."""
+    in_shell: str = ""
+    """A call that does the same, for a user of the shell of Python."""
+
+
+_AGAIN = Cure(gettext_noop("To run it again: %(call)s"), "manage.py pgqueue retry {job}", "retry({name})")
+_NOW = Cure(gettext_noop("To run it now: %(call)s"), "manage.py pgqueue run-now {job}", "run_now({name})")
+#: A retry removes the expiry; to make it due does not.
+_NOW_EXPIRED = Cure(_NOW.text, _AGAIN.command, _AGAIN.in_shell)
+_WORKER = Cure(
+    gettext_noop("This takes a worker that is alive: %(command)s"), "manage.py runqueueworker{database}"
+)
+_FAILED = gettext_noop("To retry what has failed: %(call)s")
+_OTHER = gettext_noop("To see why that one is not finished: %(command)s")
+
+#: For each code, the first one counts whose template has all of its values.
+CURES: dict[str, tuple[Cure, ...]] = {
+    "failed": (_AGAIN,),
+    "cancelled": (_AGAIN,),
+    "worker_lost": (_WORKER,),
+    "cancel_requested": (
+        Cure(
+            gettext_noop(
+                "A task that is not async stops only where it checks current_job().cancel_requested."
+            )
+        ),
+    ),
+    "expired": (_NOW_EXPIRED,),
+    "scheduled": (_NOW,),
+    "retry": (_NOW,),
+    "snoozed": (_NOW,),
+    "put_back": (_NOW,),
+    "event": (Cure(gettext_noop("To send the event: %(call)s"), "send_event({name}, {step!r})"),),
+    "after": (Cure(_OTHER, "manage.py pgqueue why {parent}"),),
+    "after_failed": (
+        Cure(_FAILED, "manage.py pgqueue retry {failed}", "retry({failed_name})"),
+        Cure(
+            _FAILED,
+            "manage.py pgqueue retry --batch {failed_batch}{database}",
+            "Batch.get({failed_batch}{using}).retry_failed()",
+        ),
+    ),
+    "after_open_batch": (
+        Cure(
+            gettext_noop("When all of its jobs are added, close it: %(call)s"),
+            "Batch.get({open_batch}{using}).close()",
+        ),
+    ),
+    "after_over": (_WORKER,),
+    "paused": (
+        Cure(gettext_noop("To end the pause: %(command)s"), "manage.py pgqueue resume --{pause}{database}"),
+    ),
+    "pause_over": (_WORKER,),
+    "limit": (
+        Cure(
+            gettext_noop("It starts when another one ends. To let more run at once: %(call)s"),
+            "set_limit({limit}, concurrency={more}{using})",
+        ),
+    ),
+    "rate": (
+        Cure(
+            gettext_noop(
+                "It starts in its turn. A higher rate is set with set_limit(), or on the page of the limit."
+            )
+        ),
+    ),
+    "no_worker": (
+        Cure(gettext_noop("See the log of the worker that starts."), "{starting}"),
+        Cure(
+            gettext_noop("Start a worker: %(command)s"),
+            "manage.py runqueueworker --queues {queue}{database}",
+        ),
+    ),
+    "busy": (
+        Cure(
+            gettext_noop(
+                "Start more workers or processes, or give long jobs a queue and workers of their own."
+            )
+        ),
+    ),
+    "unknown_task": (
+        Cure(
+            gettext_noop(
+                "Restart the workers with the code and the settings of the process that enqueued it."
+            )
+        ),
+    ),
+    "locked": (
+        Cure(
+            gettext_noop("Commit that transaction, or end its session: %(call)s"),
+            "SELECT pg_terminate_backend({pid})",
+        ),
+    ),
+    "wait_queue": (Cure(_OTHER, "manage.py pgqueue why {first}"),),
+    "behind": (
+        Cure(
+            gettext_noop("To let it start before them: %(call)s"), "edit({name}, priority={higher_priority})"
+        ),
+    ),
+    "uncommitted": (
+        Cure(
+            gettext_noop("Commit the transaction. In a TestCase, call run_jobs() of django_pgqueue.testing.")
+        ),
+    ),
+}
+
+
+def fix(code: str, facts: dict[str, Any], job: int, alias: str, *, in_shell: bool = False) -> str:
     """Return a sentence with what helps; empty if there is nothing to do but to wait.
 
     ``in_shell``: prefer calls to commands.
     """
-    found = (_IN_SHELL.get(code) if in_shell else None) or FIXES.get(code)
-    return found(facts, job, alias) if found else ""
+    values = _values(facts, job, alias)
+    for cure in CURES.get(code, ()):
+        try:
+            call = ((in_shell and cure.in_shell) or cure.command).format(**values)
+        except KeyError:
+            continue
+        return gettext(cure.text) % {"call": call, "command": call}
+    return ""
 
 
-def _named(job: int, alias: str) -> str:
-    """Return a job as an argument of a function: its id, and the database if it is not the default one."""
-    public = public_id(job, alias)
-    return public if public.isdigit() else repr(public)
+def _values(facts: dict[str, Any], job: int, alias: str) -> dict[str, Any]:
+    """Return what the names in the templates stand for. What the facts do not have is left out."""
 
+    def argument(pk: int) -> str:
+        return quote(public_id(pk, alias))
 
-def _database(alias: str) -> str:
-    return "" if alias == "default" else f" --database {quote(alias)}"
+    def name(pk: int) -> str:
+        public = public_id(pk, alias)
+        return public if public.isdigit() else repr(public)
 
-
-def _using(alias: str) -> str:
-    return "" if alias == "default" else f", using={alias!r}"
-
-
-def _command(name: str, job: int, alias: str) -> str:
-    return f"manage.py pgqueue {name} {quote(public_id(job, alias))}"
-
-
-def _run_again(facts: Facts, job: int, alias: str) -> str:
-    return _("To run it again: %(call)s") % {"call": _command("retry", job, alias)}
-
-
-def _run_again_in_shell(facts: Facts, job: int, alias: str) -> str:
-    return _("To run it again: %(call)s") % {"call": f"retry({_named(job, alias)})"}
-
-
-def _run_now(facts: Facts, job: int, alias: str) -> str:
-    return _("To run it now: %(call)s") % {"call": _command("run-now", job, alias)}
-
-
-def _run_expired(facts: Facts, job: int, alias: str) -> str:
-    """A retry removes the expiry; to make it due does not."""
-    return _("To run it now: %(call)s") % {"call": _command("retry", job, alias)}
-
-
-def _run_now_in_shell(facts: Facts, job: int, alias: str) -> str:
-    return _("To run it now: %(call)s") % {"call": f"retry({_named(job, alias)})"}
-
-
-def _send(facts: Facts, job: int, alias: str) -> str:
-    return _("To send the event: %(call)s") % {
-        "call": f"send_event({_named(job, alias)}, {facts.get('step', '')!r})"
+    is_default = alias == "default"
+    values = {
+        "job": argument(job),
+        "name": name(job),
+        "database": "" if is_default else f" --database {quote(alias)}",
+        "using": "" if is_default else f", using={alias!r}",
+        "queue": quote(str(facts.get("queue_name"))),
+        "step": facts.get("step", ""),
+        "pid": facts.get("pid"),
+        "higher_priority": min(100, (facts.get("priority") or 0) + 1),
     }
-
-
-def _first_parent(facts: Facts, state: str) -> Facts:
-    parents: list[Facts] = facts.get("parents") or []
-    return next((parent for parent in parents if parent["state"] == state), {})
-
-
-def _retry_parent(facts: Facts, job: int, alias: str) -> str:
-    parent = _first_parent(facts, "failed")
-    if not parent:
-        return ""
-    command = (
-        f"manage.py pgqueue retry --batch {parent['id']}{_database(alias)}"
-        if parent["is_batch"]
-        else _command("retry", parent["id"], alias)
-    )
-    return _("To retry what has failed: %(call)s") % {"call": command}
-
-
-def _retry_parent_in_shell(facts: Facts, job: int, alias: str) -> str:
-    parent = _first_parent(facts, "failed")
-    if not parent:
-        return ""
-    batch = f"Batch.get({parent['id']}{_using(alias)}).retry_failed()"
-    call = batch if parent["is_batch"] else f"retry({_named(parent['id'], alias)})"
-    return _("To retry what has failed: %(call)s") % {"call": call}
-
-
-def _close(facts: Facts, job: int, alias: str) -> str:
-    parent = _first_parent(facts, "open")
-    if not parent:
-        return ""
-    return _("When all of its jobs are added, close it: %(call)s") % {
-        "call": f"Batch.get({parent['id']}{_using(alias)}).close()"
-    }
-
-
-def _why_parent(facts: Facts, job: int, alias: str) -> str:
-    parents = [parent for parent in facts.get("parents") or [] if not parent["is_batch"]]
-    return _why_other(parents[0]["id"], alias) if parents else ""
-
-
-def _why_other(job: int, alias: str) -> str:
-    return _("To see why that one is not finished: %(command)s") % {"command": _command("why", job, alias)}
-
-
-def _why_first(facts: Facts, job: int, alias: str) -> str:
-    return _why_other(facts["first"], alias) if facts.get("first") else ""
-
-
-def _resume(facts: Facts, job: int, alias: str) -> str:
-    kind = facts.get("kind")
-    what = "--everything" if kind == "all" else f"--{kind} {quote(str(facts.get('name')))}"
-    return _("To end the pause: %(command)s") % {
-        "command": f"manage.py pgqueue resume {what}{_database(alias)}"
-    }
-
-
-def _raise_limit(facts: Facts, job: int, alias: str) -> str:
-    call = f"set_limit({_target(facts['limit'])}, concurrency={facts['allowed'] + 1}{_using(alias)})"
-    return _("It starts when another one ends. To let more run at once: %(call)s") % {"call": call}
-
-
-def _target(limit: str) -> str:
-    if limit == "*":
-        return "everything=True"
-    kind, is_queue, queue = limit.partition("queue:")
-    return f"queue={queue!r}" if is_queue and not kind else f"name={limit!r}"
-
-
-def _raise_rate(facts: Facts, job: int, alias: str) -> str:
-    return _("It starts in its turn. A higher rate is set with set_limit(), or on the page of the limit.")
-
-
-def _start_worker(facts: Facts, job: int, alias: str) -> str:
+    for parent in reversed(facts.get("parents") or []):  # the first one counts
+        state = parent["state"]
+        if parent["is_batch"]:
+            values[f"{state}_batch"] = parent["id"]
+        else:
+            values |= {"parent": argument(parent["id"])}
+            values |= {state: argument(parent["id"]), f"{state}_name": name(parent["id"])}
+    if facts.get("first"):
+        values["first"] = argument(facts["first"])
     if facts.get("starting"):
-        return _("See the log of the worker that starts.")
-    command = f"manage.py runqueueworker --queues {quote(str(facts.get('queue_name')))}{_database(alias)}"
-    return _("Start a worker: %(command)s") % {"command": command}
-
-
-def _any_worker(facts: Facts, job: int, alias: str) -> str:
-    return _("This takes a worker that is alive: %(command)s") % {
-        "command": f"manage.py runqueueworker{_database(alias)}"
-    }
-
-
-def _more_slots(facts: Facts, job: int, alias: str) -> str:
-    return _("Start more workers or processes, or give long jobs a queue and workers of their own.")
-
-
-def _same_code(facts: Facts, job: int, alias: str) -> str:
-    return _("Restart the workers with the code and the settings of the process that enqueued it.")
-
-
-def _let_go(facts: Facts, job: int, alias: str) -> str:
-    call = f"SELECT pg_terminate_backend({facts['pid']})"
-    return _("Commit that transaction, or end its session: %(call)s") % {"call": call}
-
-
-def _earlier(facts: Facts, job: int, alias: str) -> str:
-    call = f"edit({_named(job, alias)}, priority={min(100, (facts.get('priority') or 0) + 1)})"
-    return _("To let it start before them: %(call)s") % {"call": call}
-
-
-def _check_cancel(facts: Facts, job: int, alias: str) -> str:
-    return _("A task that is not async stops only where it checks current_job().cancel_requested.")
-
-
-def _commit(facts: Facts, job: int, alias: str) -> str:
-    return _("Commit the transaction. In a TestCase, call run_jobs() of django_pgqueue.testing.")
-
-
-FIXES: dict[str, Callable[[Facts, int, str], str]] = {
-    "failed": _run_again,
-    "cancelled": _run_again,
-    "worker_lost": _any_worker,
-    "cancel_requested": _check_cancel,
-    "expired": _run_expired,
-    "scheduled": _run_now,
-    "retry": _run_now,
-    "snoozed": _run_now,
-    "put_back": _run_now,
-    "event": _send,
-    "after": _why_parent,
-    "after_failed": _retry_parent,
-    "after_open_batch": _close,
-    "after_over": _any_worker,
-    "paused": _resume,
-    "pause_over": _any_worker,
-    "limit": _raise_limit,
-    "rate": _raise_rate,
-    "no_worker": _start_worker,
-    "busy": _more_slots,
-    "unknown_task": _same_code,
-    "locked": _let_go,
-    "wait_queue": _why_first,
-    "behind": _earlier,
-    "uncommitted": _commit,
-}
-_IN_SHELL: dict[str, Callable[[Facts, int, str], str]] = {
-    "failed": _run_again_in_shell,
-    "cancelled": _run_again_in_shell,
-    "expired": _run_now_in_shell,
-    "scheduled": _run_now_in_shell,
-    "retry": _run_now_in_shell,
-    "snoozed": _run_now_in_shell,
-    "put_back": _run_now_in_shell,
-    "after_failed": _retry_parent_in_shell,
-}
+        values["starting"] = ""
+    if kind := facts.get("kind"):
+        values["pause"] = "everything" if kind == "all" else f"{kind} {quote(str(facts.get('name')))}"
+    if limit := facts.get("limit"):
+        kind, is_queue, queue = limit.partition("queue:")
+        target = f"queue={queue!r}" if is_queue and not kind else f"name={limit!r}"
+        values["limit"] = "everything=True" if limit == "*" else target
+        values["more"] = facts["allowed"] + 1 if "allowed" in facts else None
+    return values

@@ -1,34 +1,113 @@
-"""The reasons of ``pgqueue_why`` in words: a function for each code."""
+"""The reasons of ``pgqueue_why`` in words: a text or a function for each code."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_noop, ngettext
 
-from .due import DUE
-from .facts import Facts, Reference, Sentence
+from ..formatting import rate
+from .facts import Facts, Reference, Sentence, count, reference
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+#: The reasons that are one sentence: its text, and the fact with the time ``%(at)s``.
+_SENTENCES: dict[str, tuple[str, str]] = {
+    "unknown": (
+        gettext_noop(
+            "There is no job with this id. Either the transaction that made it has not committed or was "
+            "rolled back, or the job is in another database, or it is finished and no longer kept."
+        ),
+        "",
+    ),
+    "done": (gettext_noop("It is done since %(at)s."), "ended_at"),
+    "running": (gettext_noop("It runs: %(details)s."), ""),
+    "worker_lost": (
+        gettext_noop("Its worker (%(worker)s) is lost: another worker puts the job back into its queue."),
+        "",
+    ),
+    "cancel_requested": (
+        gettext_noop("It was asked to stop %(age)s ago, and still runs: %(details)s."),
+        "asked_to_cancel_at",
+    ),
+    "expired": (
+        gettext_noop(
+            "It expired at %(at)s, so it will not run. The next worker that comes to it cancels it."
+        ),
+        "expired_at",
+    ),
+    "scheduled": (gettext_noop("It is due in %(period)s, at %(at)s."), "due_at"),
+    "retry": (
+        gettext_noop("Attempt %(attempt)s failed: %(error)s. The next one is due in %(period)s, at %(at)s."),
+        "due_at",
+    ),
+    "snoozed": (gettext_noop("Its task has put it off: it is due in %(period)s, at %(at)s."), "due_at"),
+    "put_back": (
+        gettext_noop("It was put back: %(reason)s. It is due in %(period)s, at %(at)s."),
+        "due_at",
+    ),
+    "sleeping": (
+        gettext_noop("It sleeps at the step %(step)s. It goes on in %(period)s, at %(at)s."),
+        "due_at",
+    ),
+    "after": (gettext_noop("It waits for %(parents)s."), ""),
+    "after_failed": (
+        gettext_noop("It waits for %(parents)s. It goes on when what has failed is retried and succeeds."),
+        "",
+    ),
+    "after_open_batch": (
+        gettext_noop(
+            "It waits for %(parents)s. A batch that is open does not end: more jobs may be added to it."
+        ),
+        "",
+    ),
+    "after_over": (
+        gettext_noop(
+            "All that it waited for is finished. Maintenance, which a worker does every few seconds, lets it "
+            "go."
+        ),
+        "",
+    ),
+    "unknown_task": (
+        gettext_noop(
+            "The worker that took it does not know its task: %(reason)s. Workers try again every 30 seconds."
+        ),
+        "",
+    ),
+    "pause_over": (gettext_noop("The pause of its task is over. A worker lets it go in a moment."), ""),
+    "blocked": (gettext_noop("It is blocked: %(reason)s."), ""),
+    "uncommitted": (
+        gettext_noop("The transaction that asks has not committed the job, so no worker can see it yet."),
+        "",
+    ),
+    "ready": (
+        gettext_noop("Nothing holds it: it has been due for %(age)s, and should start within a moment."),
+        "due_at",
+    ),
+}
 
 
-def sentence(code: str, facts: dict[str, Any]) -> Sentence:
+def sentence(code: str, given: dict[str, Any]) -> Sentence:
     """Return why a job does not run, or what has become of it."""
-    return CODES[code](Facts(facts))
-
-
-def _unknown(facts: Facts) -> Sentence:
-    return Sentence(_(
-        "There is no job with this id. Either the transaction that made it has not committed or was rolled "
-        "back, or the job is in another database, or it is finished and no longer kept."
-    ))  # fmt: skip
-
-
-def _done(facts: Facts) -> Sentence:
-    return Sentence(_("It is done since %(at)s."), {"at": facts.moment("ended_at")})
+    facts = Facts(given)
+    if code in _FUNCTIONS:
+        return _FUNCTIONS[code](facts)
+    text, time = _SENTENCES[code]
+    values = {
+        "at": facts.moment(time),
+        "age": facts.age(time),
+        "period": facts.until(time),
+        "attempt": facts["attempts"],
+        "error": facts.error(),
+        "reason": facts.text("reason").rstrip("."),
+        "step": repr(facts["step"]),
+        "worker": _worker(facts),
+        "details": _how_far(facts),
+        "parents": facts.jobs("parents", facts["count"]),
+    }
+    return Sentence(_(text), {name: value for name, value in values.items() if f"%({name})s" in text})
 
 
 def _failed(facts: Facts) -> Sentence:
@@ -48,10 +127,6 @@ def _cancelled(facts: Facts) -> Sentence:
     words = facts.text("reason") or (_("on request") if facts["asked_to_cancel_at"] else "")
     values = {"at": facts.moment("ended_at"), "why": f": {words}" if words else ""}
     return Sentence(_("It was cancelled at %(at)s%(why)s."), values)
-
-
-def _running(facts: Facts) -> Sentence:
-    return Sentence(_("It runs: %(details)s."), {"details": _how_far(facts)})
 
 
 def _how_far(facts: Facts) -> list[Any]:
@@ -78,121 +153,164 @@ def _worker(facts: Facts) -> Reference:
     return Reference("worker", worker.get("id"), name or _("a worker that no longer exists"))
 
 
-def _worker_lost(facts: Facts) -> Sentence:
-    return Sentence(
-        _("Its worker (%(worker)s) is lost: another worker puts the job back into its queue."),
-        {"worker": _worker(facts)},
-    )
-
-
-def _cancel_requested(facts: Facts) -> Sentence:
-    values = {"age": facts.age("asked_to_cancel_at"), "details": _how_far(facts)}
-    return Sentence(_("It was asked to stop %(age)s ago, and still runs: %(details)s."), values)
-
-
-def _due(facts: Facts) -> dict[str, Any]:
-    return {"period": facts.until("due_at"), "at": facts.moment("due_at")}
-
-
-def _scheduled(facts: Facts) -> Sentence:
-    return Sentence(_("It is due in %(period)s, at %(at)s."), _due(facts))
-
-
-def _retry(facts: Facts) -> Sentence:
-    return Sentence(
-        _("Attempt %(attempt)s failed: %(error)s. The next one is due in %(period)s, at %(at)s."),
-        {"attempt": facts["attempts"], "error": facts.error(), **_due(facts)},
-    )
-
-
-def _snoozed(facts: Facts) -> Sentence:
-    return Sentence(_("Its task has put it off: it is due in %(period)s, at %(at)s."), _due(facts))
-
-
-def _put_back(facts: Facts) -> Sentence:
-    return Sentence(
-        _("It was put back: %(reason)s. It is due in %(period)s, at %(at)s."),
-        {"reason": facts.text("reason").rstrip("."), **_due(facts)},
-    )
-
-
-def _sleeping(facts: Facts) -> Sentence:
-    return Sentence(
-        _("It sleeps at the step %(step)s. It goes on in %(period)s, at %(at)s."),
-        {"step": repr(facts["step"]), **_due(facts)},
-    )
-
-
 def _event(facts: Facts) -> Sentence:
     step = repr(facts["step"])
     if not facts.has_end("due_at"):
         return Sentence(_("It waits for the event %(name)s."), {"name": step})
     return Sentence(
         _("It waits for the event %(name)s, for %(period)s more, until %(at)s."),
-        {"name": step, **_due(facts)},
+        {"name": step, "period": facts.until("due_at"), "at": facts.moment("due_at")},
     )
 
 
-def _unknown_task(facts: Facts) -> Sentence:
+def _paused(facts: Facts) -> Sentence:
+    text = {
+        "queue": _("The queue %(name)s is paused: %(details)s."),
+        "task": _("The task %(name)s is paused: %(details)s."),
+    }.get(facts.text("kind"), _("Everything is paused: %(details)s."))
+    details: list[Any] = [Sentence(_("since %(at)s"), {"at": facts.moment("since")})]
+    if facts["until"]:
+        details.append(Sentence(_("until %(at)s"), {"at": facts.moment("until")}))
+    if facts["author"]:
+        details.append(_("by %(author)s") % {"author": facts["author"]})
+    if facts["reason"]:
+        details.append(_("with the reason “%(reason)s”") % {"reason": facts["reason"]})
+    return Sentence(text, {"name": facts.text("name"), "details": details})
+
+
+def _limit(facts: Facts) -> Sentence:
+    text = _("The limit %(limit)s is full: %(running)s of %(allowed)s jobs run (%(holders)s).%(more)s")
+    values = {name: number_format(facts[name], force_grouping=True) for name in ("running", "allowed")}
+    holders = facts.jobs("holders", facts["running"])
+    return Sentence(text, {"limit": _limit_of(facts), "holders": holders, "more": _in_line(facts), **values})
+
+
+def _limit_of(facts: Facts) -> Reference:
+    name = facts.text("limit")
+    # A key without a limit of its own has the one of all such keys: one job at once.
+    return Reference("limit", name if facts["is_set"] else None, facts.text("key") or name)
+
+
+def _in_line(facts: Facts) -> str:
+    place = facts["place"]
+    if place is None:
+        return ""
+    if not place:
+        return " " + _("It is the next one in the wait queue.")
+    text = ngettext(
+        "%(count)s job of its key is before it.", "%(count)s jobs of its key are before it.", place
+    )
+    return " " + text % {"count": count(place)}
+
+
+def _rate(facts: Facts) -> Sentence:
+    known = rate(facts["rate"], timedelta(seconds=facts["per"])) if facts["rate"] else ""
     return Sentence(
-        _("The worker that took it does not know its task: %(reason)s. Workers try again every 30 seconds."),
-        {"reason": facts.text("reason").rstrip(".")},
+        _("The rate %(limit)s%(rate)s is used up: the next start is in %(period)s, at %(at)s.%(more)s"),
+        {
+            "limit": _limit_of(facts),
+            "rate": f" ({known})" if known else "",
+            "period": facts.until("next_start"),
+            "at": facts.moment("next_start"),
+            "more": _in_line(facts),
+        },
     )
 
 
-def _expired(facts: Facts) -> Sentence:
-    return Sentence(
-        _("It expired at %(at)s, so it will not run. The next worker that comes to it cancels it."),
-        {"at": facts.moment("expired_at")},
-    )
-
-
-def _after(facts: Facts) -> Sentence:
-    return Sentence(_("It waits for %(parents)s."), _parents(facts))
-
-
-def _after_failed(facts: Facts) -> Sentence:
-    text = _("It waits for %(parents)s. It goes on when what has failed is retried and succeeds.")
-    return Sentence(text, _parents(facts))
-
-
-def _after_open_batch(facts: Facts) -> Sentence:
-    text = _("It waits for %(parents)s. A batch that is open does not end: more jobs may be added to it.")
-    return Sentence(text, _parents(facts))
-
-
-def _after_over(facts: Facts) -> Sentence:
-    return Sentence(
-        _(
-            "All that it waited for is finished. "
-            "Maintenance, which a worker does every few seconds, lets it go."
+def _no_worker(facts: Facts) -> Sentence:
+    values = {"queue": repr(facts.text("queue_name")), "database": repr(facts.text("database"))}
+    if facts["ending"]:
+        return Sentence(_("The workers that serve the queue %(queue)s are ending."), values)
+    if facts["silent"]:
+        return Sentence(_("The workers that serve the queue %(queue)s send no heartbeats."), values)
+    if facts["starting"]:
+        text = _(
+            "No worker serves the queue %(queue)s in the database %(database)s yet: one is starting, but "
+            "none of its processes has registered."
         )
+        return Sentence(text, values)
+    text = _("No worker serves the queue %(queue)s in the database %(database)s.")
+    if facts["served"]:
+        text = _(
+            "No worker serves the queue %(queue)s in the database %(database)s. Those that are registered "
+            "serve: %(served)s."
+        )
+    return Sentence(text, {**values, "served": "; ".join(facts["served"] or [])})
+
+
+def _busy(facts: Facts) -> Sentence:
+    if facts["lost"]:
+        text = _(
+            "The slots of the workers that serve its queue are taken, %(lost)s of %(slots)s by lost jobs, "
+            "which were given back, but whose tasks have not ended."
+        )
+        numbers = ("slots", "lost")
+        return Sentence(text, {name: number_format(facts[name], force_grouping=True) for name in numbers})
+    text = ngettext(
+        "The only slot of the workers that serve its queue is taken for %(period)s now: %(longest)s.%(more)s",
+        "All %(slots)s slots of the workers that serve its queue are taken for %(period)s now: "
+        "%(longest)s.%(more)s",
+        facts["slots"],
+    )
+    ahead = facts["ahead"] or 0
+    more = ngettext("%(count)s job starts before it.", "%(count)s jobs start before it.", ahead)
+    values = {
+        "slots": number_format(facts["slots"], force_grouping=True),
+        "period": facts.age("since"),
+        "longest": facts.jobs("longest", facts["slots"]),
+        "more": " " + more % {"count": count(ahead)} if ahead else "",
+    }
+    return Sentence(text, values)
+
+
+def _locked(facts: Facts) -> Sentence:
+    details = [_("process %(pid)s") % {"pid": facts["pid"]}]
+    if facts["application"]:
+        details.append(facts.text("application"))
+    if facts["since"]:
+        details.append(_("open for %(period)s") % {"period": facts.age("since")})
+    text = _("Another transaction has locked its row (%(details)s), and workers skip it.")
+    return Sentence(text, {"details": details})
+
+
+def _in_line_of_key(facts: Facts) -> Sentence:
+    text = _("It is in the wait queue of its limit key %(key)s, in which %(first)s is the first.%(more)s")
+    place = Facts({"place": facts["ahead"]})
+    return Sentence(
+        text, {"key": facts.text("key"), "first": reference(facts["first"] or 0), "more": _in_line(place)}
     )
 
 
-def _parents(facts: Facts) -> dict[str, Any]:
-    return {"parents": facts.jobs("parents", facts["count"])}
+def _behind(facts: Facts) -> Sentence:
+    ahead, higher = facts["ahead"] or 0, facts["higher"] or 0
+    parts: list[Any] = []
+    if higher:
+        text = ngettext("%(count)s job of a higher priority", "%(count)s jobs of higher priorities", higher)
+        parts.append(text % {"count": count(higher)})
+    if ahead > higher:
+        text = ngettext(
+            "%(count)s job that was due earlier", "%(count)s jobs that were due earlier", ahead - higher
+        )
+        parts.append(text % {"count": count(ahead - higher)})
+    if facts["groups"]:
+        text = ngettext(
+            "the turn of %(count)s other group", "the turns of %(count)s other groups", facts["groups"]
+        )
+        parts.append(text % {"count": count(facts["groups"])})
+    return Sentence(_("Others come before it: %(parts)s."), {"parts": parts})
 
 
-CODES: dict[str, Callable[[Facts], Sentence]] = {
-    "unknown": _unknown,
-    "done": _done,
+_FUNCTIONS: dict[str, Callable[[Facts], Sentence]] = {
     "failed": _failed,
     "cancelled": _cancelled,
-    "running": _running,
-    "worker_lost": _worker_lost,
-    "cancel_requested": _cancel_requested,
-    "expired": _expired,
-    "scheduled": _scheduled,
-    "retry": _retry,
-    "snoozed": _snoozed,
-    "put_back": _put_back,
-    "sleeping": _sleeping,
     "event": _event,
-    "after": _after,
-    "after_failed": _after_failed,
-    "after_open_batch": _after_open_batch,
-    "after_over": _after_over,
-    "unknown_task": _unknown_task,
-    **DUE,
+    "paused": _paused,
+    "limit": _limit,
+    "rate": _rate,
+    "no_worker": _no_worker,
+    "busy": _busy,
+    "locked": _locked,
+    "wait_queue": _in_line_of_key,
+    "behind": _behind,
 }
+CODES = frozenset({*_SENTENCES, *_FUNCTIONS})

@@ -28,7 +28,7 @@ from django_pgqueue import (
     set_limit,
     why,
 )
-from django_pgqueue.explanation.answer import FIXES
+from django_pgqueue.explanation.answer import CURES
 from django_pgqueue.explanation.words import CODES
 from django_pgqueue.models import Edge, Job, JobProgress
 from tests.app.debugged_tasks import BODIES, run_body
@@ -381,7 +381,7 @@ def test_the_reason(case: Case) -> None:
 
 def test_every_reason_has_a_case() -> None:
     assert set(CODES) - {case.code for case in CASES.values()} == {"locked", "ready"}
-    assert set(FIXES) <= set(CODES)
+    assert set(CURES) <= set(CODES)
 
 
 @pytest.mark.django_db(transaction=True)
