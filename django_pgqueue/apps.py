@@ -21,10 +21,10 @@ class PgQueueConfig(AppConfig):
         from .checks import backends, database, payloads, schedules, tasks  # noqa: F401
         from .models.job import keep_sequence_ahead, names_ids
         from .payloads.synchronize import after_migrate
-        from .postgres import roles, settings
+        from .postgres import aliases, roles
 
-        settings.remember()
-        connection_created.connect(settings.set_interval_style)
+        aliases.remember()
+        connection_created.connect(aliases.set_interval_style)
         pre_migrate.connect(roles.before_migrate, sender=self)
         post_migrate.connect(roles.after_migrate, sender=self)
         for model in filter(names_ids, self.get_models()):

@@ -1,27 +1,42 @@
-"""Which alias of DATABASES a row is changed with, and which aliases are one database.
+"""The aliases of DATABASES: what they name, which one changes a row, and what has changed since the setup.
 
 A router may read from a replica (``db_for_read``) and write to its primary (``db_for_write``). A row
 remembers the alias that it was read from, which may refuse every change, and may be behind. So whatever
-changes a row, waits for it, or names it for others asks ``write_alias``.
+changes a row, waits for it, or names it for others asks ``write_alias``. A router that returns the same alias
+for every row does not know that a row comes from a database of its own, where another row has the same key.
+Such a row is changed where it was read.
 
-A router that returns the same alias for every row does not know that a row comes from a database of its own,
-where another row has the same key. Such a row is changed where it was read.
+A new process reads the settings again. Django's test runner, pytest-django, and programs that serve several
+tenants change ``connections.settings`` in memory only, for instance the name of the test database. Without
+this module, a process started by them would work on the database that the settings name.
+
+    ready():  ``remember`` the content of DATABASES; Django's test databases change the same dicts later
+    a start:  ``changed`` returns what is different now; it is passed on as JSON, never on a command line
+    a child:  ``apply`` the changes, once Django is set up
+
+Unchanged values are not sent: a child reads its own settings, where a password may be newer.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from typing import Any, ClassVar, Protocol
 
-from django.core.exceptions import ObjectDoesNotExist
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
 from django.db import connections, router
-
-from .settings import parameters
+from django.db.utils import ConnectionHandler
 
 _SEARCH_PATH = re.compile(r"search_path\s*=\s*(\S+)")
+#: This entry describes how to create a test database, not how to connect to one.
+_NOT_SENT = "TEST"
+
+_remembered: dict[str, dict[str, Any]] | None = None
 
 
-class Row(Protocol):
+class ReplicatedRow(Protocol):
     """A row of a model of this package."""
 
     pk: Any
@@ -31,7 +46,7 @@ class Row(Protocol):
     _state: Any
 
 
-def write_alias(row: Row) -> str:
+def write_alias(row: ReplicatedRow) -> str:
     """Return the alias to change a row with: the one that the router names for it, as for ``row.save()``.
 
     Read the row there if the router names another database than the one that the row was read from: if it is
@@ -49,7 +64,7 @@ def same_database(one: str, other: str) -> bool:
     return one == other or _place(one) == _place(other)
 
 
-def _is_in(alias: str, row: Row) -> bool:
+def _is_in(alias: str, row: ReplicatedRow) -> bool:
     try:
         born = getattr(row, row.BORN)
     except ObjectDoesNotExist:  # only its key is known, and it is no longer kept
@@ -66,3 +81,98 @@ def _place(alias: str) -> tuple[str, ...]:
     path = _SEARCH_PATH.search(str(options.get("options") or ""))
     names = (values.get(name) for name in ("ENGINE", "HOST", "PORT", "NAME"))
     return (*(str(name or "") for name in names), str(options.get("service") or ""), path[1] if path else "")
+
+
+def remember() -> None:
+    """Note DATABASES as a new process would read it. Only the first call counts.
+
+    ``ready`` is called again whenever a test overrides INSTALLED_APPS; the test database is in use by then.
+    """
+    global _remembered
+    if _remembered is None:
+        # Not connections.settings: reading it here would fix its values before the project can change them.
+        _remembered = _copy(settings.DATABASES)
+
+
+def changed() -> str:
+    """Return the changes since ``remember`` as JSON, by alias; an empty string if there are none.
+
+    Raise ``ImproperlyConfigured`` if a changed value cannot be written as JSON.
+    """
+    # As Django reads them, with its defaults for missing settings.
+    read: dict[str, Any] = ConnectionHandler(_copy(_remembered or {})).settings
+    found: dict[str, dict[str, Any]] = {}
+    for alias in connections:
+        before, now = read.get(alias, {}), parameters(alias)
+        different = {
+            name: value
+            for name, value in now.items()
+            if name != _NOT_SENT and (name not in before or before[name] != value)
+        }
+        for name, value in different.items():
+            _check(alias, name, value)
+        if different:
+            found[alias] = different
+    return json.dumps(found, default=os.fspath) if found else ""
+
+
+def apply(text: str) -> None:
+    """Use the changes that ``changed`` returned in another process, from the next connection on."""
+    given = json.loads(text)
+    for alias, different in given.items():
+        # In place: DATABASES and existing connections share this dict.
+        connections.settings.setdefault(alias, {_NOT_SENT: {}}).update(different)
+    for connection in connections.all(initialized_only=True):
+        if connection.alias in given:  # opened while Django was set up
+            connection.close()
+            if hasattr(connection, "close_pool"):  # PostgreSQL's pool would keep using the old parameters
+                connection.close_pool()
+
+
+def database_name(alias: str) -> str:
+    """Return the NAME that connections of this alias use; empty if there is none (a service)."""
+    return str(parameters(alias).get("NAME") or "")
+
+
+def parameters(alias: str) -> dict[str, Any]:
+    """Return the settings of an alias: those of this thread's connection if there is one, which may have a
+    dict of its own.
+    """
+    for connection in connections.all(initialized_only=True):
+        if connection.alias == alias:
+            return connection.settings_dict
+    current: dict[str, Any] = connections.settings[alias]
+    return current
+
+
+def _check(alias: str, name: str, value: Any) -> None:
+    try:
+        json.dumps(value, default=os.fspath)
+    except (TypeError, ValueError) as error:
+        # The message leaves out the value, which may contain a password.
+        raise ImproperlyConfigured(
+            f"DATABASES[{alias!r}][{name!r}] was changed after Django's setup to a value that cannot be "
+            f"sent to worker processes: {error}. Use a value that JSON supports, or set it in the settings "
+            "module, which every worker process reads."
+        ) from None
+
+
+def _copy(value: Any) -> Any:
+    """Copy the containers only: other objects in them may not be copyable."""
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value
+
+
+def set_interval_style(connection: Any, **kwargs: Any) -> None:
+    """After Django has connected, set the only IntervalStyle in which psycopg reads intervals, if a database
+    or a role has another one. A server tells its settings to who connects, so this costs nothing otherwise.
+    """
+    if connection.vendor != "postgresql" or not router.allow_migrate(connection.alias, "django_pgqueue"):
+        return
+    info = getattr(connection.connection, "info", None)
+    if info is not None and info.parameter_status("IntervalStyle") not in (None, "postgres"):
+        with connection.cursor() as cursor:
+            cursor.execute("SET IntervalStyle TO 'postgres'")

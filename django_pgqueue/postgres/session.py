@@ -6,8 +6,8 @@ timeouts and the role are set in each transaction. A pooler is detected because 
 from the process id that the connection was given.
 
 A worker needs the primary and refuses a standby with a separate error. Both ends of a connection notice
-within half a minute that the other end has vanished (``liveness``), and the worker that its answer will not
-come. The server then releases the locks of the worker.
+within half a minute that the other end has vanished, and the server then releases the locks of the worker. An
+answer that does not come is given up (``liveness``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from psycopg.types.array import ListDumper
 from psycopg.types.string import StrDumperUnknown, TextLoader
 
 from ..formatting import get_logger
-from .liveness import PatientConnection, client_parameters, tell_server
+from .liveness import BoundedConnection, client_parameters, set_server_keepalive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -100,7 +100,7 @@ class Session:
     def set_up(self) -> None:
         """Set the session's parameters, once. Behind a pooler each transaction sets them instead."""
         self.connection.execute(*_set(self._settings(), local=False))
-        tell_server(self.connection)
+        set_server_keepalive(self.connection)
         self.connection.execute("SET plan_cache_mode TO force_generic_plan")
         self.connection.execute("SET default_transaction_isolation TO 'read committed'")
 
@@ -224,17 +224,10 @@ def connect(alias: str, *, name: str = "pgqueue worker", standby: bool = False) 
     Raise ``StandbyError`` if the server is a standby, unless ``standby`` allows one, and another
     ``psycopg.OperationalError`` if no server can be reached.
     """
-    parameters = _parameters(alias, name)
-    connection = PatientConnection.connect(**parameters, autocommit=True)
+    connection = BoundedConnection.connect(**_parameters(alias, name), autocommit=True)
     try:
         role = connections[alias].settings_dict["OPTIONS"].get("assume_role") or ""
-        connection.not_known_yet(parameters)
-        session = _enter(connection, role, standby=standby)
-        if session.pooled:
-            connection.found_pooled()
-        else:
-            connection.found_direct(parameters)
-        return session
+        return _enter(connection, role, standby=standby)
     except BaseException:
         connection.close()
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from ..postgres.settings import database_name
+from ..postgres.aliases import database_name
 from ..tasks.routing import default_backend, is_test
 
 

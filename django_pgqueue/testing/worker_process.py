@@ -19,12 +19,12 @@ def main(options: list[str]) -> None:
     """Run the command with these options until it is stopped."""
     from django.core.management import get_commands, load_command_class
 
-    from ..postgres import settings as database_settings
+    from ..postgres import aliases
 
     databases = json.loads(sys.stdin.readline())
     set_up_django()
     if databases:
-        database_settings.apply(databases)
+        aliases.apply(databases)
     Thread(target=_stop_at_end_of_input, name="pgqueue-test-watch", daemon=True).start()
     command = load_command_class(get_commands()["runqueueworker"], "runqueueworker")
     command.run_from_argv(["django-admin", "runqueueworker", *options])

@@ -21,8 +21,7 @@ from django.db import connections
 from .. import conf
 from ..jobs.control import locate
 from ..models import Job, Worker
-from ..postgres.aliases import same_database
-from ..postgres.settings import changed
+from ..postgres.aliases import changed, same_database
 from ..worker.processes.popen import child_environment, settings_module
 from .databases import alias_of, check_is_test
 

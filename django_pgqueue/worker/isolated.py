@@ -9,7 +9,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from ..jobs.claim import Claimed
-from ..postgres import settings
+from ..postgres import aliases
 from ..postgres.clock import heard
 from .executor import fork
 from .executor.isolation import BEGUN, TOLD
@@ -34,7 +34,7 @@ def main(writing: int) -> int:
     alias, worker, verbosity, databases, backoffs, row, told = json.loads(assignment)
     configure_logging(verbosity)
     if databases:
-        settings.apply(databases)
+        aliases.apply(databases)
     fork.prepare(lambda: [line, writing])
     runner = Runner(alias, worker, Announcer(), StartedJobs.private(1))
     runner.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}

@@ -18,7 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..formatting import get_logger
 from ..monitoring import sentry, tracing
-from ..postgres import settings as database_settings
+from ..postgres import aliases
 from .executor import fork
 from .executor.isolation import Isolation
 from .executor.runner import Runner
@@ -40,7 +40,7 @@ logger = get_logger(__name__)
 def build_producer(assignment: Assignment, databases: str = "") -> Producer:
     """Create and connect all components of a worker process.
 
-    ``databases``: the connection parameters to pass to its own child processes (``settings``).
+    ``databases``: the connection parameters to pass to its own child processes (``postgres.aliases``).
     """
     options, worker = assignment.options, assignment.worker
     file = assignment.started_jobs
@@ -84,10 +84,10 @@ def _enter_databases(assignment: Assignment) -> str:
     """Use the supervisor's connection parameters, before the first connection. Return what it has sent."""
     databases = "" if assignment.databases is None else read_memory(assignment.databases)
     if databases:
-        database_settings.apply(databases)
+        aliases.apply(databases)
     # A change that was made before django.setup() cannot be detected by the supervisor. It shows up only
     # here.
-    ours = database_settings.database_name(assignment.options.alias)
+    ours = aliases.database_name(assignment.options.alias)
     if ours != assignment.database_name:
         raise ImproperlyConfigured(
             f"the supervisor uses the database {assignment.database_name!r}, but the settings of this worker "

@@ -14,7 +14,7 @@ from django.db import connections
 
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Worker
-from django_pgqueue.postgres.liveness import PatientConnection
+from django_pgqueue.postgres.liveness import BoundedConnection
 from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.executor.errors import error_entry
 from django_pgqueue.worker.options import WorkerOptions
@@ -103,13 +103,13 @@ def test_a_unix_socket(pooler: Pooler) -> None:
 
 def test_a_session_that_cannot_be_set_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Connection] = []
-    open_one = PatientConnection.connect
+    open_one = BoundedConnection.connect
 
     def remember(**parameters: Any) -> Connection:
         opened.append(open_one(**parameters))
         return opened[-1]
 
-    monkeypatch.setattr(PatientConnection, "connect", remember)
+    monkeypatch.setattr(BoundedConnection, "connect", remember)
     settings = {"OPTIONS": {"assume_role": "nobody_has_this_role"}}
     with alias("odd", opened=False, **settings) as name, pytest.raises(psycopg.Error, match="nobody_has"):
         connect(name)

@@ -9,8 +9,8 @@ from django.apps import apps
 from django.db import OperationalError, connection
 from django.db.migrations.state import ProjectState
 
+from django_pgqueue import operations
 from django_pgqueue.operations import RunSQLFile
-from django_pgqueue.postgres import lock_retry
 from tests.support.sessions import Connect
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,7 +27,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch, during: Callable[[int], object]) -> 
         found.append(seconds)
         during(len(found))
 
-    monkeypatch.setattr(lock_retry, "sleep", pause)
+    monkeypatch.setattr(operations, "sleep", pause)
     return found
 
 
@@ -52,7 +52,7 @@ def test_the_queue_goes_on_between_the_tries(connect: Connect, monkeypatch: pyte
 
     found = pauses(monkeypatch, goes_on)
     drop_and_create()
-    assert found == [lock_retry.PAUSE] * 2
+    assert found == [operations.PAUSE] * 2
     assert worker.execute(EXISTS).fetchone() == (True,)
     assert worker.execute("SELECT count(*) FROM pgqueue_job_live").fetchone() == (2,)
 
@@ -62,7 +62,7 @@ def test_a_migration_gives_up_and_names_who_holds_the_lock(
 ) -> None:
     holder = connect(autocommit=False)
     holder.execute("SELECT count(*) FROM pgqueue_job_live")
-    monkeypatch.setattr(lock_retry, "TRIES", 2)
+    monkeypatch.setattr(operations, "TRIES", 2)
     found = pauses(monkeypatch, lambda tries: None)
     with pytest.raises(OperationalError, match=rf"job_slot_index_v1.*process {holder.info.backend_pid} "):
         drop_and_create()
@@ -73,7 +73,7 @@ def test_a_migration_gives_up_and_names_who_holds_the_lock(
 def test_other_errors_are_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found = pauses(monkeypatch, lambda tries: None)
     with pytest.raises(OperationalError, match="statement timeout"), connection.schema_editor() as editor:
-        lock_retry.patiently(
+        operations.patiently(
             editor, "x", [("SET LOCAL statement_timeout = 1", None), ("SELECT pg_sleep(9)", None)]
         )
     assert found == []

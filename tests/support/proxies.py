@@ -25,7 +25,7 @@ class Link:
     """A connection of a client, with its connection to the server."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
-        self.is_forgotten = proxy.forgets_all
+        self.is_forgotten = False
         self.started = b""
         """What the client has sent first: the parameters of its connection."""
         self._proxy = proxy
@@ -75,8 +75,6 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self.delay: tuple[float, float] | None = None
         """Seconds by which each packet is late."""
-        self.forgets_all = False
-        """Whether connections that are opened from now on are forgotten as well."""
         self.links: set[Link] = set()
         self._server = (host, port)
         self.port = 0

@@ -10,7 +10,6 @@ it is broken, too old, left in a transaction, or not in the state in which it wa
 With a pool, it is given back or discarded after each job. Django opens a new one for the next job.
 
 The server is told how to notice that the worker has vanished (``liveness``), so that it releases its locks.
-And a task does not wait for an answer that will never come.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from psycopg.rows import tuple_row
 
 from ... import conf
 from ...formatting import get_logger
-from ...postgres.liveness import be_patient, tell_server
+from ...postgres.liveness import set_server_keepalive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -133,19 +132,15 @@ def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     raw: Any = connection.connection
     if hasattr(raw, "pgconn") and raw not in _TOLD:
         _TOLD.add(raw)
-        _tell_server(connection, raw)
+        _tell_server(raw)
     is_pooled = getattr(raw, "_pool", None) is not None
     if hasattr(raw, "pgconn") and not is_pooled and conf.current().idle_connection_timeout is not None:
         connection.close_at = monotonic() + LONGEST_USE
 
 
-def _tell_server(connection: BaseDatabaseWrapper, raw: Any) -> None:
+def _tell_server(raw: Any) -> None:
     try:
-        if tell_server(raw, of_task=True):
-            parameters = connection.get_connection_params()
-            for unwanted in ("cursor_factory", "context", "autocommit"):
-                parameters.pop(unwanted, None)
-            be_patient(raw, parameters)
+        set_server_keepalive(raw, of_task=True)
         if not raw.autocommit:
             raw.commit()
     except psycopg.Error:  # the connection itself may be good, so its first query decides that

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...formatting import counted, get_logger
-from ...postgres import settings
+from ...postgres import aliases
 from ..options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
 from ..waker import Waker
 from .child import DRAINING, ENDING, STARTING, STILLBIRTHS, Child, is_init, reap_orphans
@@ -66,8 +66,8 @@ class Supervisor:
         self.failure = ""
         """Why it ended, if its exit code is not 0."""
         # Read once, so that a process that starts later gets the same.
-        self._databases = settings.changed()
-        self._database_name = settings.database_name(options.alias)
+        self._databases = aliases.changed()
+        self._database_name = aliases.database_name(options.alias)
 
     def run(self, check: Callable[[], None]) -> int:
         """Run until stopped; in a burst, until no process finds a job that is due.

@@ -15,7 +15,7 @@ from django.apps import apps
 from django.db import connection
 from django.db.migrations.state import ProjectState
 
-from django_pgqueue.postgres.lock_retry import patiently
+from django_pgqueue.operations import patiently
 from tests.support.commands import ROOT, SLOW, Command, django_environment
 from tests.support.installed import on_tables_in_use
 from tests.support.sessions import open_raw

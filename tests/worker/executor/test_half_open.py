@@ -102,9 +102,9 @@ def test_without_autocommit_no_transaction_is_left_open() -> None:
 
 
 def test_a_server_that_refuses_it_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(raw: Any, **kwargs: Any) -> bool:
-        return bool(raw.execute("SELECT 1 / 0"))
+    def refuse(raw: Any, **kwargs: Any) -> None:
+        raw.execute("SELECT 1 / 0")
 
-    monkeypatch.setattr(connections_module, "tell_server", refuse)
+    monkeypatch.setattr(connections_module, "set_server_keepalive", refuse)
     with alias("mine", opened=False) as name, prepared(name) as raw:
         assert raw.execute("SELECT 1").fetchone() == (1,)

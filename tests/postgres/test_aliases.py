@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from django_pgqueue.postgres import settings as settings_module
+from django_pgqueue.postgres import aliases
 
 ENGINE = "django.db.backends.postgresql"
 
@@ -26,7 +26,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         },
         "other": {"ENGINE": ENGINE, "NAME": "other", "PASSWORD": "secret"},
     }
-    monkeypatch.setattr(settings_module, "_remembered", settings_module._copy(databases))
+    monkeypatch.setattr(aliases, "_remembered", aliases._copy(databases))
     monkeypatch.setattr(connections, "settings", connections.configure_settings(databases))
     for connection in connections.all(initialized_only=True):
         connection.close()  # left open by an earlier test; it would be closed as the new settings say
@@ -35,12 +35,12 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def changed() -> Any:
-    return json.loads(settings_module.changed())
+    return json.loads(aliases.changed())
 
 
 @pytest.mark.usefixtures("given")
 def test_nothing_has_changed() -> None:
-    assert settings_module.changed() == ""
+    assert aliases.changed() == ""
 
 
 def test_only_what_differs_is_sent(given: dict[str, Any]) -> None:
@@ -59,20 +59,20 @@ def test_what_json_does_not_have_is_refused_without_its_value(given: dict[str, A
     with pytest.raises(
         ImproperlyConfigured, match=r"DATABASES\['default'\]\['OPTIONS'\] was changed"
     ) as raised:
-        settings_module.changed()
+        aliases.changed()
     assert "max_size" not in str(raised.value)
 
 
 def test_only_the_first_ready_counts(given: dict[str, Any]) -> None:
     given["default"]["NAME"] = "test_shop"
-    settings_module.remember()
+    aliases.remember()
     assert changed() == {"default": {"NAME": "test_shop"}}
 
 
 def test_what_was_sent_is_used(given: dict[str, Any]) -> None:
-    settings_module.apply(
+    aliases.apply(
         json.dumps({"default": {"NAME": "test_shop"}, "tenant": {"ENGINE": ENGINE, "NAME": "tenant"}})
     )
-    assert given["default"]["NAME"] == settings_module.database_name("default") == "test_shop"
+    assert given["default"]["NAME"] == aliases.database_name("default") == "test_shop"
     assert given["other"]["NAME"] == "other"
     assert connections.settings["tenant"]["NAME"] == "tenant"
