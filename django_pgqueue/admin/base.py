@@ -196,12 +196,13 @@ def _write_out(response: HttpResponse) -> None:
     if not _CONTROLS.search(html):
         return
     parts = _MARKUP.split(html)
-    parts[::2] = [_CONTROLS.sub(_escape, part) for part in parts[::2]]
+    parts[::2] = [written_out(part) for part in parts[::2]]
     response.content = "".join(parts).encode(response.charset)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def written_out(text: str) -> str:
+    """Return a text with its control characters written out."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 # ----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -125,3 +126,10 @@ def confirm(client: Client, address: str, **data: Any) -> tuple[list[str], tuple
     page = Page(address, response.content.decode())
     effects = [re.sub(r"<[^>]+>", "", each) for each in re.findall(r"<li[^>]*>(.*?)</li>", page.content)]
     return effects, page.confirm(client)
+
+
+def drawing_of(page: str) -> dict[str, Any]:
+    """Return the JSON from which a page draws its workflow."""
+    text = page.split('<script id="pgqueue-workflow-data" type="application/json">')[1].split("</script>")[0]
+    found: dict[str, Any] = json.loads(text)
+    return found

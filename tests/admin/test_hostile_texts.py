@@ -6,6 +6,7 @@ The pages are read from the admin classes, so that a new page is tested, too.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -76,20 +77,36 @@ class Markup(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note attributes that no page has, and addresses that lead elsewhere."""
-        self._tag = tag
+        self._tag = "json" if ("type", "application/json") in attrs else tag
         self.found += [f"<{tag} {name}" for name, _value in attrs if "pwned" in name or name.startswith("on")]
         for name, value in attrs:
             if name in ADDRESSES and not _stays_here(value or ""):
                 self.found.append(f"<{tag} {name}={value}")
 
     def handle_data(self, data: str) -> None:
-        """Note scripts in the page, which no page has, and control characters, except in fields."""
-        if (self._tag == "script" and "pwned" in data) or (self._tag != "textarea" and CONTROLS.search(data)):
+        """Note scripts in the page, which no page has, and control characters, except in fields. JSON for a
+        script of ours has no markup, also if it is read as HTML, and its texts are shown.
+        """
+        if self._tag == "json":
+            if "<" in data or any(map(CONTROLS.search, _texts(json.loads(data)))):
+                self.found.append(data)
+        elif (self._tag == "script" and "pwned" in data) or (
+            self._tag != "textarea" and CONTROLS.search(data)
+        ):
             self.found.append(data)
 
     def handle_endtag(self, tag: str) -> None:
         """End a script."""
         self._tag = ""
+
+
+def _texts(found: Any) -> Iterator[str]:
+    """Yield the texts in JSON."""
+    if isinstance(found, str):
+        yield found
+    elif isinstance(found, (list, dict)):
+        for each in found.values() if isinstance(found, dict) else found:
+            yield from _texts(each)
 
 
 def _stays_here(address: str) -> bool:

@@ -11,8 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.admin.graph import reading
-from django_pgqueue.admin.graph.layout import LIVE, Arrow, Kind, Workflow
-from django_pgqueue.admin.graph.reading import Limits, read
+from django_pgqueue.admin.graph.reading import LIVE, Arrow, Limits, NodeKind, Workflow, read
 from django_pgqueue.models import Job, JobBatch, Tally
 from tests.support.factories import JobFactory
 
@@ -41,14 +40,14 @@ def around(here: int, **limits: Any) -> Workflow:
     return read("default", here, Limits(**limits))
 
 
-def kinds(workflow: Workflow) -> dict[Any, Kind]:
+def kinds(workflow: Workflow) -> dict[Any, NodeKind]:
     return {key: node.kind for key, node in workflow.nodes.items()}
 
 
 def test_a_job_of_its_own_is_alone() -> None:
     here, _other = job(), job()
     workflow = around(here)
-    assert kinds(workflow) == {here: Kind.JOB}
+    assert kinds(workflow) == {here: NodeKind.JOB}
     assert (workflow.arrows, workflow.problem, workflow.is_finished) == ({}, "", False)
 
 
@@ -104,7 +103,7 @@ def test_a_parent_that_is_no_longer_kept_is_shown_as_such() -> None:
     Job.objects.filter(pk=gone)._raw_delete("default")
     here = job(gone)
     workflow = around(here)
-    assert kinds(workflow) == {here: Kind.JOB, gone: Kind.GONE}
+    assert kinds(workflow) == {here: NodeKind.JOB, gone: NodeKind.GONE}
     assert workflow.arrows == {(gone, here): Arrow.AFTER}
 
 
@@ -149,11 +148,11 @@ def test_parents_beyond_the_limit_are_not_called_dropped() -> None:
     for _each in range(5):
         chain.append(job(chain[-1]))
     workflow = around(chain[-1], steps=1)
-    assert set(kinds(workflow).values()) == {Kind.JOB}
+    assert set(kinds(workflow).values()) == {NodeKind.JOB}
     assert len(workflow.nodes) == 2
     assert workflow.problem
     many = job(*[job() for _each in range(5)])
-    assert set(kinds(around(many, jobs=3)).values()) == {Kind.JOB}
+    assert set(kinds(around(many, jobs=3)).values()) == {NodeKind.JOB}
 
 
 def test_there_is_one_statement_for_each_step() -> None:

@@ -13,6 +13,7 @@ from django_pgqueue.models import Job, JobBatch, Limit, Pause, Queue, Worker
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, WorkerFactory
 
 from .addresses import address, change
+from .addresses import page as address_of
 from .hands import REASON, SURE, delete, press, said, tick
 
 if TYPE_CHECKING:
@@ -161,11 +162,39 @@ def test_from_a_batch_through_its_workflow_to_a_job(window: Open) -> None:
     with page.expect_navigation():
         page.locator("#content a[href$='/workflow/']").first.click()
     assert page.locator("svg a").count() >= 4
+    assert page.locator("svg path.pgqueue-arrow").count() >= 3
+    boxes = [str(each.bounding_box()) for each in page.locator("svg .pgqueue-box").all()]
+    assert len(set(boxes)) == len(boxes)
+    assert not page.locator("#pgqueue-workflow-table").is_visible()
     link = page.locator("svg a[href*='/job/']").first
     link.focus()
     with page.expect_navigation():
         page.keyboard.press("Enter")
     assert "/job/" in page.url
+
+
+def test_without_scripts_a_workflow_is_a_table(window: Open) -> None:
+    page = window("plain", user="viewer")
+    found = JobBatch.objects.get(name="demo: orders of Monday")
+    page.goto(address_of("jobbatch_workflow", found.pk))
+    assert page.locator("#pgqueue-workflow-table").is_visible()
+    assert not page.locator("#pgqueue-drawing-box").is_visible()
+
+
+def test_a_drawing_that_is_read_again_keeps_the_focus(window: Open) -> None:
+    page = window(user="viewer")
+    found = JobBatch.objects.get(name="demo: orders of Monday")
+    page.goto(address_of("jobbatch_workflow", found.pk))
+    page.locator("svg a[href*='/job/']").first.focus()
+    before = page.evaluate("document.activeElement.id")
+    again = """() => {
+        const part = document.getElementById("pgqueue-workflow-now");
+        part.dataset.pgqueuePause = "1";
+        part.dataset.old = "yes";
+    }"""
+    page.evaluate(again)
+    page.wait_for_selector("#pgqueue-workflow-now:not([data-old]) svg a")
+    assert page.evaluate("document.activeElement.id") == before
 
 
 @pytest.mark.parametrize("look", ["light", "plain"])

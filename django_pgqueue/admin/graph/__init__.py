@@ -2,6 +2,4 @@
 
 pages    the section on the page of a job or batch, and the page with nothing else
 reading  the jobs and batches, from the database
-layout   where nodes and arrows are drawn
-shapes   the same in pixels and words, for the template
 """

@@ -11,9 +11,11 @@ read again, or keeps the state that was read first.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from django.db import connections
 from django.utils.translation import gettext as _
@@ -23,10 +25,6 @@ from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import redact_text
 from ...tasks.link import HAS_CHILDREN
 from .. import display
-from .layout import LIVE, Arrow, Kind, Node, Workflow
-
-if TYPE_CHECKING:
-    pass
 
 _JOBS = (Path(__file__).parent / "jobs.sql").read_text(encoding="utf-8")
 _BATCHES = (Path(__file__).parent / "batches.sql").read_text(encoding="utf-8")
@@ -41,6 +39,88 @@ _STEPS = {
 }
 #: Of so many jobs, the children are also looked for without the mark.
 _FEW = 1_000
+
+# ----------------------------------------------------------------------------
+# A workflow: jobs, batches, and which of them waits for which.
+#
+# A batch waits for its members, so an arrow leads from each member to its batch. A parent that is no longer
+# kept has a node, too, because its children still name it.
+
+Key: TypeAlias = "int | tuple[str | int, ...]"
+"""The id of a job or a batch, or what the jobs of a folded node have in common."""
+#: Members of a batch that are not over, if nobody has looked at them.
+LIVE = "live"
+#: The states of many jobs, that which matters most first.
+MATTERS = (
+    Status.FAILED.value, Status.RUNNING.value, LIVE, Status.RETRY.value, Status.PENDING.value,
+    Status.BLOCKED.value, Status.CANCELLED.value, Status.DONE.value,
+)  # fmt: skip
+
+
+class NodeKind(StrEnum):
+    """What a node stands for."""
+
+    JOB = "job"
+    BATCH = "batch"
+    GONE = "gone"
+    """A parent that is no longer kept. Nobody knows whether it was a job or a batch."""
+
+
+class Arrow(StrEnum):
+    """Why the second node waits for the first."""
+
+    AFTER = "after"
+    MEMBER = "member"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A job, a batch, or many of one of them."""
+
+    key: Key
+    kind: NodeKind
+    name: str
+    """The path of the task, or the name of the batch."""
+    counts: Counter[str]
+    """The number of jobs in each state; of a batch, of its members."""
+    size: int = 1
+    """The number of jobs or batches that the node stands for."""
+    batch: int | None = None
+    """The batch of a job, or that of all jobs."""
+    note: str = ""
+    is_finished: bool = False
+
+    @property
+    def state(self) -> str:
+        """The state that matters most of those that occur; empty if there are no jobs."""
+        return next((state for state in MATTERS if self.counts[state]), "")
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the node is a job that has failed, or a batch that has finished and in which one has."""
+        return self.is_finished and self.size == 1 and self.state == Status.FAILED.value
+
+
+@dataclass(slots=True)
+class Workflow:
+    """The nodes around one job or batch, and the arrows between them."""
+
+    here: int
+    nodes: dict[Key, Node] = field(default_factory=dict)
+    arrows: dict[tuple[Key, Key], Arrow] = field(default_factory=dict)
+    problem: str = ""
+    """Why this is not the whole workflow; empty if it is."""
+    seconds: float = 0.0
+    """How long it took to read."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing changes any more, unless a user retries or adds a job."""
+        return all(node.is_finished for node in self.nodes.values())
+
+
+# ----------------------------------------------------------------------------
+# Reading.
 
 
 class Limits(NamedTuple):
@@ -204,7 +284,7 @@ def _too_long() -> str:
 
 def _job_node(job: _Job) -> Node:
     return Node(
-        job.id, Kind.JOB, job.task_path, Counter({job.status: 1}), batch=job.batch,
+        job.id, NodeKind.JOB, job.task_path, Counter({job.status: 1}), batch=job.batch,
         note=redact_text(job.waiting_reason, job.task_path), is_finished=Status(job.status).is_terminal,
     )  # fmt: skip
 
@@ -214,7 +294,7 @@ def _batch_node(batch: _Batch, live: Counter[str] | None) -> Node:
     counts = Counter(done=batch.done, failed=batch.failed, cancelled=batch.cancelled)
     counts.update(Counter({LIVE: batch.added - counts.total()}) if live is None else live)
     return Node(
-        batch.id, Kind.BATCH, batch.name, +counts, note=_("still open") if batch.is_open else "",
+        batch.id, NodeKind.BATCH, batch.name, +counts, note=_("still open") if batch.is_open else "",
         is_finished=batch.is_finished,
     )  # fmt: skip
 
@@ -223,7 +303,7 @@ def _add_arrows(workflow: Workflow, job: _Job, asked: set[int]) -> None:
     """Add the arrows to a job and to its batch, and a node for each parent that nobody keeps any more."""
     for parent in job.parents:
         if parent in asked and parent not in workflow.nodes:
-            workflow.nodes[parent] = Node(parent, Kind.GONE, "", Counter(), is_finished=True)
+            workflow.nodes[parent] = Node(parent, NodeKind.GONE, "", Counter(), is_finished=True)
         if parent in workflow.nodes:
             workflow.arrows[parent, job.id] = Arrow.AFTER
     if job.batch in workflow.nodes:

@@ -87,8 +87,8 @@
     const show = (part, fresh) => {
         const restore = remember(part);
         part.replaceWith(fresh);
-        restore(fresh);
         document.dispatchEvent(new CustomEvent("pgqueue:shown", {detail: fresh}));
+        restore(fresh); // last: other scripts may have drawn what was scrolled or focused
     };
 
     const end = (part) => {
@@ -170,9 +170,5 @@
         document.addEventListener("visibilitychange", tick);
     };
 
-    if (document.readyState === "loading") {
-        document.addEventListener("DOMContentLoaded", start);
-    } else {
-        start();
-    }
+    document.addEventListener("DOMContentLoaded", start); // when other deferred scripts have drawn
 }
