@@ -7,7 +7,7 @@
     python3 dev.py screenshots         draw the pictures of the admin for the docs, with Chromium
     python3 dev.py bench [options]     measure this queue and others (--help for its options)
     python3 dev.py messages            write the messages that are to be translated into the catalogs
-    python3 dev.py manage COMMAND ...  run any other command of the example project's manage.py
+    python3 dev.py manage COMMAND ...  run another command of the example project, such as seed_demo
 
 Each command creates the environment .venv if necessary, and then runs in it. If DATABASE_URL is set, it names
 the database. Otherwise a PostgreSQL server of the checkout's own is started.

@@ -2,7 +2,7 @@
 
 The server, the sizes, and the way to measure are those of ``benchmarks.console_queries``; -1 for FINISHED
 takes what an earlier run has left. To its data, this adds failures in 200 groups, and the jobs of every kind
-of ``manage.py pgqueue seed-demo``. Then it asks for each page of the admin as a superuser; with NAME, only
+of ``manage.py seed_demo``. Then it asks for each page of the admin as a superuser; with NAME, only
 for those with this text in their name. It prints the processor time of the server's process, the time that
 the statements take, how many there are, and the longest one. It fails if a page needs more than PAGE
 milliseconds of processor time. What the button "Count them all" does may take up to COUNT.
@@ -65,7 +65,7 @@ def main(finished: int, waiting: int, tasks: int, only: str) -> None:
 
 def fill_more() -> None:
     """Insert groups of failures with their counts, and the demonstration."""
-    from django_pgqueue.demonstration.seed import seed
+    from example_project.demo.shop.seed import seed
 
     execute("TRUNCATE pgqueue_failure_group, pgqueue_failure_count, pgqueue_failure_note")
     execute(
@@ -88,7 +88,7 @@ def fill_more() -> None:
 
 def keep_workers_alive() -> None:
     """Write heartbeats, which an earlier run may have left long ago."""
-    from django_pgqueue.demonstration.seed import keep_alive
+    from example_project.demo.shop.seed import keep_alive
 
     execute("UPDATE pgqueue_worker SET heartbeat_at = now() + interval '1 hour' WHERE host = 'app'")
     keep_alive("default")

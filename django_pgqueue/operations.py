@@ -39,17 +39,17 @@ _LEAVE = "SELECT set_config('search_path', current_setting('pgqueue.search_path'
 
 #: Shorter than the workers wait for a lock (2 s), and than ``deadlock_timeout`` (1 s): if a worker has a lock
 #: that the migration needs and waits for one that the migration has, the migration gives way.
-LOCK_TIMEOUT = "500ms"
-PAUSE = 1.0
+_LOCK_TIMEOUT = "500ms"
+_PAUSE = 1.0
 """Seconds in which the others go on."""
-TRIES = 40
+_TRIES = 40
 """A minute, if each try waits as long as it may."""
 
 _LOCK_NOT_AVAILABLE = "55P03"
 # The rest of the migration may be that of another app, and keeps its own limit.
 _SHORT_WAIT = (
     "SELECT set_config('pgqueue.lock_timeout', current_setting('lock_timeout'), true),"
-    f" set_config('lock_timeout', '{LOCK_TIMEOUT}', true);"
+    f" set_config('lock_timeout', '{_LOCK_TIMEOUT}', true);"
 )
 _OWN_WAIT = "SELECT set_config('lock_timeout', current_setting('pgqueue.lock_timeout'), true);"
 _OLDEST = """
@@ -82,7 +82,7 @@ class RunSQLFile(migrations.RunSQL):
             return
         # Each is run as one string with its comments: Django need not split it into statements.
         texts = [sqls] if isinstance(sqls, str) else sqls
-        patiently(schema_editor, self.describe(), [(sql, None) for sql in texts])
+        _with_lock_retry(schema_editor, self.describe(), [(sql, None) for sql in texts])
 
 
 class PayloadTriggers(Operation):
@@ -164,10 +164,10 @@ class PayloadTriggers(Operation):
         model = state.apps.get_model(app_label, self.model_name)
         if connection.vendor == "postgresql" and self.allow_migrate_model(connection.alias, model):
             table = connection.ops.quote_name(model._meta.db_table)
-            patiently(schema_editor, self.describe(), [(query, [table, *more])])
+            _with_lock_retry(schema_editor, self.describe(), [(query, [table, *more])])
 
 
-def patiently(
+def _with_lock_retry(
     schema_editor: BaseDatabaseSchemaEditor, what: str, statements: Sequence[tuple[str, Any]]
 ) -> None:
     """Run statements with their parameters. Raise ``OperationalError`` if they do not get their locks."""
@@ -175,7 +175,7 @@ def patiently(
         _run(schema_editor, statements)
         return
     alias = schema_editor.connection.alias
-    for remaining in reversed(range(TRIES)):
+    for remaining in reversed(range(_TRIES)):
         try:
             with transaction.atomic(using=alias):
                 _run(schema_editor, statements)
@@ -185,7 +185,7 @@ def patiently(
                 raise
             if not remaining:
                 raise OperationalError(_sentence(schema_editor, what)) from error
-        sleep(PAUSE)
+        sleep(_PAUSE)
 
 
 def _run(schema_editor: BaseDatabaseSchemaEditor, statements: Sequence[tuple[str, Any]]) -> None:
@@ -198,7 +198,7 @@ def _sentence(schema_editor: BaseDatabaseSchemaEditor, what: str) -> str:
         cursor.execute(_OLDEST)
         oldest = [f"process {pid} ({name}, {state}) for {age}" for pid, name, state, age in cursor.fetchall()]
     return (
-        f"The migration needs a lock for “{what}”, and did not get it in {TRIES} tries: a transaction that"
+        f"The migration needs a lock for “{what}”, and did not get it in {_TRIES} tries: a transaction that"
         " has used the table is still open. This migration has changed nothing. Run migrate again when that"
         " transaction has ended, or end it with pg_terminate_backend."
         f" Open are: {'; '.join(oldest) or 'none any more'}."

@@ -21,7 +21,7 @@ from django.test import Client
 from django.test.testcases import LiveServerThread
 from django.test.utils import setup_databases, teardown_databases
 
-from django_pgqueue.demonstration.seed import keep_alive, seed
+from example_project.demo.shop.seed import keep_alive, seed
 
 from .clicks import pressed_by
 from .faults import Faults

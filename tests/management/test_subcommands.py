@@ -257,7 +257,6 @@ def test_the_others_have_no_facts() -> None:
         "metrics",
         "roles",
         "run-here",
-        "seed-demo",
         "top",
     ]
 

@@ -24,7 +24,6 @@ ALLOWED = {
     "schedules/words.py": (1, "any time will do to put an expression into words"),
     "postgres/clock.py": (1, "the server has not told the time yet"),
     "tasks/options.py": (1, "whether a time is within 100 years"),
-    "demonstration/stories.py": (3, "invented jobs"),
     "testing/calls.py": (1, "a job without a database"),
     "testing/factories.py": (12, "invented jobs"),
     "testing/modes.py": (2, "jobs without a database"),

@@ -36,7 +36,7 @@ LAYERS = """
     monitoring
     explanation
     __init__ checks maintenance
-    admin apps demonstration metrics worker
+    admin apps metrics worker
     shell views
     management testing
 """

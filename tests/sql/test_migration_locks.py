@@ -52,7 +52,7 @@ def test_the_queue_goes_on_between_the_tries(connect: Connect, monkeypatch: pyte
 
     found = pauses(monkeypatch, goes_on)
     drop_and_create()
-    assert found == [operations.PAUSE] * 2
+    assert found == [operations._PAUSE] * 2
     assert worker.execute(EXISTS).fetchone() == (True,)
     assert worker.execute("SELECT count(*) FROM pgqueue_job_live").fetchone() == (2,)
 

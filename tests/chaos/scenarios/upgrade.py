@@ -15,7 +15,7 @@ from django.apps import apps
 from django.db import connection
 from django.db.migrations.state import ProjectState
 
-from django_pgqueue.operations import patiently
+from django_pgqueue.operations import _with_lock_retry
 from tests.support.commands import ROOT, SLOW, Command, django_environment
 from tests.support.installed import on_tables_in_use
 from tests.support.sessions import open_raw
@@ -132,7 +132,7 @@ def upgrade_and_go_back(stage: Stage) -> None:
 def change(statements: tuple[str, ...]) -> None:
     """Run statements as a migration does that locks tables in use."""
     with connection.schema_editor() as editor:
-        patiently(editor, statements[0], [(statement, None) for statement in statements])
+        _with_lock_retry(editor, statements[0], [(statement, None) for statement in statements])
 
 
 def migrate_again(stage: Stage) -> None:

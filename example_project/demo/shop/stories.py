@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from django.utils import timezone
 
-from ..models import Queue, Schedule, ScheduleRun
+from django_pgqueue.models import Queue, Schedule, ScheduleRun
+
 from .shop import QUEUE
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Data of a made-up shop, to look at the console with: ``manage.py pgqueue seed-demo``.
+"""Data of a made-up shop, to look at the admin with: ``manage.py seed_demo``.
 
     seed.py        make everything, remove it, and say whether the database is in use
     shop.py        the tasks of the shop, and how they fail

@@ -1,4 +1,4 @@
-"""``manage.py pgqueue seed-demo``: rows of every kind, which the queue leaves as they are."""
+"""``manage.py seed_demo``: rows of every kind, which the queue leaves as they are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import Count
 
-from django_pgqueue.demonstration.shop import QUEUE
 from django_pgqueue.maintenance.rounds import Rounds
 from django_pgqueue.models import (
     FailureGroup,
@@ -26,6 +25,8 @@ from django_pgqueue.models import (
 )
 from django_pgqueue.monitoring.workers import Vital, vital, with_vitals
 from django_pgqueue.postgres.session import connect
+from example_project.demo.management.commands.seed_demo import Command
+from example_project.demo.shop.shop import QUEUE
 from tests.support.factories import JobFactory, WorkerFactory
 
 ROWS = 3_000
@@ -37,7 +38,7 @@ TABLES = (
 
 def run(*arguments: str, **options: Any) -> str:
     out = StringIO()
-    call_command("pgqueue", "seed-demo", *arguments, stdout=out, **options)
+    call_command(Command(), *arguments, stdout=out, **options)
     return out.getvalue()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import conf
+from django_pgqueue import conf
 
 if TYPE_CHECKING:
     from django.db.backends.utils import CursorWrapper

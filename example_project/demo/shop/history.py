@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..models.stat import HISTOGRAM_BOUNDS
+from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
+
 from .shop import ERRORS, TASKS, Error
 
 if TYPE_CHECKING:

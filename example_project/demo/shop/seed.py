@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from django.db import connections, transaction
 
-from ..monitoring.workers import listed
+from django_pgqueue.monitoring.workers import listed
+
 from .crew import beat, enlist
 from .history import fill, queues
 from .stage import Stage
