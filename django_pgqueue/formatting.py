@@ -1,16 +1,15 @@
-"""Counts with a noun, for log lines and for the output of commands: "1 job", "2 jobs"; lengths of time;
-rates; texts without control characters.
+"""How figures are written on pages, in commands and in logs: counts, lengths of time, rates; and texts
+without control characters.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from datetime import timedelta
 
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
-
-__all__ = ["age", "counted", "exact", "period", "plain", "rate"]
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -19,6 +18,16 @@ def counted(number: int, one: str, many: str = "") -> str:
     These texts are for logs and terminals and are not translated; the admin uses ``ngettext``.
     """
     return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def number(count: float, digits: int = 0) -> str:
+    """A number with thousands separators. It is rounded, because ``number_format`` cuts digits off."""
+    return number_format(round(count, digits), digits, use_l10n=True, force_grouping=True)
+
+
+def about(count: int) -> str:
+    """The estimate of a count, with two digits."""
+    return f"\N{ALMOST EQUAL TO} {number(round(count, 1 - math.floor(math.log10(count))) if count else 0)}"
 
 
 def period(length: timedelta | None) -> str:
@@ -44,7 +53,16 @@ def age(seconds: float) -> str:
     """Like ``period()``, with a digit after the point below one second: '0.4 s', '3 s', '5 min'."""
     if not 0 < seconds < 1:
         return period(timedelta(seconds=seconds))
-    return _("%(seconds)s s") % {"seconds": number_format(round(seconds, 1), 1, use_l10n=True)}
+    return _("%(seconds)s s") % {"seconds": number(seconds, 1)}
+
+
+def span(seconds: float) -> str:
+    """How long something took, in a suitable unit: '0.8 ms', '12 ms', '1.5 s', '42 s', '5 min'."""
+    if seconds < 0.9995:
+        return _("%(count)s ms") % {"count": _short(seconds * 1000)}
+    if seconds < 59.5:
+        return _("%(seconds)s s") % {"seconds": _short(seconds)}
+    return period(timedelta(seconds=round(seconds)))
 
 
 def exact(length: timedelta) -> str:
@@ -54,8 +72,7 @@ def exact(length: timedelta) -> str:
     if seconds and not seconds % unit:
         return period(length)
     digits = len(f"{seconds:f}".rstrip("0").partition(".")[2])
-    text = number_format(seconds, digits, use_l10n=True, force_grouping=True)
-    return _("%(seconds)s s") % {"seconds": text}
+    return _("%(seconds)s s") % {"seconds": number(seconds, digits)}
 
 
 def rate(count: int, per: timedelta) -> str:
@@ -66,8 +83,20 @@ def rate(count: int, per: timedelta) -> str:
         timedelta(hours=1): _("%(count)s an hour"),
         timedelta(days=1): _("%(count)s a day"),
     }.get(per, _("%(count)s in %(period)s"))
-    number = number_format(count, use_l10n=True, force_grouping=True)
-    return words % {"count": number, "period": exact(per)}
+    return words % {"count": number(count), "period": exact(per)}
+
+
+def throughput(per_second: float) -> str:
+    """How fast jobs end: '214 jobs/s', '2.5 jobs/s', '12 jobs/min', '< 0.1 jobs/min'."""
+    is_slow = per_second < 1
+    count = per_second * 60 if is_slow else per_second
+    text = f"< {number(0.1, 1)}" if 0 < count < 0.05 else _short(count)
+    return (_("%(count)s jobs/min") if is_slow else _("%(count)s jobs/s")) % {"count": text}
+
+
+def _short(count: float) -> str:
+    """With one digit after the point below ten."""
+    return number(count, 1 if 0 < count < 9.95 else 0)
 
 
 def plain(text: str) -> str:

@@ -14,9 +14,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from ..monitoring.database import Part, State, database
-from ..monitoring.database.part import words
-from ..monitoring.database.storage import Table
+from ..formatting import age
+from ..monitoring.database.parts import DatabasePart, PartState, TableSize, database
 from . import display
 from .console import console_page
 from .paused import paused
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.template.response import TemplateResponse
 
-    from ..monitoring.database.contention import Held, Program, Wait
-    from ..monitoring.database.storage import Traffic
+    from ..monitoring.database.parts import HeldSnapshot, LockWait, Program, Traffic
     from .base import DatabaseAdmin
 
 LARGE = 2**24  # bytes of a table that is always shown
@@ -51,7 +49,7 @@ class Row:
 class Section:
     """A part as it is shown."""
 
-    part: Part
+    part: DatabasePart
     columns: list[str]
     rows: list[Row]
     others: list[Row] = field(default_factory=list)
@@ -60,7 +58,7 @@ class Section:
     @property
     def badge(self) -> str:
         """Whether to act."""
-        return display.badge(f"check-{self.part.state}", str(State(self.part.state).label))
+        return display.badge(f"check-{self.part.state}", str(PartState(self.part.state).label))
 
 
 def database_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
@@ -74,32 +72,32 @@ def database_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRe
         _("Database"),
         pgqueue_paused=paused(admin.admin_site, request, admin.database),
         sections=sections,
-        to_act=[section.part for section in sections if section.part.state == State.ACT],
+        to_act=[section.part for section in sections if section.part.state == PartState.ACT],
         hides_statements=not statements,
     )
 
 
-def _section(part: Part) -> Section:
+def _section(part: DatabasePart) -> Section:
     if part.code not in _TABLES:
         return Section(part, [], [])
     columns, row = _TABLES[part.code]
-    folded = [each for each in part.rows if isinstance(each, Table) and _is_minor(each)]
+    folded = [each for each in part.rows if isinstance(each, TableSize) and _is_minor(each)]
     shown = [each for each in part.rows if each not in folded]
     return Section(part, columns(), [row(each) for each in shown], [row(each) for each in folded])
 
 
-def _is_minor(table: Table) -> bool:
+def _is_minor(table: TableSize) -> bool:
     """Return whether a table is small, healthy, and not one of those that jobs go through."""
     is_main = table.name in {"pgqueue_job_live", "pgqueue_job_kept"} or bool(table.is_current)
     return not (is_main or table.has_too_many or table.total_bytes > LARGE)
 
 
-def _wait(wait: Wait) -> Row:
+def _wait(wait: LockWait) -> Row:
     blocker = _("a prepared transaction") if not wait.blocked_by else _session(wait.blocked_by, wait.blocker)
-    since = "" if wait.blocker_seconds is None else words(wait.blocker_seconds)
+    since = "" if wait.blocker_seconds is None else age(wait.blocker_seconds)
     return Row(
         _session(wait.pid, wait.program),
-        [words(wait.seconds), wait.table, wait.lock, blocker, wait.blocker_state, since],
+        [age(wait.seconds), wait.table, wait.lock, blocker, wait.blocker_state, since],
         _statements(
             (pgettext("statement", "waits"), wait.statement),
             (pgettext("statement", "blocks"), wait.blocker_statement),
@@ -107,21 +105,21 @@ def _wait(wait: Wait) -> Row:
     )
 
 
-def _held(held: Held) -> Row:
+def _held(held: HeldSnapshot) -> Row:
     kinds = {
         "transaction": _("transaction"),
         "prepared": _("prepared transaction"),
         "slot": _("replication slot"),
     }
     name = held.name if held.pid is None else _session(held.pid, held.name)
-    seconds = "" if held.seconds is None else words(held.seconds)
+    seconds = "" if held.seconds is None else age(held.seconds)
     state = held.state if held.is_visible else _("not visible")
-    age = "" if held.transactions is None else display.number(held.transactions)
-    cells = [kinds[held.kind], state, seconds, age, held.role]
+    transactions = "" if held.transactions is None else display.number(held.transactions)
+    cells = [kinds[held.kind], state, seconds, transactions, held.role]
     return Row(name, cells, _statements((_("statement"), held.statement)), held.is_too_old)
 
 
-def _table(table: Table) -> Row:
+def _table(table: TableSize) -> Row:
     name = format_html("{} ({})", table.name, _("current")) if table.is_current else table.name
     cells = [
         display.number(table.live_rows),
@@ -148,7 +146,7 @@ def _program(program: Program) -> Row:
 def _traffic(traffic: Traffic) -> Row:
     what = _("since the server's sums were reset") if traffic.is_since_reset else _("since the last look")
     cells = [
-        words(traffic.seconds),
+        age(traffic.seconds),
         *(f"{rate:.1f}" for rate in (traffic.commits_per_second, traffic.rollbacks_per_second)),
         _size(traffic.wal_bytes_per_second),
         display.number(traffic.deadlocks),

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.admin.utils import quote
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
-from django.utils.formats import number_format
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ..formatting import period
+from ..formatting import number, period, span
 from ..models import JobStat
 from ..models.job import Status
-from ..monitoring.queues import MOST
 from ..postgres.clock import local
 
 if TYPE_CHECKING:
@@ -28,9 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PageZone",
-    "about",
     "badge",
-    "capped",
     "clock",
     "clock_time",
     "exact_time",
@@ -60,40 +55,9 @@ def seconds(count: float | None) -> str:
     """Format how long a job ran: to the millisecond below a minute, and coarse above; empty for None."""
     if count is None:
         return ""
-    count = round(count, 3)  # ``number_format`` cuts digits off
-    if count < 60:
-        return _("%(seconds)s s") % {"seconds": number_format(count, 3, use_l10n=True)}
-    return period(timedelta(seconds=count))
-
-
-def span(count: float) -> str:
-    """Format a length of time in a suitable unit: '0.8 ms', '12 ms', '1.5 s', '42 s', '5 min'."""
-    if count < 0.9995:
-        return _("%(count)s ms") % {"count": _short(count * 1000)}
-    if count < 59.5:
-        return _("%(seconds)s s") % {"seconds": _short(count)}
-    return period(timedelta(seconds=round(count)))
-
-
-def _short(count: float) -> str:
-    """With one digit after the point below ten. Rounded here: ``number_format`` cuts digits off."""
-    digits = 1 if 0 < count < 9.95 else 0
-    return number_format(round(count, digits), digits, use_l10n=True)
-
-
-def number(count: int) -> str:
-    """Format a count with thousands separators."""
-    return number_format(count, use_l10n=True, force_grouping=True)
-
-
-def capped(count: int, most: int = MOST) -> str:
-    """Format a count that is exact up to a limit, and the estimate of the planner beyond it."""
-    return number(count) if count < most else about(count)
-
-
-def about(count: int) -> str:
-    """Format the estimate of a count, with two digits."""
-    return f"\N{ALMOST EQUAL TO} {number(round(count, 1 - math.floor(math.log10(count))) if count else 0)}"
+    if round(count, 3) < 60:
+        return _("%(seconds)s s") % {"seconds": number(count, 3)}
+    return period(timedelta(seconds=round(count, 3)))
 
 
 def status_badge(status: str) -> str:

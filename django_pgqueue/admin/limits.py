@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..jobs.limits import UNCHANGED, clear_limit, write_limit
 from ..models import Limit
-from ..monitoring.limits import declared_text, origin, rate_text, with_running
+from ..monitoring.limits import numbers_text, origin, rate_text, with_running
 from ..tasks.keys import RateLimit, rate_problem
 from . import display
 from .base import DatabaseAdmin
@@ -40,7 +40,7 @@ class LimitForm(ModelForm):
         if self.instance.is_declared and "concurrency" in self.fields:
             self.fields["concurrency"].help_text = _(
                 "Empty, and no starts: as the code declares (%(numbers)s)."
-            ) % {"numbers": declared_text(self.instance)}
+            ) % {"numbers": numbers_text(self.instance)}
 
     def clean(self) -> dict[str, Any]:
         """Refuse a limit of a queue, or a rate, that does not let jobs wait; and a rate that is not whole."""

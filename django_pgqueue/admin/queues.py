@@ -18,9 +18,10 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from ..formatting import throughput
 from ..models import Job, JobStat, Limit, Pause, Queue, Worker
-from ..monitoring.queues import MOST_FAILURES, QueueFigures, one_queue, queue_figures
-from ..monitoring.spans import breakdown, per_second, rate_text, series
+from ..monitoring.queues import MOST_FAILURES, QueueFigures, capped, one_queue, queue_figures
+from ..monitoring.spans import breakdown, per_second, series
 from ..monitoring.workers import Vital, busy_text, queues_text
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import queues_in_use
@@ -108,7 +109,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @admin.display(description=pgettext_lazy("number of jobs", "ready"))
     def ready(self, queue: Any) -> str:
         """How many jobs are due."""
-        return display.capped(queue.standing.figures.depth.ready)
+        return capped(queue.standing.figures.depth.ready)
 
     @admin.display(description=_("oldest due for"))
     def oldest(self, queue: Any) -> str:
@@ -121,22 +122,20 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         """How many jobs are not due yet, how many of these are retrying, and how many are blocked."""
         standing: Standing = queue.standing
         depth = standing.figures.depth
-        parts = [_("%(count)s scheduled") % {"count": display.capped(depth.scheduled)}] * bool(
-            depth.scheduled
-        )
+        parts = [_("%(count)s scheduled") % {"count": capped(depth.scheduled)}] * bool(depth.scheduled)
         for count, status, text in (
             (depth.retrying, "retry", _("{} retrying")),
             (depth.blocked, "blocked", _("{} blocked")),
         ):
             if count:
-                parts.append(format_html(str(text), standing.linked(display.capped(count), status=status)))
+                parts.append(format_html(str(text), standing.linked(capped(count), status=status)))
         return format_html_join(", ", "{}", ((part,) for part in parts)) or display.number(0)
 
     @admin.display(description=pgettext_lazy("number of jobs", "running"))
     def running(self, queue: Any) -> str:
         """How many jobs are running, and how many of these are lost."""
         standing: Standing = queue.standing
-        running = standing.linked(display.capped(standing.figures.depth.running), status="running")
+        running = standing.linked(capped(standing.figures.depth.running), status="running")
         if not standing.figures.lost:
             return running
         return format_html("{}, {}", running, _alarm(_("%(count)d lost") % {"count": standing.figures.lost}))
@@ -150,7 +149,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         points = [
             done + failed for done, failed in zip(figures.trend.done, figures.trend.failed, strict=True)
         ]
-        return format_html("{}{}", rate_text(per_second([figures.hour])), sparkline(points))
+        return format_html("{}{}", throughput(per_second([figures.hour])), sparkline(points))
 
     @admin.display(description=_("failed in 24 hours"))
     def failed(self, queue: Any) -> str:
@@ -407,13 +406,13 @@ def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Itera
     def count(text: str, **filters: str) -> Any:
         return linked(f"{jobs}?{urlencode({'queue': name, **filters})}" if jobs and text != "0" else "", text)
 
-    yield Fact(gettext("Ready"), display.capped(depth.ready))
+    yield Fact(gettext("Ready"), capped(depth.ready))
     yield Fact(gettext("Oldest due for"), display.period(figures.oldest) or "-")
-    yield Fact(gettext("Scheduled"), display.capped(depth.scheduled))
-    yield Fact(gettext("Retrying"), count(display.capped(depth.retrying), status="retry"))
-    yield Fact(gettext("Blocked"), count(display.capped(depth.blocked), status="blocked"))
+    yield Fact(gettext("Scheduled"), capped(depth.scheduled))
+    yield Fact(gettext("Retrying"), count(capped(depth.retrying), status="retry"))
+    yield Fact(gettext("Blocked"), count(capped(depth.blocked), status="blocked"))
     slots = sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING)
-    running = count(display.capped(depth.running), status="running")
+    running = count(capped(depth.running), status="running")
     yield Fact(
         gettext("Running of slots"),
         format_html(gettext("{running} of {slots}"), running=running, slots=display.number(slots)),
@@ -431,7 +430,7 @@ def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Itera
 
 def _rates(row: Any) -> Iterator[Fact]:
     """Yield what ran in the span."""
-    yield Fact(gettext("Rate"), rate_text(per_second([row])))
+    yield Fact(gettext("Rate"), throughput(per_second([row])))
     yield Fact(gettext("Done"), display.number(row.done))
     yield Fact(gettext("Failed"), display.number(row.failed))
     yield Fact(gettext("Retried"), display.number(row.retried))
@@ -473,7 +472,7 @@ def _task_row(admin: DatabaseAdmin[Any], request: HttpRequest, row: Any, attempt
     return {
         "task": linked(url, breakable(row.task_path)),
         "share": f"{100 * row.attempts / attempts:.0f} %" if attempts else "",
-        "rate": rate_text(per_second([row])),
+        "rate": throughput(per_second([row])),
         "failed": display.number(row.failed),
         "errors": share_text(error_rate(row)),
         "ran": percentile_text(row.run_histogram, 0.95),

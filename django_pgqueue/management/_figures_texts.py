@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 
-from ..formatting import period
+from ..formatting import period, throughput
 from ..models.stat import HISTOGRAM_BOUNDS
 from ..monitoring.queues import MOST
-from ..monitoring.spans import SHARES, rate_text
+from ..monitoring.spans import SHARES
 from ..postgres.clock import local
 from ._output import fitting
 
@@ -65,7 +65,7 @@ def oldest_text(depth: Depth) -> str:
 
 def some_rate(per_second: float) -> str:
     """Return a rate in words, if anything ran."""
-    return rate_text(per_second) if per_second else "-"
+    return throughput(per_second) if per_second else "-"
 
 
 def depth_json(depth: Depth, workers: int) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from .. import conf
 from ..conf import Thresholds
-from ..formatting import age, period
+from ..formatting import age, period, throughput
 from ..models import Pause, stat
 from ..postgres.timeout import TimeLimitReached, time_limit, within
 from .foreign_locks import foreign_locks
-from .queues import MOST, Depth, depths, lost_jobs
-from .spans import Span, per_second, rate_text, series
+from .queues import MOST, Depth, capped, depths, lost_jobs
+from .spans import Span, per_second, series
 from .workers import Crew, Vital
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Health:
             return _("unhealthy: %(problems)s") % {"problems": "; ".join(map(str, self.problems))}
         return _("healthy: workers %(workers)d, ready jobs %(ready)s, the oldest for %(age)s") % {
             "workers": self.workers,
-            "ready": _("about %(count)s") % {"count": self.ready} if self.ready >= MOST else str(self.ready),
+            "ready": capped(self.ready),
             "age": age(self.oldest_ready),
         }
 
@@ -350,7 +350,7 @@ def _told(problems: tuple[Problem, ...]) -> Verdict:
 def _healthy(state: State, found: Health) -> str:
     parts = [
         ngettext("%(count)d worker", "%(count)d workers", found.workers) % {"count": found.workers},
-        rate_text(state.per_second),
+        throughput(state.per_second),
         _("the oldest ready job waits %(age)s") % {"age": age(found.oldest_ready)}
         if found.ready
         else _("no job is ready"),

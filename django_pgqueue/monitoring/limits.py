@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import IntegerField
 from django.db.models.expressions import RawSQL
-from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
-from .. import formatting
+from ..formatting import number, rate
 from ..models import Limit
 from ..postgres.timeout import time_limit
 from ..tasks.registry import known_tasks
@@ -78,22 +77,21 @@ def rate_text(limit: int | None, per: timedelta | None, burst: int | None) -> st
     """Return a rate in words; "" without one."""
     if limit is None or per is None:
         return ""
-    words = formatting.rate(limit, per)
+    words = rate(limit, per)
     if burst is None or burst == 1:
         return words
-    return _("%(rate)s, burst %(burst)s") % {"rate": words, "burst": concurrency_text(burst)}
+    return _("%(rate)s, burst %(burst)s") % {"rate": words, "burst": number(burst)}
 
 
-def numbers_text(limit: Limit) -> str:
-    """Return how many jobs may run at once, and at which rate; "" without a limit."""
-    rate = rate_text(limit.rate, limit.per, limit.burst)
-    return "; ".join(filter(None, [concurrency_text(limit.concurrency), rate]))
+def numbers_text(limit: Limit, prefix: str = "") -> str:
+    """Return how many jobs may run at once, and at which rate; "" without a limit.
 
-
-def declared_text(limit: Limit) -> str:
-    """Return what the code declares."""
-    rate = rate_text(limit.declared_rate, limit.declared_per, limit.declared_burst)
-    return "; ".join(filter(None, [concurrency_text(limit.declared_concurrency), rate]))
+    ``prefix``: "declared_" for the numbers in the code.
+    """
+    concurrency = getattr(limit, f"{prefix}concurrency")
+    at_once = "" if concurrency is None else number(concurrency)
+    pace = rate_text(*(getattr(limit, f"{prefix}{name}") for name in ("rate", "per", "burst")))
+    return "; ".join(filter(None, [at_once, pace]))
 
 
 def origin(limit: Limit) -> str:
@@ -103,10 +101,5 @@ def origin(limit: Limit) -> str:
     if not limit.is_declared:
         return _("set by hand")
     if limit.is_overridden:
-        return _("set by hand; the code declares %(numbers)s") % {"numbers": declared_text(limit)}
+        return _("set by hand; the code declares %(numbers)s") % {"numbers": numbers_text(limit, "declared_")}
     return _("declared in code")
-
-
-def concurrency_text(limit: int | None) -> str:
-    """Return how many jobs may run at once; "" for any number."""
-    return "" if limit is None else number_format(limit, use_l10n=True, force_grouping=True)

@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from .. import conf
+from ..formatting import about, number
 from ..models import Pause
 from ..models.queue import Kind
 from ..postgres.timeout import TimeLimitReached, time_limit
@@ -104,6 +105,13 @@ def _failures(alias: str) -> dict[str, int]:
 
 #: Up to here, the counts are exact.
 MOST = 10_000
+
+
+def capped(count: int) -> str:
+    """Return a count in words: exact up to the limit, and the estimate of the planner beyond it."""
+    return number(count) if count < MOST else about(count)
+
+
 _DEPTH_SQL = "SELECT * FROM pgqueue_depth_v1(%s)"
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from django.db import connections
-from django.utils.formats import number_format
-from django.utils.translation import gettext as _
 
 from ..models import stat
 from ..models.stat import HISTOGRAM_BOUNDS
@@ -234,14 +232,3 @@ def per_second(points: Collection[Figures]) -> float:
 def rates(alias: str) -> dict[str, float]:
     """Return how many attempts end a second now, in each queue. Raises ``TimeLimitReached``."""
     return {row.queue_name: per_second([row]) for row in breakdown(alias, _NOW, "queue", most=MOST_QUEUES)}
-
-
-def rate_text(per_second: float) -> str:
-    """Return a rate in words: "214 jobs/s", "2.5 jobs/s", "12 jobs/min", "< 0.1 jobs/min"."""
-    is_slow = per_second < 1
-    count = per_second * 60 if is_slow else per_second
-    digits = 1 if 0 < count < 9.95 else 0
-    is_tiny = 0 < count < 0.05
-    text = number_format(0.1 if is_tiny else round(count, digits), digits, use_l10n=True, force_grouping=True)
-    text = f"< {text}" if is_tiny else text
-    return (_("%(count)s jobs/min") if is_slow else _("%(count)s jobs/s")) % {"count": text}

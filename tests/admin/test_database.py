@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue.monitoring.database import contention, part, storage
+from django_pgqueue.monitoring.database import parts
 from tests.support.factories import JobFactory
 from tests.support.sessions import Connect, start
 
@@ -24,12 +24,12 @@ UPDATE = "UPDATE pgqueue_job_live SET args = '[\"<secret>\"]'"
 def test_each_part_has_a_badge_and_the_line_that_says_when_to_act(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage._readings.clear()
+    parts._readings.clear()
     page = body(root, PAGE)
     assert page.count('class="pgqueue-status pgqueue-check-') == page.count(">Act when ") == 7
     assert "pgqueue_job_past_1 (current)" in page
     assert "since the server&#x27;s sums were reset" in page
-    monkeypatch.setattr(contention, "MOST_USED", 0)
+    monkeypatch.setattr(parts, "MOST_USED", 0)
     page = body(root, PAGE)
     verdict = page.split('class="pgqueue-verdict"')[1].split("</p>")[0]
     assert '<a href="#pgqueue-part-sessions">Connections</a>' in verdict
@@ -49,8 +49,8 @@ def test_the_number_of_statements_is_constant(root: Client) -> None:
 def test_statements_are_for_those_who_may_view_arguments(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    monkeypatch.setattr(contention, "LONGEST_WAIT", 0)
-    monkeypatch.setattr(contention, "OLDEST", 0)
+    monkeypatch.setattr(parts, "LONGEST_WAIT", 0)
+    monkeypatch.setattr(parts, "OLDEST", 0)
     JobFactory.create()
     holder, waiter = connect(), connect()
     holder.execute(UPDATE)
@@ -77,7 +77,7 @@ def test_a_part_that_is_too_slow_says_so(
     root: Client, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect().execute("LOCK TABLE pgqueue_ring IN ACCESS EXCLUSIVE MODE")
-    monkeypatch.setattr(part, "PATIENCE", 0.1)
+    monkeypatch.setattr(parts, "PATIENCE", 0.1)
     page = body(root, PAGE)
     assert page.count("pgqueue-check-slow") == page.count("The server did not answer within 0.1 s.") == 2
     assert "Nobody waits for a lock." in page

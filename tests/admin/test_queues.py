@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
-from django_pgqueue.admin import QueueAdmin, display
+from django_pgqueue.admin import QueueAdmin
 from django_pgqueue.admin import queues as queues_module
 from django_pgqueue.models import Queue
 from django_pgqueue.monitoring import queues
@@ -233,6 +233,6 @@ def test_figures_that_cannot_be_read_in_time_are_left_out(
 
 
 def test_counts_beyond_the_limit_are_rounded_estimates() -> None:
-    assert [display.capped(count) for count in (9_999, 10_000, 1_234_567)] == [
+    assert [queues.capped(count) for count in (9_999, 10_000, 1_234_567)] == [
         "9,999", "\N{ALMOST EQUAL TO} 10,000", "\N{ALMOST EQUAL TO} 1,200,000",
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from django_pgqueue.monitoring.database import contention
+from django_pgqueue.monitoring.database import parts
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +23,7 @@ def test_a_line_for_each_part_and_what_to_do(monkeypatch: pytest.MonkeyPatch) ->
     lines = run().splitlines()
     assert lines[0] == "Lock contention: fine. Nobody waits for a lock."
     assert sum(not line.startswith("  ") for line in lines) == 7
-    monkeypatch.setattr(contention, "MOST_USED", 0)
+    monkeypatch.setattr(parts, "MOST_USED", 0)
     lines = run().splitlines()
     [place] = [place for place, line in enumerate(lines) if line.startswith("Connections: act. ")]
     assert lines[place + 1].startswith("  Act when more than 0% are in use")

@@ -8,9 +8,15 @@ from collections.abc import Iterator
 import pytest
 from django.test import override_settings
 
-from django_pgqueue.monitoring.database import Part, State, contention, database, part, storage
-from django_pgqueue.monitoring.database.contention import Held
-from django_pgqueue.monitoring.database.storage import Ring, Table
+from django_pgqueue.monitoring.database import parts
+from django_pgqueue.monitoring.database.parts import (
+    DatabasePart,
+    HeldSnapshot,
+    PartState,
+    RingPosition,
+    TableSize,
+    database,
+)
 from tests.support.databases import alias, roles
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.sessions import Connect, open_raw, start
@@ -22,13 +28,13 @@ UPDATE = "UPDATE pgqueue_job_live SET priority = 1 /* secret */"
 
 @pytest.fixture(autouse=True)
 def _no_readings() -> Iterator[None]:
-    storage._readings.clear()
+    parts._readings.clear()
     yield
-    storage._readings.clear()
+    parts._readings.clear()
 
 
-def look(code: str, using: str = "default", *, statements: bool = False) -> Part:
-    """Return one part."""
+def look(code: str, using: str = "default", *, statements: bool = False) -> DatabasePart:
+    """Return one parts."""
     return {each.code: each for each in database(using, statements=statements)}[code]
 
 
@@ -37,7 +43,7 @@ def test_every_part_says_what_it_found_and_when_to_act() -> None:
     codes = ["locks", "snapshots", "tables", "sessions", "traffic", "wakeups", "ring"]
     assert [each.code for each in found] == codes
     for each in found:
-        assert each.state in {State.FINE, State.ACT}, each
+        assert each.state in {PartState.FINE, PartState.ACT}, each
         assert each.rule.startswith("Act when ")
         assert each.finding.endswith(".")
     json.dumps([each.as_json() for each in found], default=str)
@@ -55,9 +61,9 @@ def test_who_waits_for_whom(connect: Connect, monkeypatch: pytest.MonkeyPatch) -
     assert wait.blocker_state == "idle in transaction"
     assert wait.blocker_seconds >= wait.seconds >= 0
     assert wait.statement == wait.blocker_statement == "", "not asked for"
-    monkeypatch.setattr(contention, "LONGEST_WAIT", 0)
+    monkeypatch.setattr(parts, "LONGEST_WAIT", 0)
     found = look("locks", statements=True)
-    assert found.state == State.ACT
+    assert found.state == PartState.ACT
     assert found.finding.startswith("1 sessions wait for a lock, the longest for ")
     assert [found.rows[0].statement, found.rows[0].blocker_statement] == [UPDATE, UPDATE]
     holder.rollback()
@@ -93,8 +99,8 @@ def test_a_held_snapshot(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> N
     assert (held.kind, held.state, held.statement) == ("transaction", "idle in transaction", "SELECT 1")
     assert held.transactions is not None
     assert found.finding.startswith("The oldest transaction has been open for ")
-    monkeypatch.setattr(contention, "OLDEST", 0)
-    assert look("snapshots").state == State.ACT
+    monkeypatch.setattr(parts, "OLDEST", 0)
+    assert look("snapshots").state == PartState.ACT
 
 
 def test_patterns_see_whole_statements(connect: Connect) -> None:
@@ -107,9 +113,9 @@ def test_patterns_see_whole_statements(connect: Connect) -> None:
         return str(held.statement)
 
     begins, card = "x" * 280, "4111-1111-1111-1111"
-    assert shown(f"{begins} {card}") == f"SELECT 1 /* {begins} {card}"[: part.CHARACTERS]
+    assert shown(f"{begins} {card}") == f"SELECT 1 /* {begins} {card}"[: parts.CHARACTERS]
     with override_settings(PGQUEUE={"REDACT": [r"re:\d{4}(-\d{4}){3}"]}):
-        assert shown(f"{begins} {card}") == f"SELECT 1 /* {begins} [redacted"[: part.CHARACTERS]
+        assert shown(f"{begins} {card}") == f"SELECT 1 /* {begins} [redacted"[: parts.CHARACTERS]
         assert shown(f"{begins * 5} {card}") == "…", "the server itself has cut it"
 
 
@@ -125,7 +131,7 @@ def test_patterns_see_whole_statements(connect: Connect) -> None:
     ],
 )
 def test_what_is_too_old(kind: str, state: str, seconds: float | None, is_too_old: bool) -> None:
-    assert Held(kind, "a", None, "", state, seconds, 1, True, "").is_too_old is is_too_old
+    assert HeldSnapshot(kind, "a", None, "", state, seconds, 1, True, "").is_too_old is is_too_old
 
 
 def test_a_replication_slot_that_nobody_uses(connect: Connect) -> None:
@@ -136,7 +142,7 @@ def test_a_replication_slot_that_nobody_uses(connect: Connect) -> None:
     finally:
         one.execute("SELECT pg_drop_replication_slot('pgqueue_test')")
     assert ("slot", "pgqueue_test", "inactive") in {(each.kind, each.name, each.state) for each in found.rows}
-    assert found.state == State.ACT
+    assert found.state == PartState.ACT
     assert "Replication slots that nobody uses: 1." in found.finding
 
 
@@ -160,7 +166,7 @@ def test_the_tables(connect: Connect) -> None:
     ],
 )
 def test_dead_rows(name: str, live: int, dead: int, has_too_many: bool) -> None:
-    assert Table(name, 1, 1, live, dead, None, None, None).has_too_many is has_too_many
+    assert TableSize(name, 1, 1, live, dead, None, None, None).has_too_many is has_too_many
 
 
 def test_connections_by_program(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,35 +175,35 @@ def test_connections_by_program(connect: Connect, monkeypatch: pytest.MonkeyPatc
     opened[1].rollback()
     [program] = [each for each in look("sessions").rows if each.name == "checkout"]
     assert (program.connections, program.in_transaction, program.in_this_database) == (2, 1, 2)
-    monkeypatch.setattr(contention, "MOST_USED", 0)
-    assert look("sessions").state == State.ACT
+    monkeypatch.setattr(parts, "MOST_USED", 0)
+    assert look("sessions").state == PartState.ACT
 
 
 def test_rates_since_the_last_look(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     [since_reset] = look("traffic").rows
     assert since_reset.is_since_reset
     assert len(look("traffic").rows) == 1, "too soon after the first look"
-    monkeypatch.setattr(storage, "SHORTEST_INTERVAL", 0)
+    monkeypatch.setattr(parts, "SHORTEST_INTERVAL", 0)
     one = connect(autocommit=True)
     one.execute("CREATE TEMPORARY TABLE t AS SELECT FROM generate_series(1, 3)")
     recent, since_reset = look("traffic").rows
     assert (recent.is_since_reset, since_reset.is_since_reset) == (False, True)
     assert recent.seconds >= 1
-    kept = storage._readings["default"]
+    kept = parts._readings["default"]
     kept[0] = kept[0]._replace(deadlocks=-1)
-    assert look("traffic").state == State.ACT
+    assert look("traffic").state == PartState.ACT
     for place, reading in enumerate(kept):
         kept[place] = reading._replace(commits=10**12)  # the sums have been reset in the meantime
     assert len(look("traffic").rows) == 1
 
 
 def test_the_rates_are_those_between_two_readings() -> None:
-    first = storage.Reading(1000.0, 5000.0, 100, 10, 0, 3, 1)
-    assert storage._recent("other", first) is None
-    found = storage._recent("other", storage.Reading(1010.0, 25000.0, 190, 40, 2, 3, 2))
-    assert found == storage.Traffic(10.0, False, 2000.0, 9.0, 3.0, 2, 0, 1)
-    later = storage.Reading(1200.0, 35000.0, 200, 40, 2, 3, 2)
-    assert storage._recent("other", later) is None, "the readings are too old to compare"
+    first = parts.ServerSums(1000.0, 5000.0, 100, 10, 0, 3, 1)
+    assert parts._recent("other", first) is None
+    found = parts._recent("other", parts.ServerSums(1010.0, 25000.0, 190, 40, 2, 3, 2))
+    assert found == parts.Traffic(10.0, False, 2000.0, 9.0, 3.0, 2, 0, 1)
+    later = parts.ServerSums(1200.0, 35000.0, 200, 40, 2, 3, 2)
+    assert parts._recent("other", later) is None, "the readings are too old to compare"
 
 
 def test_wakeups() -> None:
@@ -213,7 +219,7 @@ def test_wakeups() -> None:
     [(3601, 0, True), (3599, 0, False), (86400, 6 * 86400, False), (2 * 86400 + 1, 6 * 86400, True)],
 )
 def test_a_ring_that_stands_still(seconds: float, retention: float, is_late: bool) -> None:
-    assert Ring(1, seconds, retention).is_late is is_late
+    assert RingPosition(1, seconds, retention).is_late is is_late
 
 
 def test_a_role_without_rights_is_told_what_it_cannot_see(connect: Connect) -> None:
@@ -225,19 +231,21 @@ def test_a_role_without_rights_is_told_what_it_cannot_see(connect: Connect) -> N
         with alias("weak", OPTIONS={"assume_role": role}) as weak:
             found = {each.code: each for each in database(weak, statements=True)}
     # Another process of the tests may have a replication slot for a moment.
-    assert found["snapshots"].state in {State.HIDDEN, State.ACT}
+    assert found["snapshots"].state in {PartState.HIDDEN, PartState.ACT}
     assert "Grant pg_read_all_stats to see them." in found["snapshots"].finding
     [held] = [each for each in found["snapshots"].rows if each.pid == holder.info.backend_pid]
     assert (held.seconds, held.is_visible) == (None, False)
     assert "insufficient privilege" not in str([each.as_json() for each in found.values()])
-    assert all(found[code].state == State.FINE for code in ("locks", "tables", "sessions", "wakeups", "ring"))
+    assert all(
+        found[code].state == PartState.FINE for code in ("locks", "tables", "sessions", "wakeups", "ring")
+    )
 
 
 def test_a_part_that_is_too_slow_does_not_keep_the_others(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect().execute("LOCK TABLE pgqueue_ring IN ACCESS EXCLUSIVE MODE")
-    monkeypatch.setattr(part, "PATIENCE", 0.1)
-    slow = {each.code: each.finding for each in database("default") if each.state == State.SLOW}
+    monkeypatch.setattr(parts, "PATIENCE", 0.1)
+    slow = {each.code: each.finding for each in database("default") if each.state == PartState.SLOW}
     assert list(slow) == ["tables", "ring"]
     assert slow["ring"].startswith("The server did not answer within ")

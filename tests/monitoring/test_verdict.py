@@ -12,9 +12,9 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import pause
+from django_pgqueue.formatting import throughput
 from django_pgqueue.monitoring import health as module
 from django_pgqueue.monitoring.health import judge, read, verdict
-from django_pgqueue.monitoring.spans import rate_text
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
 
@@ -55,7 +55,7 @@ def test_all_is_well() -> None:
     ],
 )
 def test_rates(rate: float, text: str) -> None:
-    assert rate_text(rate) == text
+    assert throughput(rate) == text
 
 
 def silent() -> None:

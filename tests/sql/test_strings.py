@@ -16,7 +16,7 @@ from django_pgqueue import enqueue, enqueue_many, pause, resume
 from django_pgqueue.checks.database import database_problems
 from django_pgqueue.checks.payloads import check_payload_triggers
 from django_pgqueue.models import Job, Queue, Ring
-from django_pgqueue.monitoring.database.storage import read_tables
+from django_pgqueue.monitoring.database.parts import read_tables
 from django_pgqueue.postgres.aliases import set_interval_style
 from django_pgqueue.postgres.session import connect
 from tests.app.tasks import noop

@@ -13,10 +13,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ...encoding import MAX_BIGINT, whole_number
+from ...formatting import about, number
 from ...models.job import Status
 from ...models.worker import Worker
 from ...monitoring.states import NOW
-from .. import display
 from ..lists import PERIODS, is_span, queue_names, read_span, task_paths, within_span
 from ..visible import hides
 from .texts import breakable, short_name
@@ -227,4 +227,4 @@ class StatusFilter(admin.SimpleListFilter):
 def _text(count: StateCount | None) -> str:
     if count is None:
         return ""
-    return display.number(count.number) if count.is_exact else display.about(count.number)
+    return number(count.number) if count.is_exact else about(count.number)

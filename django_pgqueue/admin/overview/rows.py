@@ -10,11 +10,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from ... import formatting
-from ...formatting import age
+from ...formatting import age, throughput
 from ...models import Job, Limit, Queue, Worker
 from ...monitoring.health import PATIENCE, thresholds_of
 from ...monitoring.queues import Depth
-from ...monitoring.spans import per_second, rate_text
+from ...monitoring.spans import per_second
 from ...monitoring.workers import Vital, busy_text, queues_text
 from ...postgres.timeout import within
 from .. import display
@@ -128,7 +128,7 @@ def _live_cells(depth: Depth, lost: int, jobs: str) -> dict[str, Cell]:
 def _past_cells(hour: Figures | None, day: Figures | None, name: str, jobs: str) -> dict[str, Cell]:
     hour_failed, day_failed = hour.failed if hour else 0, day.failed if day else 0
     return {
-        "rate": Cell(rate_text(per_second([hour])) if hour else ""),
+        "rate": Cell(throughput(per_second([hour])) if hour else ""),
         "done_hour": _linked(hour.done if hour else 0, jobs, name, status="done", finished="hour"),
         "retried_hour": Cell(display.number(hour.retried if hour else 0)),
         "failed_hour": _failures(hour_failed, jobs, name, "hour"),

@@ -10,10 +10,9 @@ from urllib.parse import urlencode
 
 from django.utils.translation import gettext as _
 
-from ...formatting import age
+from ...formatting import age, throughput
 from ...models import Job, JobStat
 from ...monitoring.queues import MOST
-from ...monitoring.spans import rate_text
 from .. import display
 from ..charts import sparkline
 from ..display import page_url
@@ -94,7 +93,7 @@ def _running(state: State, minutes: Sequence[Figures], url: str) -> Tile:
 def _finished(state: State, minutes: Sequence[Figures], url: str) -> Tile:
     value = _UNKNOWN if state.minutes is None else display.number(round(60 * state.per_second))
     line = sparkline([each.attempts for each in minutes])
-    note = "" if state.minutes is None else rate_text(state.per_second)
+    note = "" if state.minutes is None else throughput(state.per_second)
     return Tile(_("Finished a minute"), value, note, url, line, _("attempts that ended"))
 
 

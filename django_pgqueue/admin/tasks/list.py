@@ -13,7 +13,8 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ...encoding import whole_number
-from ...monitoring.spans import Figures, Span, breakdown, per_second, rate_text, trends
+from ...formatting import throughput
+from ...monitoring.spans import Figures, Span, breakdown, per_second, trends
 from ...postgres.timeout import TimeLimitReached
 from ...tasks.registry import known_tasks
 from .. import display
@@ -64,7 +65,7 @@ class TaskRow:
         if not figures.attempts:
             return [display.number(0), *[""] * (len(_COLUMNS) - 2)]
         return [
-            rate_text(per_second([figures])),
+            throughput(per_second([figures])),
             display.number(figures.done),
             display.number(figures.failed),
             display.number(figures.retried),

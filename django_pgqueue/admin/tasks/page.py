@@ -20,10 +20,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from ... import conf, formatting
+from ...formatting import throughput
 from ...models import Job, Limit, Pause, Schedule
 from ...models.job import Status
 from ...monitoring.jobs import Callers, callers
-from ...monitoring.spans import breakdown, per_second, rate_text, series
+from ...monitoring.spans import breakdown, per_second, series
 from ...postgres.timeout import TimeLimitReached
 from ...schedules import words
 from ...schedules import words as board
@@ -109,7 +110,7 @@ def _tiles(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> list[F
         return [Fact(_("Attempts"), _("none in this time"))]
     [row] = found
     return [
-        Fact(_("Rate"), rate_text(per_second([row]))),
+        Fact(_("Rate"), throughput(per_second([row]))),
         Fact(_("Done"), display.number(row.done)),
         Fact(_("Failed"), display.number(row.failed)),
         Fact(_("Retried"), display.number(row.retried)),

@@ -18,11 +18,11 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from ...formatting import throughput
 from ...jobs.control import drain_worker
 from ...models import Job, LiveJob, Worker
 from ...models.job import Status
 from ...monitoring.jobs import Ended, History, ended_by
-from ...monitoring.spans import rate_text
 from ...monitoring.workers import Vital, busy_text, queues_text, vital, with_vitals
 from ...postgres.timeout import TimeLimitReached
 from .. import display
@@ -357,6 +357,6 @@ def _note(history: History) -> str:
     if history.per_second is None:
         return gettext("It ran no job that ended lately.")
     return gettext("About %(rate)s, over the last %(period)s.") % {
-        "rate": rate_text(history.per_second),
+        "rate": throughput(history.per_second),
         "period": display.span(history.seconds),
     }

@@ -11,14 +11,14 @@ from django.db import Error, connections
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from ...formatting import period
+from ...formatting import period, throughput
 from ...models import Job
 from ...models.job import Status
 from ...monitoring.failures import GroupFigures, groups
 from ...monitoring.health import State, judge
 from ...monitoring.health import read as read_state
 from ...monitoring.queues import MOST, Depth
-from ...monitoring.spans import HOUR, rate_text, rates
+from ...monitoring.spans import HOUR, rates
 from ...monitoring.workers import Vital, queues_text
 from ...postgres.clock import server_now
 from ...postgres.timeout import within
@@ -90,7 +90,7 @@ def tiles(reading: Reading, marks: Marks) -> list[tuple[str, Cell]]:
     return [
         (_("Ready"), Cell(ready)),
         (_("Running"), Cell(f"{_('%(busy)s of %(slots)s slots') % used} {_bar(busy, slots, marks)}")),
-        (_("Finished"), Cell(rate_text(state.per_second))),
+        (_("Finished"), Cell(throughput(state.per_second))),
         (
             _("Failed"),
             Cell(_("%(count)s in 1 h, %(before)s before") % hours, "bad" if failed > before else ""),
@@ -134,7 +134,7 @@ def _queues(reading: Reading, order: str) -> Pane:
                 Cell(depth.queue_name),
                 Cell(_count(depth.ready)),
                 Cell(seconds_text(depth.oldest_ready) if depth.ready else "-"),
-                Cell(rate_text(rate(depth)) if rate(depth) else "-"),
+                Cell(throughput(rate(depth)) if rate(depth) else "-"),
                 *(Cell(_count(number)) for number in (depth.running, *_waiting(depth))),
                 Cell(str(workers), "bad" if is_unserved else ""),
                 Cell(_("paused"), "warn") if depth.is_paused else Cell(""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...monitoring.database import Part, State, database
+from ...monitoring.database.parts import DatabasePart, PartState, database
 from .._output import plain, print_json
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
             stdout.write(plain(line))
 
 
-def _lines(part: Part) -> Iterator[str]:
-    yield f"{part.title}: {State(part.state).label}. {part.finding}"
-    if part.state == State.ACT:
+def _lines(part: DatabasePart) -> Iterator[str]:
+    yield f"{part.title}: {PartState(part.state).label}. {part.finding}"
+    if part.state == PartState.ACT:
         yield f"  {part.rule}"

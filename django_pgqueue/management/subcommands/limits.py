@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 from django.utils.translation import gettext as _
 
-from ...monitoring.limits import concurrency_text, limit_figures, origin, rate_text
+from ...formatting import number
+from ...monitoring.limits import limit_figures, origin, rate_text
 from ...monitoring.queues import PATIENCE
 from ...postgres.timeout import TimeLimitReached
 from .._figures_texts import count_text, limit_json
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-    from ...monitoring.limits import LimitFigures
+    from ...formatting import number
+from ...monitoring.limits import LimitFigures
 
 NAME = "limits"
 HELP = "List the limits of queues, tasks and keys, what runs and waits under them, and who has set them"
@@ -52,7 +54,7 @@ def _row(found: LimitFigures) -> tuple[str, ...]:
     named = {"queue": _("queue %(name)s") % {"name": found.name}, "all": _("everything")}
     return (
         named.get(found.kind, found.name),
-        concurrency_text(limit.concurrency) or "-",
+        "-" if limit.concurrency is None else number(limit.concurrency),
         rate_text(limit.rate, limit.per, limit.burst) or "-",
         str(found.running),
         count_text(found.waiting),
