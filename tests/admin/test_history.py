@@ -202,7 +202,7 @@ def test_a_pause_that_was_over_before_the_button_has_no_entry(
 ) -> None:
     """Race: it ends after it was read."""
     paused()
-    monkeypatch.setattr("django_pgqueue.admin.overview.page.resume", lambda **target: False)
+    monkeypatch.setattr("django_pgqueue.admin.overview.resume", lambda **target: False)
     root.post(url("overview"), {"button": "resume", "queue": "mail"})
     assert told() == {}
 

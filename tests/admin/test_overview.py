@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from django_pgqueue import RateLimit, pause, set_limit
-from django_pgqueue.admin.overview import page as page_module
+from django_pgqueue.admin import overview as page_module
 from django_pgqueue.models import Pause
 from django_pgqueue.monitoring import health
 from django_pgqueue.postgres.timeout import TimeLimitReached

@@ -8,8 +8,9 @@ from bisect import bisect_left
 
 import pytest
 
-from django_pgqueue.admin.charts import percentile, percentile_text
+from django_pgqueue.admin.charts import percentile_text
 from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
+from django_pgqueue.monitoring.spans import percentile
 
 
 def histogram(times: list[float]) -> list[int]:

@@ -75,7 +75,7 @@ def test_the_list_shows_every_queue_of_the_overview(root: Client) -> None:
     QueueFactory.create(name="settled", retention=timedelta(0), backoff_base=2)
     QueueFactory.create(name="runs", failed_retention=timedelta(days=90))
     names = ["blocked", "failed", "ran", "runs", "settled", "waits"]
-    on_overview = {row.name for row in root.get(url("overview")).context["queues"]}
+    on_overview = {row["name"] for row in root.get(url("overview")).context["queues"]}
     assert {"ran", "runs", "settled", "waits"} <= on_overview
     assert listed_names(root) == names
     page = body(root, url("changelist", model="queue"))

@@ -20,7 +20,7 @@ from ...monitoring.spans import DAY, series
 from ...postgres.timeout import TimeLimitReached
 from ...redaction import names_of_call, redact, redact_call
 from .. import display
-from ..charts import MEDIA, Chart, Series
+from ..charts import MEDIA, Chart, percentiles
 from ..display import page_url
 from ..jobs import texts
 from .clone import JobClones
@@ -157,8 +157,6 @@ def _when(step: dict[str, Any]) -> str:
 # ----------------------------------------------------------------------------
 # How long the attempts of a task ran lately, as a small chart on the page of each of its jobs.
 
-_SHARES = (("p50", 0.5, "main", "solid"), ("p95", 0.95, "second", "dashed"))
-
 
 def task_runs(site: AdminSite, request: HttpRequest, job: Job) -> Chart | None:
     """Return the chart of the last 24 hours. None: this user may not view statistics, the task has not run,
@@ -170,11 +168,8 @@ def task_runs(site: AdminSite, request: HttpRequest, job: Job) -> Chart | None:
         points = series(str(job._state.db), DAY, task=job.task_path)
     except TimeLimitReached:
         return None
-    lines = []
-    for label, share, color, stroke in _SHARES:
-        values = [point.ran(share) for point in points]
-        texts = ["" if value is None else display.span(value) for value in values]
-        lines.append(Series(label, values, texts, color=color, stroke=stroke))  # type: ignore[arg-type]
     title = _("How long this task ran in the last 24 hours")
-    chart = Chart("pgqueue-runs", title, [point.start for point in points], lines, unit="seconds")
+    chart = Chart(
+        "pgqueue-runs", title, [point.start for point in points], percentiles(points, "run"), unit="seconds"
+    )
     return None if chart.is_empty else chart

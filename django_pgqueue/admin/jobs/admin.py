@@ -27,7 +27,7 @@ from ..failures import FailurePages
 from ..graph.pages import WorkflowPages
 from ..job_page.page import JobPage
 from ..lists import within_span
-from ..overview.page import overview
+from ..overview import overview
 from .filters import (
     LIVE_SHELF,
     EnqueuedFilter,

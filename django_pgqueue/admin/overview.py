@@ -1,0 +1,419 @@
+"""The overview: is the queue well? A verdict with its reasons, tiles, charts, queues, failures and workers.
+
+The page is read again in two parts, ``?part=now`` and ``?part=charts``, by the script ``live.js``. A part is
+the same template without its frame, so blocks that a project replaces are refreshed, too.
+
+Each statement has a time limit. What was too slow is not shown, and the page says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.contrib.admin.models import ADDITION, DELETION, LogEntry
+from django.core.exceptions import PermissionDenied
+from django.forms import Media
+from django.http import HttpResponseBadRequest, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from .. import formatting
+from ..formatting import age, number, throughput
+from ..jobs.pause import pause, resume
+from ..models import Job, JobStat, Limit, Pause, Queue, Worker
+from ..monitoring.health import PATIENCE, judge, read, thresholds_of
+from ..monitoring.queues import Depth, capped
+from ..monitoring.spans import DAY, HOUR, SHARES, breakdown, per_second, series
+from ..monitoring.workers import Vital, busy_text, queues_text
+from ..postgres.timeout import within
+from . import display
+from .charts import MEDIA, Chart, Series, chosen_span, gauge, percentiles, span_tabs, sparkline
+from .console import console_page
+from .display import page_url
+from .failures import failure_block
+from .paused import in_words
+from .visible import may_view_failures
+from .workers.fleet import state_badge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from django.contrib.admin import AdminSite
+    from django.http import HttpRequest, HttpResponse
+
+    from ..monitoring.health import Problem, State
+    from ..monitoring.spans import Figures, Span
+    from .base import DatabaseAdmin
+    from .charts import Color
+    from .paused import Paused
+
+MOST_QUEUES = 200
+MOST_WORKERS = 100
+_TEMPLATE = "admin/django_pgqueue/overview.html"
+_MEDIA = MEDIA + Media(css={"all": ["django_pgqueue/overview.css"]})
+_UNKNOWN = "?"
+
+
+def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
+    """Return the page, or a part of it, for a user who may view jobs. ``admin`` is the admin of jobs, with
+    its site and database.
+    """
+    if request.method == "POST":
+        return press(admin, request)
+    part = request.GET.get("part", "")
+    context: dict[str, Any] = {"shows_now": part != "charts", "shows_charts": part != "now"}
+    context["slow_text"] = _(
+        "The database did not answer within %(limit)s, so some figures are missing here."
+    ) % {"limit": age(PATIENCE)}
+    if context["shows_now"]:
+        context |= _now(admin, request)
+    if context["shows_charts"]:
+        context |= _charts(admin, request)
+    if part in {"now", "charts"}:
+        request.current_app = admin.admin_site.name
+        frame = {"pgqueue_frame": "admin/django_pgqueue/part.html", "opts": admin.opts}
+        return TemplateResponse(request, _TEMPLATE, {**frame, **context})
+    return console_page(admin, request, _TEMPLATE, _("Overview of the queues"), media=_MEDIA, **context)
+
+
+def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
+    """Return what changes by the second."""
+    site, alias, links = admin.admin_site, admin.database, PageLinks(admin.admin_site, request)
+    state = read(alias)
+    pauses = in_words(site, request, state.pauses or [])
+    verdict, resumes = judge(state), may_resume(site, request)
+    hour, day = (_by_queue(alias, span) for span in (HOUR, DAY))
+    names = within(alias, PATIENCE, lambda: list(Queue.objects.using(alias).values_list("pk", flat=True)))
+    every = sorted({*(state.depths or {}), *(hour or {}), *(day or {}), *(names or [])})
+    limits = _limits(alias, every[:MOST_QUEUES])
+    rows = [
+        _queue_row(links, state, name, (hour or {}).get(name), (day or {}).get(name))
+        | {"paused": pauses.queues.get(name, ""), "limit": _limit(links, state, limits, name)}
+        for name in every[:MOST_QUEUES]
+    ]
+    workers = state.crew.workers if state.crew else []
+    return {
+        "verdict": verdict,
+        "troubles": [_trouble(links, problem, pauses, resumes) for problem in verdict.problems],
+        "notes": pauses.tasks_said,
+        "tiles": list(_tiles(links, state)),
+        "queues": rows,
+        "every_limit": _limit(links, state, limits),
+        "more_queues": max(0, len(every) - MOST_QUEUES),
+        "may_pause": may_pause(site, request),
+        "may_resume": resumes,
+        "any_lost": bool(state.lost),
+        "failures": failure_block(admin) if may_view_failures(site, request) else None,
+        "workers": [_worker_row(links, worker) for worker in workers[:MOST_WORKERS]],
+        "more_workers": max(0, len(workers) - MOST_WORKERS),
+        "slow_queues": None in (state.depths, state.lost, hour, day, names, limits),
+        "slow_workers": state.crew is None,
+    }
+
+
+def _by_queue(alias: str, span: Span) -> dict[str, Figures] | None:
+    """Return what ran in each queue; None if it took too long."""
+    rows = within(alias, PATIENCE, lambda: breakdown(alias, span, "queue", most=MOST_QUEUES))
+    return None if rows is None else {row.queue_name: row for row in rows}
+
+
+class PageLinks:
+    """The URLs of other pages; empty for those that this user may not view."""
+
+    def __init__(self, site: AdminSite, request: HttpRequest) -> None:
+        self.site, self.request = site, request
+        self._jobs = self.page(Job)
+
+    def page(self, model: type[Any], page: str = "changelist", *arguments: Any) -> str:
+        """Return the URL of a page of a model."""
+        return page_url(self.site, self.request, model, page, *arguments)
+
+    def jobs(self, **filters: str) -> str:
+        """Return the URL of a list of jobs."""
+        return f"{self._jobs}?{urlencode(filters)}" if self._jobs else ""
+
+
+# ----------------------------------------------------------------------------
+# The two charts: what ran and failed, and how long jobs waited and ran.
+
+_SOON = 30  # seconds; workers write their figures every ten seconds
+
+
+def _charts(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
+    """Return what changes by the minute."""
+    span, alias = chosen_span(request), admin.database
+    drawn = within(alias, PATIENCE, lambda: charts(alias, span))
+    return {
+        "charts": drawn or [],
+        "span": span.name,
+        "span_tabs": span_tabs(request),
+        "slow_charts": drawn is None,
+    }
+
+
+def charts(alias: str, span: Span) -> list[Chart]:
+    """Return the charts of a span. The last point is not over. Raises ``TimeLimitReached``."""
+    points = [point for point in series(alias, span) if point.seconds >= _SOON]
+    starts = [point.start for point in points]
+    attempts = [
+        _a_minute(points, pgettext("number of jobs", "failed"), "failed", "alarm"),
+        _a_minute(points, pgettext("number of jobs", "retried"), "retried", "quiet"),
+        _a_minute(points, pgettext("number of jobs", "done"), "done", "main"),
+    ]
+    times = [
+        *percentiles(points, "wait", SHARES, _("waited"), "second"),
+        *percentiles(points, "run", SHARES, _("ran"), "main"),
+    ]
+    return [
+        Chart("pgqueue-throughput", _("Attempts a minute"), starts, attempts, kind="bars"),
+        Chart("pgqueue-times", _("How long jobs waited and ran"), starts, times, unit="seconds"),
+    ]
+
+
+def _a_minute(points: Sequence[Figures], label: str, name: str, color: Color) -> Series:
+    rates = [60 * getattr(point, name) / point.seconds for point in points]
+    return Series(label, rates, [_rate(rate) for rate in rates], color)
+
+
+def _rate(rate: float) -> str:
+    return number(rate, 1 if rate < 10 and rate % 1 else 0)
+
+
+# ----------------------------------------------------------------------------
+# The problems of the verdict, each with the way to its fix: a page, a command, or a button.
+
+
+def _trouble(links: PageLinks, problem: Problem, pauses: Paused, resumes: bool) -> dict[str, str]:
+    """Return a problem for the template. ``pauses`` tell who has paused a queue, and why."""
+    kind, name, text = problem.kind, problem.queue_name, str(problem)
+    found = {}
+    if kind == "paused":
+        # To resume everything, the page of pauses asks first.
+        text = (pauses.queues_said.get(name) if name else pauses.everything) or text
+        url, label = "" if name else links.page(Pause), _("Pauses")
+        found["resumes"] = name if resumes else ""
+    elif kind in {"no_worker", "few_workers", "silent", "lost", "lost_jobs"}:
+        url, label = links.page(Worker), _("Workers")
+    elif kind == "failures":
+        groups = links.page(Job, "failures") if may_view_failures(links.site, links.request) else ""
+        url, label = groups or links.jobs(status="failed", finished="hour"), _("Failures")
+    elif kind in {"unreachable", "foreign_lock"}:
+        url, label = links.page(JobStat, "database"), _("Database")
+    else:
+        url = links.page(Queue, "change", name) or links.jobs(queue=name)
+        label = _("Queue %(name)s") % {"name": name}
+    starts = kind in {"no_worker", "few_workers", "unserved"}
+    command = "manage.py runqueueworker" if starts else ""
+    return {"text": text, "url": url, "label": label, "command": command, **found}
+
+
+# ----------------------------------------------------------------------------
+# The four tiles: what is ready, what runs, how fast, and what fails. Each has a small line of the last hour.
+# A figure that could not be read in time is a question mark.
+
+
+def _tiles(links: PageLinks, state: State) -> Iterator[dict[str, Any]]:
+    minutes = state.hour[:-1]  # the last one is not over
+    value, note = _ready(state)
+    yield {
+        "label": _("Ready"), "value": value, "note": note, "url": links.jobs(status="pending"),
+        "line": sparkline([each.waited(0.95) for each in minutes], "second"),
+        "line_label": _("how long jobs waited, p95"),
+    }  # fmt: skip
+    crew = state.crew
+    yield {
+        "label": _("Running"),
+        "value": number(crew.busy) if crew else _UNKNOWN,
+        "note": _("of %(slots)s slots") % {"slots": number(crew.slots)} if crew else "",
+        "url": links.jobs(status="running"),
+        "line": sparkline([each.run_seconds for each in minutes]), "line_label": _("busy slots"),
+    }  # fmt: skip
+    is_known, (now, before) = state.minutes is not None, state.failed
+    yield {
+        "label": _("Finished a minute"),
+        "value": number(round(60 * state.per_second)) if is_known else _UNKNOWN,
+        "note": throughput(state.per_second) if is_known else "",
+        "url": links.page(JobStat),
+        "line": sparkline([each.attempts for each in minutes]), "line_label": _("attempts that ended"),
+    }  # fmt: skip
+    yield {
+        "label": _("Failed in the last hour"),
+        "value": number(now) if is_known else _UNKNOWN,
+        "note": _("%(count)s in the hour before") % {"count": number(before)} if is_known else "",
+        "url": links.jobs(status="failed", finished="hour"),
+        "line": sparkline([each.failed for each in minutes], "alarm"), "line_label": _("failures"),
+        "alarm": now > before,
+    }  # fmt: skip
+
+
+def _ready(state: State) -> tuple[str, str]:
+    """Return how many jobs are ready, and how long the oldest has waited. Those in paused queues are told."""
+    if state.depths is None:
+        return _UNKNOWN, ""
+    depths = state.depths.values()
+    ready = sum(depth.ready for depth in depths if not depth.is_paused)
+    held = sum(depth.ready for depth in depths if depth.is_paused)
+    oldest = max((depth.oldest_ready for depth in depths if not depth.is_paused), default=0.0)
+    note = _("the oldest waits %(age)s") % {"age": age(oldest)} if ready else _("nothing waits")
+    if held:
+        more = _("%(count)s in paused queues") % {"count": capped(held)}
+        note = _("%(note)s; %(more)s") % {"note": note, "more": more}
+    return capped(ready), note
+
+
+# ----------------------------------------------------------------------------
+# The rows of queues: those with settings, thresholds or live jobs, or that ran jobs within a day.
+
+
+def _queue_row(
+    links: PageLinks, state: State, name: str, hour: Figures | None, day: Figures | None
+) -> dict[str, Any]:
+    """Return one queue. Each figure has a text, a URL if the list of jobs can show its jobs, and an alarm."""
+    depth, lost = (state.depths or {}).get(name) or Depth(name), (state.lost or {}).get(name, 0)
+
+    def figure(text: Any, url: str = "", alarm: bool = False) -> dict[str, Any]:
+        return {"text": text, "url": url, "alarm": alarm}
+
+    def jobs(count: int, text: str = "", *, alarm: bool = False, **filters: str) -> dict[str, Any]:
+        url = links.jobs(queue=name, **filters) if count else ""
+        return figure(text or number(count), url, alarm and bool(count))
+
+    def past(name: str) -> tuple[int, int]:
+        return getattr(hour, name, 0), getattr(day, name, 0)
+
+    retried, failed = past("retried"), past("failed")
+    return {
+        "name": name,
+        "url": links.page(Queue, "change", name) or links.jobs(queue=name),
+        "is_paused": depth.is_paused,
+        **_service(state, depth),
+        "ready": jobs(depth.ready, capped(depth.ready), status="pending"),
+        "scheduled": figure(capped(depth.scheduled)),
+        "retrying": jobs(depth.retrying, capped(depth.retrying), status="retry"),
+        "blocked": jobs(depth.blocked, status="blocked"),
+        "running": jobs(depth.running, status="running"),
+        "lost": figure(_("%(count)s lost") % {"count": number(lost)} if lost else "", alarm=True),
+        "longest": age(depth.longest_running) if depth.running else "",
+        "rate": throughput(per_second([hour])) if hour else "",
+        "done_hour": jobs(past("done")[0], status="done", finished="hour"),
+        "retried_hour": number(retried[0]),
+        "failed_hour": jobs(failed[0], alarm=True, status="failed", finished="hour"),
+        "retried_day": number(retried[1]),
+        "failed_day": jobs(failed[1], alarm=True, status="failed", finished="day"),
+    }
+
+
+def _service(state: State, depth: Depth) -> dict[str, Any]:
+    """Return how many workers serve a queue, and how long its oldest ready job has been due."""
+    limit = thresholds_of(depth.queue_name).age
+    serving = state.crew.serving(depth.queue_name) if state.crew else 0
+    is_late = limit is not None and depth.oldest_ready > limit and not depth.is_paused
+    unattended = state.crew is not None and depth.needs_workers and not depth.is_paused and not serving
+    text = number(serving) if serving else pgettext("workers", "none")
+    return {
+        "workers": {"text": text if state.crew else _UNKNOWN, "alarm": unattended},
+        "oldest": {
+            "text": age(depth.oldest_ready) if depth.ready else "",
+            "alarm": is_late or (unattended and bool(depth.ready)),
+        },
+        "oldest_bar": gauge(depth.oldest_ready / (limit or 300), alarm=is_late) if depth.ready else "",
+    }
+
+
+def _limits(alias: str, names: Sequence[str]) -> dict[str, Limit] | None:
+    """Return the limits of these queues and of all jobs; None if it took too long."""
+    keys = ["*", *(f"queue:{name}" for name in names)]
+    return within(alias, PATIENCE, lambda: Limit.objects.using(alias).in_bulk(keys))
+
+
+def _limit(
+    links: PageLinks, state: State, limits: Mapping[str, Limit] | None, name: str | None = None
+) -> dict[str, str] | None:
+    """Return the limit of a queue, or of all jobs, in short: how many run of those that may, and the rate."""
+    limit = (limits or {}).get("*" if name is None else f"queue:{name}")
+    if limit is None:
+        return None
+    running = sum(
+        depth.running for depth in (state.depths or {}).values() if name in (None, depth.queue_name)
+    )
+    parts = []
+    if limit.concurrency is not None:
+        numbers = {"running": number(running), "allowed": number(limit.concurrency)}
+        parts.append(_("%(running)s of %(allowed)s run") % numbers)
+    if limit.rate is not None and limit.per is not None:
+        parts.append(_("at most %(rate)s") % {"rate": formatting.rate(limit.rate, limit.per)})
+    return {"text": ", ".join(parts), "url": links.page(Limit, "change", limit.pk)}
+
+
+def _worker_row(links: PageLinks, worker: Any) -> dict[str, Any]:
+    ago = _("%(period)s ago") % {"period": display.period(worker.age)}
+    return {
+        "worker": worker,
+        "url": links.page(Worker, "change", worker.pk),
+        "queues": queues_text(worker),
+        "busy": busy_text(worker),
+        "bar": gauge(worker.busy / worker.slots if worker.slots else 0),
+        "badge": state_badge(worker),
+        "beat": display.timed(ago, worker.heartbeat_at),
+        "alarm": worker.vital in {Vital.SILENT, Vital.DEAD},
+    }
+
+
+# ----------------------------------------------------------------------------
+# The buttons that pause and resume a queue. Each needs the permission of the page of pauses: add a pause to
+# pause, delete one to resume.
+
+_MOST_OF_REASON = 400
+
+
+def may_pause(site: AdminSite, request: HttpRequest) -> bool:
+    """Return whether this user may pause a queue, and whether the site has pauses at all."""
+    return site.is_registered(Pause) and site.get_model_admin(Pause).has_add_permission(request)
+
+
+def may_resume(site: AdminSite, request: HttpRequest) -> bool:
+    """Return whether this user may resume a queue, which deletes its pause."""
+    if not site.is_registered(Pause):
+        return False
+    admin: Any = site.get_model_admin(Pause)
+    return bool(getattr(admin, "has_resume_permission", admin.has_delete_permission)(request))
+
+
+def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
+    """Do what the button says, and show the overview again."""
+    queue, button = request.POST.get("queue", ""), request.POST.get("button", "")
+    allowed = {"pause": may_pause, "resume": may_resume}.get(button)
+    if allowed is None or not queue or "\0" in queue:
+        return HttpResponseBadRequest()
+    if not allowed(admin.admin_site, request):
+        raise PermissionDenied
+    try:
+        text, level = (_pause if button == "pause" else _resume)(admin, request, queue)
+    except ValueError:  # a user has changed the form
+        return HttpResponseBadRequest()
+    admin.message_user(request, text, level)
+    return HttpResponseRedirect(request.get_full_path())
+
+
+def _pause(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tuple[str, int]:
+    reason = request.POST.get("reason", "").replace("\0", "")[:_MOST_OF_REASON]
+    author = request.user.get_username()[:150]
+    made = pause(queue=queue, reason=reason, author=author, using=admin.writes_to)
+    _note(request, made, ADDITION, _("Paused."))
+    return _("Queue %(name)s is paused.") % {"name": queue}, messages.SUCCESS
+
+
+def _resume(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tuple[str, int]:
+    found = Pause.objects.using(admin.writes_to).filter(kind=Pause.Kind.QUEUE, name=queue).first()
+    if not resume(queue=queue, using=admin.writes_to):
+        return _("It was not paused any more."), messages.WARNING
+    if found is not None:
+        _note(request, found, DELETION, _("Resumed."))
+    return _("Queue %(name)s is resumed.") % {"name": queue}, messages.SUCCESS
+
+
+def _note(request: HttpRequest, row: Pause, flag: int, text: str) -> None:
+    LogEntry.objects.log_actions(request.user.pk, [row], flag, change_message=text)  # type: ignore[arg-type]
