@@ -16,7 +16,7 @@ from django_pgqueue.postgres import liveness, session
 from django_pgqueue.postgres.liveness import SilentServerError
 from django_pgqueue.postgres.session import STATEMENT_TIMEOUT, Session, connect
 from django_pgqueue.worker.executor import connections as connections_module
-from django_pgqueue.worker.executor.connections import keep_open
+from django_pgqueue.worker.executor.connections import watch_connections
 from tests.support.databases import alias
 from tests.support.proxies import Proxy, proxy
 
@@ -96,7 +96,7 @@ def test_a_connection_between_two_statements_has_no_deadline(worker: Session) ->
 
 
 def test_a_task_waits_for_a_query_that_takes_long(between: Proxy) -> None:
-    keep_open()
+    watch_connections()
     address = {"HOST": "127.0.0.1", "PORT": between.port}
     try:
         with alias("proxied", opened=False, **address) as name:

@@ -1,4 +1,4 @@
-"""Keep Django's connections open from job to job, and check them before and after each job.
+"""Keep Django's connections open from job to job, and clean.
 
 A web server closes its connections after each request unless ``CONN_MAX_AGE`` is set. Opening a connection
 takes longer than most jobs, so a worker keeps each one, whatever ``CONN_MAX_AGE`` is, until it has not been
@@ -6,15 +6,18 @@ used for ``IDLE_CONNECTION_TIMEOUT`` or is older than ``LONGEST_USE``. If ``IDLE
 ``CONN_MAX_AGE`` applies.
 
 Before a job, connections that have died since the last job are closed. After a job, a connection is closed if
-it is broken, too old, left in a transaction, or not in the state in which it was opened.
-With a pool, it is given back or discarded after each job. Django opens a new one for the next job.
+it is broken, too old, left in a transaction, or if the job may have left something in its session. With a
+pool, it is given back or discarded after each job. Django opens a new one for the next job.
+
+What a job may have left is decided without a round trip (``SessionWatch``). What a function in the database,
+or a task that uses psycopg directly, leaves there is not seen: temporary tables, advisory locks, settings
+that the server does not report.
 
 The server is told how to notice that the worker has vanished (``liveness``), so that it releases its locks.
 """
 
 from __future__ import annotations
 
-import re
 import select
 import sys
 import threading
@@ -40,34 +43,55 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 logger = get_logger(__name__)
-_WRITTEN_SQL = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
+
 LONGEST_USE = 3600.0
 """Seconds after which a connection is replaced: the memory of a session on the server only grows."""
-_TOLD: WeakSet[Any] = WeakSet()
-"""The connections whose server knows how to notice their end. Those of a pool are opened again and again."""
+OPENED: WeakSet[Any] = WeakSet()
+"""All psycopg connections that Django has opened in this process and that still exist."""
+_TOUCHED: WeakSet[Any] = WeakSet()
+"""Those whose session a job may have changed. A pool may contain some, which a task has given back."""
+_WRITTEN_SQL = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
+_REPORTED = (
+    b"TimeZone", b"DateStyle", b"IntervalStyle", b"client_encoding", b"search_path",
+    b"default_transaction_read_only", b"session_authorization",
+)  # fmt: skip
+_MOST_REPLACED = 1_000  # unusable connections of a pool, one after another
 _thread = threading.local()
 """The connections that were open at the last ``tidy_up`` of each thread. Nothing opens one between two jobs,
 and Django takes 2 µs to look them up, which is a seventh of what the worker itself does for a job.
 """
 
 
-def keep_open() -> None:
-    """Keep the connections that Django opens in this process from now on."""
+def watch_connections() -> None:
+    """Keep and watch the connections that Django opens in this process from now on."""
     connection_created.connect(_opened, dispatch_uid=__name__)
 
 
+def ignore_connections() -> None:
+    """Keep and watch no more connections."""
+    connection_created.disconnect(dispatch_uid=__name__)
+
+
+# ----------------------------------------------------------------------------
+# Before and after each job, on its thread.
+
+
 def drop_dead() -> None:
-    """Before each job, on its thread, close dead or old connections. This does not query the server."""
+    """Close dead or old connections before a job. This does not query the server."""
     _each(_drop_dead, getattr(_thread, "used", None))
 
 
 def tidy_up() -> list[str]:
-    """After each job, on its thread, tidy up its connections. Never raise: the job's outcome matters.
+    """Tidy up the connections after a job. Never raise: the job's outcome matters.
 
     Return the databases in which it has written in a transaction that it has left open. This is undone.
     """
     _thread.unsaved = None
-    _drop_unopened()
+    for connection in connections.all(initialized_only=True):
+        # A task may have set something on Django's object, such as the schema of its tenant, that the next
+        # session would get.
+        if connection.connection is None and not connection.in_atomic_block:
+            del connections[connection.alias]
     _thread.used = _each(_tidy)
     return _thread.unsaved or []
 
@@ -85,6 +109,91 @@ def close_unused() -> None:
     _each(_close_unused)
 
 
+def has_written(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether there is an open transaction that has written something, or that an error has broken."""
+    raw: Any = connection.connection
+    status = raw.pgconn.transaction_status if hasattr(raw, "pgconn") else None
+    if status == TransactionStatus.INERROR:
+        return True
+    if status != TransactionStatus.INTRANS:
+        return False
+    row = psycopg.Cursor(raw, row_factory=tuple_row).execute(_WRITTEN_SQL).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _each(
+    call: Callable[[BaseDatabaseWrapper], None], among: Iterable[BaseDatabaseWrapper] | None = None
+) -> list[BaseDatabaseWrapper]:
+    """Call this with each connection of this thread that is open, and return those that were open before."""
+    found = connections.all(initialized_only=True) if among is None else among
+    used = [each for each in found if each.connection is not None or each.in_atomic_block]
+    for connection in used:
+        try:
+            call(connection)
+        except Exception:
+            logger.exception("tidying up the connection %r failed", connection.alias)
+    return used
+
+
+def _drop_dead(connection: BaseDatabaseWrapper) -> None:
+    watch = _watch_of(connection)
+    if watch is not None and not watch.is_quiet(connection.connection):
+        _discard(connection)
+        return
+    connection.close_if_unusable_or_obsolete()
+    _close_unused(connection)
+
+
+def _tidy(connection: BaseDatabaseWrapper) -> None:
+    # This includes an atomic block that has sent nothing yet, because the next job would run in it.
+    if connection.in_atomic_block or _in_transaction(connection.connection) or not _is_clean(connection):
+        if has_written(connection):
+            _thread.unsaved = [*(_thread.unsaved or []), connection.alias]
+        _discard(connection)
+        return
+    connection.close_if_unusable_or_obsolete()
+    _close_unused(connection)  # also records that the job has used it
+    if connection.queries_log:
+        connection.queries_log.clear()
+
+
+def _close_unused(connection: BaseDatabaseWrapper) -> None:
+    watch, longest = _watch_of(connection), conf.current().idle_connection_timeout
+    if watch is not None and longest is not None and watch.unused_for() >= longest:
+        connection.close()
+
+
+def _discard(connection: BaseDatabaseWrapper) -> None:
+    """End the session and drop Django's connection object, so that the next job gets a new one."""
+    del connections[connection.alias]
+    raw: Any = connection.connection
+    if raw is None:
+        return
+    if hasattr(raw, "pgconn"):
+        raw.close()  # first, so that a pool does not hand it on
+    connection.in_atomic_block = False
+    connection.closed_in_transaction = False
+    connection.close()
+
+
+def _in_transaction(raw: Any) -> bool:
+    """Return whether a psycopg connection is in a transaction or broken; False for other databases."""
+    pgconn = getattr(raw, "pgconn", None)
+    return pgconn is not None and pgconn.transaction_status != TransactionStatus.IDLE
+
+
+def _is_clean(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the session can be reused. If a task has removed the watch, it missed statements."""
+    watch = _watch_of(connection)
+    if watch is None:
+        return connection.connection not in OPENED
+    return watch.is_clean(connection.connection)
+
+
+# ----------------------------------------------------------------------------
+# Between two calls of an async job: may another job use its thread?
+
+
 def hold_nothing() -> bool:
     """Return whether another job can use this thread's connections before the current job ends.
 
@@ -100,7 +209,7 @@ def _holds_nothing(connection: BaseDatabaseWrapper) -> bool:
         return False
     if connection.connection is None:
         return True
-    if watch_of(connection) is None or _in_transaction(connection.connection):
+    if _watch_of(connection) is None or _in_transaction(connection.connection):
         return False
     # A cursor refers to its connection, whatever kind of cursor it is.
     return _is_clean(connection) and _references(connection) <= _REFERENCES
@@ -127,15 +236,37 @@ def _usual_references() -> int:
 _REFERENCES = _usual_references()
 
 
+# ----------------------------------------------------------------------------
+# When Django opens a connection.
+
+
 def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Replace the ``close_at`` that Django has set from ``CONN_MAX_AGE``, unless there is a pool."""
     raw: Any = connection.connection
-    if hasattr(raw, "pgconn") and raw not in _TOLD:
-        _TOLD.add(raw)
-        _tell_server(raw)
+    if not hasattr(raw, "pgconn"):
+        return  # a database other than PostgreSQL
     is_pooled = getattr(raw, "_pool", None) is not None
-    if hasattr(raw, "pgconn") and not is_pooled and conf.current().idle_connection_timeout is not None:
-        connection.close_at = monotonic() + LONGEST_USE
+    if raw not in OPENED:  # those of a pool are opened again and again
+        OPENED.add(raw)
+        _tell_server(raw)
+    watch = _watch_of(connection)
+    if watch is None:
+        watch = SessionWatch()
+        # The first, not the last: execute_wrapper() removes the last one when a task leaves it.
+        connection.execute_wrappers.insert(0, watch)
+    if watch.replacing:
+        return
+    if is_pooled:
+        _replace_unusable(connection, watch)
+    else:
+        _TOUCHED.discard(raw)
+        if conf.current().idle_connection_timeout is not None:
+            connection.close_at = monotonic() + LONGEST_USE  # which Django has set from CONN_MAX_AGE
+    watch.begin(connection.connection)
+    receivers = connection_created.receivers or []
+    if receivers and receivers[-1][0][0] != __name__:
+        # Run after the project's own receivers: their changes belong to the session's initial state.
+        ignore_connections()
+        watch_connections()
 
 
 def _tell_server(raw: Any) -> None:
@@ -149,126 +280,35 @@ def _tell_server(raw: Any) -> None:
             raw.rollback()
 
 
-def _each(
-    call: Callable[[BaseDatabaseWrapper], None], among: Iterable[BaseDatabaseWrapper] | None = None
-) -> list[BaseDatabaseWrapper]:
-    """Call this with each connection of this thread that is open, and return those that were open before."""
-    found = connections.all(initialized_only=True) if among is None else among
-    used = [each for each in found if each.connection is not None or each.in_atomic_block]
-    for connection in used:
-        try:
-            call(connection)
-        except Exception:
-            logger.exception("tidying up the connection %r failed", connection.alias)
-    return used
+def _replace_unusable(connection: BaseDatabaseWrapper, watch: SessionWatch) -> None:
+    """Replace a session of a pool that has died in it, or that a task has changed."""
+    watch.replacing = True
+    try:
+        for _ in range(_MOST_REPLACED):
+            raw: Any = connection.connection
+            is_dead = raw.closed or select.select([raw.fileno()], [], [], 0)[0]
+            if not is_dead and raw not in _TOUCHED:
+                break
+            raw.close()  # the pool discards closed connections
+            connection.close()
+            connection.connect()
+    finally:
+        watch.replacing = False
 
 
-def _drop_dead(connection: BaseDatabaseWrapper) -> None:
-    watch = watch_of(connection)
-    if watch is not None and not watch.is_quiet(connection.connection):
-        _discard(connection)
-        return
-    connection.close_if_unusable_or_obsolete()
-    _close_unused(connection)
-
-
-def _drop_unopened() -> None:
-    """Drop Django's connection objects without a session: a task may have set something on one, such as the
-    schema of its tenant, that the next session would get.
-    """
-    for connection in connections.all(initialized_only=True):
-        if connection.connection is None and not connection.in_atomic_block:
-            del connections[connection.alias]
-
-
-def _close_unused(connection: BaseDatabaseWrapper) -> None:
-    watch, longest = watch_of(connection), conf.current().idle_connection_timeout
-    if watch is not None and longest is not None and watch.unused_for() >= longest:
-        connection.close()
-
-
-def _tidy(connection: BaseDatabaseWrapper) -> None:
-    # This includes an atomic block that has sent nothing yet, because the next job would run in it.
-    if connection.in_atomic_block or _in_transaction(connection.connection) or not _is_clean(connection):
-        if has_written(connection):
-            _thread.unsaved = [*(_thread.unsaved or []), connection.alias]
-        _discard(connection)
-        return
-    connection.close_if_unusable_or_obsolete()
-    _close_unused(connection)  # also records that the job has used it
-    if connection.queries_log:
-        connection.queries_log.clear()
-
-
-def _discard(connection: BaseDatabaseWrapper) -> None:
-    """End the session and drop Django's connection object, so that the next job gets a new one."""
-    del connections[connection.alias]
-    raw: Any = connection.connection
-    if raw is None:
-        return
-    if hasattr(raw, "pgconn"):
-        raw.close()  # first, so that a pool does not hand it on
-    connection.in_atomic_block = False
-    connection.closed_in_transaction = False
-    connection.close()
-
-
-def _in_transaction(raw: Any) -> bool:
-    """Return whether a psycopg connection is in a transaction or broken; False for other databases."""
-    pgconn = getattr(raw, "pgconn", None)
-    return pgconn is not None and pgconn.transaction_status != TransactionStatus.IDLE
-
-
-def has_written(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether there is an open transaction that has written something, or that an error has broken."""
-    raw: Any = connection.connection
-    status = raw.pgconn.transaction_status if hasattr(raw, "pgconn") else None
-    if status == TransactionStatus.INERROR:
-        return True
-    if status != TransactionStatus.INTRANS:
-        return False
-    row = psycopg.Cursor(raw, row_factory=tuple_row).execute(_WRITTEN_SQL).fetchone()
-    return row is not None and bool(row[0])
-
-
-def _is_clean(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the session can be reused. If a task has removed the watch, it missed statements."""
-    watch = watch_of(connection)
-    if watch is None:
-        return connection.connection not in OPENED
-    return watch.is_clean(connection.connection)
-
-
-# ----------------------------------------------------------------------------
-# Detect without a round trip whether a job left something in the session of a Django connection.
-#
-# A connection that stays open from job to job (``CONN_MAX_AGE``, or a pool) would pass on changes that a job
-# has made to its session. So each connection of a worker process has a watch, which sees
-#
-# - the text of every statement that goes through Django,
-# - the settings that the server reports by itself (time zone, dates, role of the session, and the search path
-#   from PostgreSQL 18 on), whoever has changed them,
-# - the attributes of psycopg's own connection: isolation level, autocommit, row factory ...
-#
-# and whether the socket has something to read although nothing was asked, which means that the server closes
-# the connection.
-#
-# It does not see other state that a function in the database leaves in the session, or a task that uses
-# psycopg directly: temporary tables, advisory locks, unreported settings.
-
-#: All psycopg connections that Django has opened in this process and that still exist.
-OPENED: WeakSet[Any] = WeakSet()
-#: Those in which a job left something. A pool may contain some, because a task may have given them back.
-_LEFT: WeakSet[Any] = WeakSet()
-_REPORTED = (
-    b"TimeZone", b"DateStyle", b"IntervalStyle", b"client_encoding", b"search_path",
-    b"default_transaction_read_only", b"session_authorization",
-)  # fmt: skip
-_MOST_REPLACED = 1_000  # unusable connections of a pool, one after another
+def _watch_of(connection: BaseDatabaseWrapper) -> SessionWatch | None:
+    for wrapper in connection.execute_wrappers:
+        if isinstance(wrapper, SessionWatch):
+            return wrapper
+    return None
 
 
 class SessionWatch:
-    """An execute wrapper of one Django connection, which may use several sessions one after another."""
+    """An execute wrapper of one Django connection, which may use several sessions one after another.
+
+    It sees the text of every statement that goes through Django, the settings that the server reports by
+    itself, whoever has changed them, and the attributes of psycopg's connection.
+    """
 
     def __init__(self) -> None:
         self.replacing = False
@@ -281,18 +321,19 @@ class SessionWatch:
     def __call__(
         self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]
     ) -> Any:
-        """Note whether a statement leaves state. Django calls this for each statement."""
+        """Note whether a statement may leave something. Django calls this for each statement."""
         self._used = True
-        if leaves_state(sql if type(sql) is str else _as_text(sql)):
-            _LEFT.add(context["connection"].connection)
+        # The ORM sends the same few texts repeatedly. Others are not remembered.
+        text = sql if type(sql) is str else _as_text(sql)
+        if (_remembered if len(text) <= 4096 else touches_session)(text):
+            _TOUCHED.add(context["connection"].connection)
         return execute(sql, params, many, context)
 
     def begin(self, raw: Any) -> None:
         """Remember the state of a new session."""
-        OPENED.add(raw)
         self._used = True
         self._raw = raw
-        self._at_first = _looks(raw)
+        self._at_first = _visible_state(raw)
         poll = select.poll()
         poll.register(raw.fileno(), select.POLLIN)
         self._poll = poll.poll
@@ -314,67 +355,10 @@ class SessionWatch:
 
     def is_clean(self, raw: Any) -> bool:
         """Return whether the session is in the same state as when it began."""
-        return raw is self._raw and raw not in _LEFT and _looks(raw) == self._at_first
+        return raw is self._raw and raw not in _TOUCHED and _visible_state(raw) == self._at_first
 
 
-def install_session_watch() -> None:
-    """Watch every connection that Django opens from now on in this process."""
-    connection_created.connect(_connected, dispatch_uid=f"{__name__}.session_watch")
-
-
-def uninstall_session_watch() -> None:
-    """Watch no more connections."""
-    connection_created.disconnect(dispatch_uid=f"{__name__}.session_watch")
-
-
-def watch_of(connection: BaseDatabaseWrapper) -> SessionWatch | None:
-    """Return the watch of a connection; None if it has none."""
-    for wrapper in connection.execute_wrappers:
-        if isinstance(wrapper, SessionWatch):
-            return wrapper
-    return None
-
-
-def _connected(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    raw: Any = connection.connection
-    if getattr(raw, "pgconn", None) is None:
-        return  # a database other than PostgreSQL
-    watch = watch_of(connection)
-    if watch is None:
-        watch = SessionWatch()
-        # The first, not the last: execute_wrapper() removes the last one when a task leaves it.
-        connection.execute_wrappers.insert(0, watch)
-    if watch.replacing:
-        return
-    _LEFT.discard(raw) if getattr(raw, "_pool", None) is None else _replace_unusable(connection, watch)
-    watch.begin(connection.connection)
-    _be_last()
-
-
-def _replace_unusable(connection: BaseDatabaseWrapper, watch: SessionWatch) -> None:
-    """Replace a session of a pool that has died in it, or in which a task left something."""
-    watch.replacing = True
-    try:
-        for _ in range(_MOST_REPLACED):
-            raw: Any = connection.connection
-            if raw not in _LEFT and not select.select([raw.fileno()], [], [], 0)[0]:
-                break
-            raw.close()  # the pool discards closed connections
-            connection.close()
-            connection.connect()
-    finally:
-        watch.replacing = False
-
-
-def _be_last() -> None:
-    """Run after the project's own receivers, because their changes belong to the session's initial state."""
-    receivers = connection_created.receivers or []
-    if receivers and receivers[-1][0][0] != f"{__name__}.session_watch":
-        uninstall_session_watch()
-        install_session_watch()
-
-
-def _looks(raw: Any) -> tuple[Any, ...]:
+def _visible_state(raw: Any) -> tuple[Any, ...]:
     status = raw.pgconn.parameter_status
     return (
         raw.autocommit, raw.isolation_level, raw.read_only, raw.deferrable,
@@ -391,56 +375,27 @@ def _as_text(sql: Any) -> str:
     return as_string(None) if as_string is not None else str(sql)
 
 
-# ----------------------------------------------------------------------------
-# Recognize statements that leave state in the database session after their transaction.
-#
-# They are recognized by their text, without a round trip: SET (not SET LOCAL), set_config() unless it is
-# local, RESET, DISCARD, LISTEN, LOAD, PREPARE, temporary tables, cursors WITH HOLD, session advisory locks,
-# setseed(), dblink_connect() and every DO block. A statement that is reported by mistake costs a new
-# connection. What a function or procedure does inside the database is not recognized.
-
-_LONG = 4096  # characters; longer texts are not remembered
-_BLANK = r"(?: \s | --[^\n]*\n | /\* .*? \*/ )*"
-_STATEMENT = re.compile(
-    rf"""
-    (?: \A | ; ) {_BLANK}
-    (?:
-        SET \b (?! \s* (?: LOCAL | TRANSACTION | CONSTRAINTS ) \b )
-      | (?: RESET | DISCARD | LISTEN | LOAD | DO ) \b
-      | PREPARE \b (?! \s* TRANSACTION \b )
-      | DECLARE \b [^;]*? \b WITH \s+ HOLD \b
-      | CREATE \s+ (?: OR \s+ REPLACE \s+ )? (?: (?: GLOBAL | LOCAL ) \s+ )? TEMP
-    )
-    """,
-    re.VERBOSE | re.IGNORECASE | re.DOTALL,
-)
-_ANYWHERE = re.compile(
-    r"""
-      \b set_config \b (?! \s* \( [^()]* , \s* true \s* \) )
-    | \b pg_(?: try_ )? advisory_lock
-    | \b pg_temp
-    | \b INTO \s+ (?: (?: GLOBAL | LOCAL ) \s+ )? TEMP
-    | \b setseed \b
-    | \b dblink_connect
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-#: _ANYWHERE finds nothing in a text without one of these (in lower case). Searching for them is much faster.
-_HINTS = ("set_config", "advisory_lock", "temp", "setseed", "dblink_connect")
+#: How statements begin that leave nothing, unless they call one of the functions below. All others may.
+_HARMLESS = (
+    "select", "insert", "update", "delete", "with", "merge", "values", "savepoint", "release", "rollback",
+    "begin", "commit", "copy", "call", "lock", "truncate", "notify", "explain", "refresh", "fetch", "close",
+    "set local", "set transaction", "set constraints",
+)  # fmt: skip
+_LEAVE = ("advisory_lock", "set_config", "setseed", "dblink_connect", "pg_temp", " temp ", " temporary ")
 
 
-def leaves_state(text: str) -> bool:
-    """Return whether this SQL may leave something in the session."""
-    # The ORM sends the same few texts repeatedly, so most answers come from the cache.
-    return _remembered(text) if len(text) <= _LONG else _looked_at(text)
+def touches_session(text: str) -> bool:
+    """Return whether a statement may leave something in the session: it is not one that usually leaves
+    nothing, or it is several statements. A mistake costs a new connection.
+    """
+    lower = text.lower().strip("(; \n\t")
+    if lower.startswith("/*"):
+        lower = lower.partition("*/")[2].lstrip()
+    if ";" in lower or not " ".join(lower[:100].split()).startswith(_HARMLESS):
+        return lower != ""
+    if any(word in lower for word in _LEAVE):
+        return "set_config" not in lower or ", true" not in lower  # set_config(..., true) is local
+    return False
 
 
-def _looked_at(text: str) -> bool:
-    found = _STATEMENT.search(text) if ";" in text else _STATEMENT.match(text)
-    if found:
-        return True
-    lower = text.lower()
-    return any(hint in lower for hint in _HINTS) and _ANYWHERE.search(text) is not None
-
-
-_remembered = lru_cache(maxsize=512)(_looked_at)
+_remembered = lru_cache(maxsize=512)(touches_session)

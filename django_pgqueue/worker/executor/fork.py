@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from django.db import connections
 
 from ...postgres.liveness import client_parameters
-from .connections import OPENED, install_session_watch, keep_open
+from .connections import OPENED, watch_connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -198,8 +198,7 @@ def prepare(files: Callable[[], Iterable[int]]) -> None:
     _pin_paths()
     _notice_vanished_servers()
     _keep_streams()
-    install_session_watch()
-    keep_open()
+    watch_connections()
     guard_fork(files)
 
 

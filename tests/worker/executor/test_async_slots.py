@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.db.backends.signals import connection_created
 
 from django_pgqueue import cancel, enqueue, enqueue_many
 from django_pgqueue.models import Job
@@ -30,11 +29,9 @@ MANY = 500
 def hosted() -> Iterator[None]:
     """Connections are watched and kept, as in every worker process."""
     MEETING.update(count=0, event=None)
-    connections.install_session_watch()
-    connections.keep_open()
+    connections.watch_connections()
     yield
-    connections.uninstall_session_watch()
-    connection_created.disconnect(dispatch_uid=connections.__name__)
+    connections.ignore_connections()
 
 
 def statuses(ids: list[int]) -> dict[str, int]:

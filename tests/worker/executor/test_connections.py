@@ -46,13 +46,13 @@ def pool(**options: Any) -> Iterator[None]:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Connections are watched, as in every worker process. Jobs run in the order in which they were enqueued,
-    also if the machine is busy: a worker requeues jobs that wait for a second, and their order may change.
+    """Connections are watched and kept, as in every worker process. Jobs run in the order in which they were
+    enqueued, also if the machine is busy: a worker requeues jobs that wait for a second.
     """
     monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
-    connections_module.install_session_watch()
+    connections_module.watch_connections()
     yield
-    connections_module.uninstall_session_watch()
+    connections_module.ignore_connections()
 
 
 def terminate(*pids: int) -> None:
@@ -253,15 +253,7 @@ def test_a_session_that_ended_between_two_jobs_costs_no_attempt(is_async: bool, 
     assert fresh(first).result not in {fresh(job).result for job in jobs}
 
 
-@pytest.fixture
-def kept(watched: None) -> Iterator[None]:
-    """Connections are watched and kept, as in every worker process."""
-    connections_module.keep_open()
-    yield
-    connection_created.disconnect(dispatch_uid=connections_module.__name__)
-
-
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("max_age", [0, 0.001, None])
 def test_a_worker_keeps_its_connections_whatever_conn_max_age_says(max_age: Any, is_async: bool) -> None:
@@ -272,7 +264,7 @@ def test_a_worker_keeps_its_connections_whatever_conn_max_age_says(max_age: Any,
     assert len({fresh(job).result for job in jobs}) == 1
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("watched")
 def test_conn_max_age_applies_where_the_project_says_so(settings: Any) -> None:
     settings.PGQUEUE = {"IDLE_CONNECTION_TIMEOUT": None}
     with database_settings(CONN_MAX_AGE=0):
@@ -281,7 +273,7 @@ def test_conn_max_age_applies_where_the_project_says_so(settings: Any) -> None:
     assert len({fresh(job).result for job in jobs}) == 3
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_idle_thread_closes_its_connection(is_async: bool, settings: Any) -> None:
     settings.PGQUEUE = {"IDLE_CONNECTION_TIMEOUT": 1}
@@ -296,7 +288,7 @@ def test_an_idle_thread_closes_its_connection(is_async: bool, settings: Any) -> 
     assert (fresh(second).status, fresh(second).attempts) == ("done", 1)
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("watched")
 def test_a_connection_that_jobs_no_longer_use_is_closed_between_them(monkeypatch: Any) -> None:
     """The thread is busy with jobs that use no database, so it is never idle."""
     clock = itertools.count(1_000.0, 30.0)  # half of IDLE_CONNECTION_TIMEOUT from one look to the next
@@ -312,7 +304,7 @@ def test_a_connection_that_jobs_no_longer_use_is_closed_between_them(monkeypatch
         until(lambda: fresh(held).is_finished)
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("watched")
 def test_a_connection_is_replaced_after_an_hour_of_use(monkeypatch: Any) -> None:
     monkeypatch.setattr(connections_module, "LONGEST_USE", 0.0)
     with database_settings(CONN_MAX_AGE=None):
@@ -321,7 +313,7 @@ def test_a_connection_is_replaced_after_an_hour_of_use(monkeypatch: Any) -> None
     assert len({fresh(job).result for job in jobs}) == 3
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("watched")
 def test_a_pool_gets_kept_connections_back_too() -> None:
     with pool(min_size=1, max_size=2):
         ids = enqueue_many(tasks.backend.bind() for _ in range(12)).ids

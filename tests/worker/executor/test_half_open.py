@@ -30,7 +30,7 @@ CLIENT = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
 @contextmanager
 def prepared(name: str) -> Iterator[Any]:
     """Open the connection of an alias as a worker process does."""
-    connections_module.keep_open()
+    connections_module.watch_connections()
     before = {each: connections.settings[each].get("OPTIONS", {}) for each in connections}
     try:
         fork._notice_vanished_servers()
