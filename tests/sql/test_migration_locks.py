@@ -62,7 +62,7 @@ def test_a_migration_gives_up_and_names_who_holds_the_lock(
 ) -> None:
     holder = connect(autocommit=False)
     holder.execute("SELECT count(*) FROM pgqueue_job_live")
-    monkeypatch.setattr(operations, "TRIES", 2)
+    monkeypatch.setattr(operations, "_TRIES", 2)
     found = pauses(monkeypatch, lambda tries: None)
     with pytest.raises(OperationalError, match=rf"job_slot_index_v1.*process {holder.info.backend_pid} "):
         drop_and_create()
@@ -73,7 +73,7 @@ def test_a_migration_gives_up_and_names_who_holds_the_lock(
 def test_other_errors_are_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found = pauses(monkeypatch, lambda tries: None)
     with pytest.raises(OperationalError, match="statement timeout"), connection.schema_editor() as editor:
-        operations.patiently(
+        operations._with_lock_retry(
             editor, "x", [("SET LOCAL statement_timeout = 1", None), ("SELECT pg_sleep(9)", None)]
         )
     assert found == []
