@@ -28,7 +28,7 @@ from django.contrib import admin
 
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
 from .batches.admin import BatchAdmin
-from .job_page.links import links_for
+from .job_page.page import links_for
 from .jobs.admin import JobAdmin
 from .limits import LimitAdmin
 from .pauses import PauseAdmin

@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue
 from django_pgqueue.admin import links_for
-from django_pgqueue.admin.job_page import links as links_module
-from django_pgqueue.admin.job_page.errors import MOST_LINES
+from django_pgqueue.admin.job_page import page as page_module
+from django_pgqueue.admin.job_page.page import MOST_LINES
 from django_pgqueue.admin.job_page.timeline import parts_of, timeline_of
 from django_pgqueue.models import Job
 from django_pgqueue.redaction import REDACTED
@@ -107,13 +107,13 @@ def test_short_parts_can_be_seen_and_all_of_them_fit() -> None:
         job_with(status="retry", attempts=40, errors=errors), lambda key: f"worker {key}"
     )
     widths = [float(width) for width in re.findall(r' width="([\d.]+)"', shown.drawing)]
-    assert len(widths) == len(shown.rows) == 80
+    assert len(widths) == len(shown.table.rows) == 80
     assert abs(sum(widths) - 1000) < 5
     assert min(widths) > 3
     assert "<title>attempt 2: ran and failed, 10 ms. Down</title>" in shown.drawing
     assert "style" not in shown.drawing
-    [row] = [row for row in shown.rows if row.attempt == 2]
-    assert (row.what, row.took, row.worker, row.error) == ("ran and failed", "10 ms", "worker 7", "Down")
+    [row] = [row for row in shown.table.rows if ">2</a>" in str(row[1])]
+    assert (row[0], *row[3:]) == ("ran and failed", "10 ms", "worker 7", "Down")
 
 
 @pytest.mark.django_db
@@ -189,10 +189,10 @@ def test_a_panel_that_fails_does_not_hide_the_page(root: Client, caplog: pytest.
 
 @pytest.fixture
 def own() -> Iterator[None]:
-    before = dict(links_module._declared)
+    before = dict(page_module._declared)
     yield
-    links_module._declared.clear()
-    links_module._declared.update(before)
+    page_module._declared.clear()
+    page_module._declared.update(before)
 
 
 @pytest.mark.django_db

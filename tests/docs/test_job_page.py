@@ -11,7 +11,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from django_pgqueue import redaction
-from django_pgqueue.admin.job_page import links
+from django_pgqueue.admin.job_page import page as job_page
 
 from .shop import DOCS, EXAMPLES, example, in_shop
 
@@ -23,10 +23,10 @@ BLOCKS = re.findall(
 
 @in_shop
 def test_what_the_shop_adds_to_its_jobs(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "_declared", {})
+    monkeypatch.setattr(job_page, "_declared", {})
     monkeypatch.setattr(redaction, "_not_before", {})  # the shop was not there in other tests
     example("job_links")
-    links.links_for(example("tasks").send_receipt)(example("job_links").receipt_links)
+    job_page.links_for(example("tasks").send_receipt)(example("job_links").receipt_links)
     job = example("orders").place_order("ann@example.com", 5)
     client.force_login(User.objects.create_superuser("root"))
     folder = str(EXAMPLES / "shop" / "templates")

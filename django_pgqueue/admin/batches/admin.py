@@ -25,7 +25,7 @@ from ..ask import Effect, about, ask, is_confirmed, may_with_jobs
 from ..base import ReadOnlyAdmin
 from ..display import page_url
 from ..graph.pages import WorkflowPages
-from ..job_page.links import children_of, shown_jobs
+from ..job_page.page import children_of, shown_jobs
 from ..jobs.filters import on_shelves
 from ..jobs.search import BATCH
 from ..lists import KeysetChangeList
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Act = Literal["cancel", "retry"]
+    from ..job_page.formatter import Section
 
 
 _LABELS = {"cancel": _("Cancel batch"), "retry": _("Retry failed jobs")}
@@ -293,7 +294,7 @@ class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
                 context["pgqueue_tables"] = self._tables(request, obj)
         return super().render_change_form(request, context, add, change, form_url, obj)
 
-    def _tables(self, request: HttpRequest, batch: Any) -> list[dict[str, Any]]:
+    def _tables(self, request: HttpRequest, batch: Any) -> list[Section]:
         tables, jobs = [], visible_jobs(self.admin_site, request, self.database)
         if batch.counts.failed:  # a batch may have a million jobs in the other shelves
             failed = on_shelves(Status.FAILED, jobs)

@@ -1,9 +1,8 @@
-"""The page of a job, part by part. ``page`` puts them together, with the panels of the project.
+"""The page of a job.
 
-timeline  its life in parts, and a drawing of them
-why       why it does not run: the reason, its limits, its unique key
-errors    its errors and its logs
-payload   the row of its model
-links     its batch, what it waits for, what waits for it, and the links that the project adds
-clone     "Enqueue again"
+page       its sections, in their order, and the links that the project declares for its tasks
+formatter  how values are shown: redacted, and with links that the user may follow
+timeline   its life in parts, and a drawing of them
+why        why it does not run: the reason, its limits, its unique key
+clone      "Enqueue again"
 """

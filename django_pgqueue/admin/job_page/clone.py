@@ -33,7 +33,7 @@ from ..bulk.edit_form import EditForm
 from ..console import console_page
 from ..jobs.fields import JobFields
 from ..visible import hides
-from .payload import payload_model_of, restored
+from .formatter import payload_model_of, restored
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse

@@ -1,37 +1,60 @@
-"""The page of a job: what is shown below its fields, each part from a module of its own."""
+"""The page of a job: its sections, in page order, each under the name of its block in the template.
+
+A job that has none of something costs no query for it.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from django.contrib.admin.utils import display_for_field
+from django.db.models import BooleanField
+from django.db.models.expressions import RawSQL
 from django.template import TemplateDoesNotExist
 from django.template.loader import get_template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
+from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import ngettext, pgettext
 
+from ...encoding import whole_number
 from ...formatting import get_logger
-from ...models import Job, JobStat
+from ...models import Edge, Job, JobBatch, JobStat
+from ...models.batch import counts_of
+from ...models.parents import Parents
 from ...models.progress import Step
-from ...monitoring.jobs import recorded_steps
+from ...monitoring.jobs import moment, recorded_steps
 from ...monitoring.spans import DAY, series
 from ...postgres.timeout import TimeLimitReached
-from ...redaction import names_of_call, redact, redact_call
+from ...redaction import REDACTED, names_of_call, redact, redact_call, redact_text
+from ...tasks.link import HAS_CHILDREN
 from .. import display
+from ..batches import fields as batch_fields
 from ..charts import MEDIA, Chart, percentiles
 from ..display import page_url
-from ..jobs import texts
+from ..failures import application_part
+from ..jobs.progress import progress_in_words
+from ..jobs.texts import breakable
+from ..visible import absent_text, hidden_of, visible_jobs
 from .clone import JobClones
-from .errors import shown_errors, shown_logs
-from .links import batch_of, links_of, shown_links
-from .payload import shown_payload
-from .timeline import timeline_of
+from .formatter import Formatter, Section, linked
+from .timeline import Timeline, timeline_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
     from django.contrib.admin import AdminSite
+    from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
+
+    from ...compat import DjangoTask
 
 logger = get_logger(__name__)
 
@@ -46,41 +69,25 @@ class JobPage(JobClones):
         add: bool = False,
         change: bool = False,
         form_url: str = "",
-        obj: Job | None = None,
+        obj: Any = None,
     ) -> HttpResponse:
-        """Add the parts of the page. A job that has none of something costs no query for it."""
+        """Add the sections of the page."""
         if obj is not None:
-            context.update(self.parts_of_page(request, obj))
-            if context["pgqueue_runs"] is not None:
+            show: Formatter = obj.show
+            context["pgqueue_heading"] = breakable(str(obj))
+            context["pgqueue_address"] = request.build_absolute_uri(self.clone_url("change", obj))
+            may_clone = obj.payload_model is None and self.has_clone_permission(request)
+            context["pgqueue_clone"] = self.clone_url("clone", obj) if may_clone else ""
+            context["pgqueue_own_links"] = links_of(obj) if show.full else []
+            context["pgqueue"] = {section.__name__: section(show) for section in SECTIONS}
+            if context["pgqueue"]["runs"] is not None:
                 context["media"] += MEDIA
         return super().render_change_form(request, context, add, change, form_url, obj)
 
-    def parts_of_page(self, request: HttpRequest, job: Job) -> dict[str, Any]:
-        """Return the context of the page of a job, without arguments for users who may not view them."""
-        site, full = self.admin_site, self.has_view_arguments_permission(request)
-        worker = partial(self.worker_name, job)
-        return {
-            "pgqueue_full": full,
-            "pgqueue_heading": texts.breakable(str(job)),
-            "pgqueue_address": request.build_absolute_uri(self.clone_url("change", job)),
-            "pgqueue_clone": self._clone(request, job),
-            "pgqueue_timeline": timeline_of(job, worker),
-            "pgqueue_own_links": links_of(job) if full else [],
-            "pgqueue_panel": panel_of(request, job) if full else "",
-            "pgqueue_payload": shown_payload(site, request, job, full=full),
-            "pgqueue_batch": batch_of(site, request, job),
-            "pgqueue_links": shown_links(site, request, job),
-            "pgqueue_steps": shown_steps(job, full=full),
-            "pgqueue_runs": task_runs(site, request, job),
-            "pgqueue_errors": shown_errors(job, worker),
-            "pgqueue_logs": shown_logs(job, request.GET.get("log", "")),
-        }
 
-    def _clone(self, request: HttpRequest, job: Any) -> str:
-        """Return the URL of the page "Enqueue again", if this user may use it for this job."""
-        if job.payload_model is not None or not self.has_clone_permission(request):
-            return ""
-        return self.clone_url("clone", job)
+def timeline(show: Formatter) -> Timeline | None:
+    """Return its life in parts, as a drawing and as a table."""
+    return timeline_of(show.job, show.worker)
 
 
 # ----------------------------------------------------------------------------
@@ -93,9 +100,10 @@ FOLDER = "admin/django_pgqueue/job/panels"
 _PATH = re.compile(r"\w+(\.\w+)+")
 
 
-def panel_of(request: HttpRequest, job: Job) -> str:
+def panel(show: Formatter) -> str:
     """Return the panel of a job; empty if its task has none. A panel that fails does not hide the page."""
-    if not _PATH.fullmatch(job.task_path):  # any text may be enqueued with SQL
+    job = show.job
+    if not show.full or not _PATH.fullmatch(job.task_path):  # any text may be enqueued with SQL
         return ""
     try:
         template = get_template(f"{FOLDER}/{job.task_path}.html")
@@ -106,13 +114,9 @@ def panel_of(request: HttpRequest, job: Job) -> str:
     args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
     names = names_of_call(job.task_path)
     named = {names.at(place): value for place, value in enumerate(args) if place < len(names.each)}
-    context: dict[str, Any] = {
-        "job": job,
-        "arguments": {**named, **kwargs},
-        "result": redact(job.result, job.task_path),
-    }
+    arguments, result = {**named, **kwargs}, redact(job.result, job.task_path)
     try:
-        return template.render(context, request)
+        return template.render({"job": job, "arguments": arguments, "result": result}, show.request)
     except Exception:  # whatever the template calls
         return _failed(job)
 
@@ -123,25 +127,157 @@ def _failed(job: Job) -> str:
 
 
 # ----------------------------------------------------------------------------
-# The steps of a job as they are shown on its page, in the order in which they ended.
+# The row of its payload, for users who may view rows of its model. Values are shown to those who may view
+# arguments.
+
+MOST_CHARACTERS = 500
 
 
-def shown_steps(job: Job, *, full: bool) -> list[dict[str, Any]]:
-    """Return what the template shows of each step, without their results unless ``full``."""
-    shown = [_shown_step(step, job.task_path) for step in recorded_steps(job)]
-    return shown if full else [{**step, "result": ""} for step in shown]
+def payload(show: Formatter) -> Section | None:
+    """Return the row of the payload of a job, if it has one."""
+    job: Any = show.job
+    model, site = job.payload_model, show.site
+    if model is None or not _may_view(show, model):
+        return None
+    row: Any = model._base_manager.using(show.alias).filter(pk=job.pk).first()
+    if row is None:
+        return Section(capfirst(model._meta.verbose_name), (), (), _("The row does not exist."))
+    shown = model._meta.concrete_fields[1:] if show.full else ()
+    url = page_url(site, show.request, model, "change", job.pk)
+    links = [(_("Go to this row"), url)] if url else []
+    links += links_of_row(row) if show.full else []
+    return Section(
+        capfirst(model._meta.verbose_name),
+        (),
+        [(capfirst(str(field.verbose_name)), _field(row, field, job.task_path)) for field in shown],
+        format_html_join(" ", '<a href="{}">{}</a>', ((url, label) for label, url in links)),
+    )
 
 
-def _shown_step(step: dict[str, Any], task_path: str) -> dict[str, Any]:
-    kind, result, seconds = step["kind"] or "", step["result"], step["seconds"]
+def _may_view(show: Formatter, model: Any) -> bool:
+    if show.site.is_registered(model):
+        return show.site.get_model_admin(model).has_view_permission(show.request)
+    return show.request.user.has_perm(f"{model._meta.app_label}.view_{model._meta.model_name}")
+
+
+def _field(row: Any, field: Any, task_path: str) -> str:
+    """Return the redacted value of a field; of a foreign key, its key, which needs no query."""
+    value = getattr(row, field.attname)
+    plain = value if isinstance(value, (str, int, float, list, dict, NoneType)) else str(value)
+    shown = redact({field.name: plain}, task_path)
+    shown = shown.get(field.name, REDACTED) if isinstance(shown, dict) else shown
+    if shown != plain:
+        text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    elif field.is_relation and value is not None:
+        text = str(value)
+    else:
+        text = display_for_field(value, field, "-")
+    return Truncator(str(text)).chars(MOST_CHARACTERS)
+
+
+# ----------------------------------------------------------------------------
+# What a job is tied to: its batch, what it runs after, and the jobs that run after it.
+
+MOST_JOBS = 100
+_MOST_OF_NOTE = 160
+_COLUMNS = ("id", "task_path", "status", "waiting_reason", "errors", "finished_at")
+
+
+def ties(show: Formatter) -> dict[str, Any]:
+    """Return the batch of a job, and tables of jobs."""
+    job, tables = show.job, []
+    if job.parent_ids:
+        tables.append(_parents(show))
+    if job.marks & HAS_CHILDREN:
+        children = children_of(job.pk, visible_jobs(show.site, show.request, show.alias))
+        tables.append(shown_jobs(show.site, show.request, _("Jobs that run after this one"), children))
+    return {"batch": None if job.batch_id is None else _batch(show, job.batch_id), "tables": tables}
+
+
+def _batch(show: Formatter, key: int) -> dict[str, Any]:
+    batch = JobBatch.objects.using(show.alias).filter(pk=key).first()
+    if batch is None:
+        return {"name": _("batch %(id)d, which is no longer kept") % {"id": key}}
     return {
-        "name": texts.breakable(str(step["name"] or "")),
-        "kind": dict(Step.Kind.choices).get(kind, kind),
-        "attempt": step["attempt"] or "",
-        "took": "" if seconds is None else display.span(seconds),
-        "when": _when(step),
-        "result": "" if result is None else texts.json_value(redact(result, task_path)),
+        "name": show.link(JobBatch, batch.pk, batch_fields.name(batch)),
+        "state": batch_fields.state(batch),
+        "bar": batch_fields.bar(counts_of(show.alias, [batch.pk])[batch.pk]),
     }
+
+
+def children_of(parent: int, jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """Return those of ``jobs`` that were enqueued after a job or a batch."""
+    condition = RawSQL("parents @> ARRAY[%s::bigint]", [parent], BooleanField())
+    return jobs.filter(condition).order_by("pk")
+
+
+def shown_jobs(
+    site: AdminSite, request: HttpRequest, title: Any, jobs: QuerySet[Job], most: int = MOST_JOBS
+) -> Section:
+    """Return a table of jobs, of which only so many are shown."""
+    found = list(jobs.only(*_COLUMNS)[: most + 1])
+    rows = [(*_job_row(site, request, job), _note(job)) for job in found[:most]]
+    note = _("There are more jobs than are shown here.") if len(found) > most else ""
+    return Section(title, _heads(_("reason")), rows, note)
+
+
+def _parents(show: Formatter) -> Section:
+    """Return the table of what a job runs after, with what it does if one of them fails."""
+    parents = Parents(show.job.parent_ids or (), show.alias)
+    known = [key for key in parents if key not in parents.gone]
+    hidden = hidden_of(show.site, show.request, show.alias, known)
+    absent = absent_text(show.site, show.request)
+    rules = dict(
+        Edge.objects.using(show.alias).filter(child_id=show.job.pk).values_list("parent_id", "if_failed")
+    )
+    labels = dict(Edge.IfFailed.choices)
+
+    def rule(key: int) -> Any:
+        return labels.get(rules.get(key, ""), "")
+
+    rows: dict[int, tuple[Any, ...]] = {
+        key: (show.link(JobBatch, key, str(key)), batch_fields.name(batch), batch_fields.state(batch))
+        for key, batch in parents.batches.items()
+    }
+    for key in known:
+        if key not in hidden:
+            rows[key] = _job_row(show.site, show.request, parents[key])
+    rows |= {key: (str(key), absent, "-") for key in (*parents.gone, *sorted(hidden))}
+    last = _("if it fails") if rules else _("reason")
+    return Section(_("Runs after"), _heads(last), [(*row, rule(key)) for key, row in rows.items()])
+
+
+def _heads(last: str) -> tuple[str, ...]:
+    return _("id"), _("task"), _("status"), last
+
+
+def _job_row(site: AdminSite, request: HttpRequest, job: Job) -> tuple[str, str, str]:
+    url = page_url(site, request, Job, "change", job.pk)
+    return linked(url, str(job.pk)), breakable(job.task_path), display.status_badge(job.status)
+
+
+def _note(job: Job) -> str:
+    """Return how a job has failed, or why it waits."""
+    error = job.errors[-1].get("message", "") if job.errors and job.status == Job.Status.FAILED else ""
+    return Truncator(redact_text(error or job.waiting_reason, job.task_path)).chars(_MOST_OF_NOTE)
+
+
+def steps(show: Formatter) -> Section | None:
+    """Return the steps in the order in which they ended."""
+    kinds = dict(Step.Kind.choices)
+    rows = [
+        (
+            breakable(str(step["name"] or "")),
+            kinds.get(step["kind"], step["kind"] or ""),
+            step["attempt"] or "",
+            "" if step["seconds"] is None else display.span(step["seconds"]),
+            _when(step),
+            *([show.json(step["result"])] if show.full else []),
+        )
+        for step in recorded_steps(show.job)
+    ]
+    heads = (_("name"), _("kind"), _("attempt"), _("took"), _("ended"), *([_("result")] if show.full else []))
+    return Section(_("Steps"), heads, rows) if rows else None
 
 
 def _when(step: dict[str, Any]) -> str:
@@ -154,22 +290,172 @@ def _when(step: dict[str, Any]) -> str:
     return display.filled(_("until %(time)s"), time=display.time(wakes))
 
 
+def errors(show: Formatter) -> list[dict[str, Any]]:
+    """Return the errors, the last one first."""
+    shown = [_error(show, error) for error in show.job.errors]
+    for before, after in pairwise(shown):
+        before["later"], after["earlier"] = after["attempt"], before["attempt"]
+    return shown[::-1]
+
+
+def _error(show: Formatter, error: dict[str, Any]) -> dict[str, Any]:
+    traceback = show.text(error.get("traceback"))
+    return {
+        "attempt": error.get("attempt", ""),
+        "kind": breakable(str(error.get("class", ""))),
+        "message": show.text(error.get("message")),
+        "traceback": traceback,
+        "frames": application_part(traceback),
+        # An entry is JSON from anywhere: what is no time is shown as it is.
+        "facts": [
+            (label, value)
+            for label, value in (
+                (_("started"), display.time(moment(error.get("started_at"))) or error.get("started_at")),
+                (_("ended"), display.time(moment(error.get("finished_at"))) or error.get("finished_at")),
+                (_("step"), error.get("step")),
+                (_("progress"), progress_in_words(error.get("progress"), show.job.task_path)),
+                (_("worker"), show.worker(error.get("worker"))),
+            )
+            if value
+        ],
+    }
+
+
 # ----------------------------------------------------------------------------
-# How long the attempts of a task ran lately, as a small chart on the page of each of its jobs.
+# The kept logs: the lines of each attempt as one text.
+#
+# Of a long log, the last lines are shown, and a link leads to those before them. The address of the link
+# names the attempt and the line after the last one that it shows (``?log=2:500``). Kept logs do not change,
+# so these addresses stay right.
+
+MOST_LINES = 500
 
 
-def task_runs(site: AdminSite, request: HttpRequest, job: Job) -> Chart | None:
-    """Return the chart of the last 24 hours. None: this user may not view statistics, the task has not run,
-    or reading them takes too long.
+def logs(show: Formatter) -> list[dict[str, Any]]:
+    """Return the log of each attempt, the last one first."""
+    attempt, _colon, line = show.request.GET.get("log", "").partition(":")
+    end = whole_number(line)
+    return [
+        _log(show, entry, end if str(entry.get("attempt")) == attempt else None)
+        for entry in reversed(show.job.logs or [])
+    ]
+
+
+def _log(show: Formatter, entry: dict[str, Any], end: int | None) -> dict[str, Any]:
+    """Return the log of one attempt, up to a line."""
+    # Redacted as a whole, because a pattern may be about several lines.
+    lines = show.text("\n".join(_lines(entry))).split("\n")
+    count = len(entry.get("lines", [])) + entry.get("left_out", 0)
+    end = len(lines) if end is None else max(1, min(end, len(lines)))
+    start = max(0, end - MOST_LINES)
+    attempt = entry.get("attempt", "")
+    return {
+        "attempt": attempt,
+        "count": ngettext("%(count)d line", "%(count)d lines", count) % {"count": count},
+        "text": format_html_join("\n", "{}{}", list(_timed(lines, entry))[start:end]),
+        "is_chosen": end < len(lines),
+        "before": f"{attempt}:{start}" if start else "",
+        "after": f"{attempt}:{min(end + MOST_LINES, len(lines))}" if end < len(lines) else "",
+    }
+
+
+def _lines(entry: dict[str, Any]) -> list[str]:
+    """Return the lines, each with its time in the zone of the page."""
+    lines = []
+    for line in entry.get("lines", []):
+        at, level, logger, message = (str(line.get(key, "")) for key in ("at", "level", "logger", "message"))
+        time = moment(at)
+        lines.append(f"{at if time is None else display.clock(time)} {level} {logger}: {message}")
+    if left_out := entry.get("left_out", 0):
+        words = ngettext("… %(count)d line left out …", "… %(count)d lines left out …", left_out)
+        lines.insert(entry.get("after", 0), words % {"count": left_out})
+    return lines
+
+
+def _timed(lines: list[str], entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the time of each line as an element, and the rest. Redaction may have changed the lines and their
+    number, so it is their beginning that tells which of them has which time.
     """
-    if not page_url(site, request, JobStat, "changelist"):
+    moments: dict[str, deque[datetime]] = defaultdict(deque)
+    for line in entry.get("lines", []):
+        if (time := moment(str(line.get("at", "")))) is not None:
+            moments[display.clock(time)].append(time)
+    for line in lines:
+        clock, space, rest = line.partition(" ")
+        if moments.get(clock):
+            yield display.clock_time(moments[clock].popleft()), space + rest
+        else:
+            yield "", line
+
+
+def runs(show: Formatter) -> Chart | None:
+    """Return how long the attempts of the task ran in the last 24 hours. None: this user may not view
+    statistics, the task has not run, or reading them takes too long.
+    """
+    if not show.url(JobStat, "changelist"):
         return None
     try:
-        points = series(str(job._state.db), DAY, task=job.task_path)
+        points = series(show.alias, DAY, task=show.job.task_path)
     except TimeLimitReached:
         return None
     title = _("How long this task ran in the last 24 hours")
-    chart = Chart(
-        "pgqueue-runs", title, [point.start for point in points], percentiles(points, "run"), unit="seconds"
-    )
+    starts = [point.start for point in points]
+    chart = Chart("pgqueue-runs", title, starts, percentiles(points, "run"), unit="seconds")
     return None if chart.is_empty else chart
+
+
+#: In page order.
+SECTIONS: Sequence[Callable[[Formatter], Any]] = (
+    timeline, panel, payload, ties, steps, errors, logs, runs,
+)  # fmt: skip
+
+
+# ----------------------------------------------------------------------------
+# Links that the project declares for the jobs of its tasks, and that its models have.
+#
+#     @links_for(send_receipt)
+#     def receipt_links(job):
+#         return [("Order", reverse("admin:shop_order_change", args=[job.args[0]]))]
+#
+# They are declared in ``admin.py``, so that a worker does not import the admin.
+
+Links: TypeAlias = "Callable[[Job], Iterable[tuple[Any, str]]]"
+L = TypeVar("L", bound=Links)
+
+_declared: dict[str, Links] = {}
+
+
+def links_for(*tasks: DjangoTask[..., Any] | str) -> Callable[[L], L]:
+    """Declare a function that returns the links of the jobs of these tasks (or paths): pairs of a label and a
+    URL. They are shown to users who may view arguments.
+    """
+
+    def declare(function: L) -> L:
+        for task in tasks:
+            _declared[task if isinstance(task, str) else task.module_path] = function
+        return function
+
+    return declare
+
+
+def links_of(job: Job) -> list[tuple[str, str]]:
+    """Return the declared links of a job. A function that raises is logged, and its links are left out."""
+    function = _declared.get(job.task_path)
+    if function is None:
+        return []
+    try:
+        return [(str(label), str(url)) for label, url in function(job)]
+    except Exception:  # the row of the argument may be deleted, and so on
+        logger.warning("The links of %s failed for job %s.", job.task_path, job.pk, exc_info=True)
+        return [(_("The links of this task failed; see the log."), "")]
+
+
+def links_of_row(row: Any) -> list[tuple[str, str]]:
+    """Return the link to a row of a model that has ``get_absolute_url``, such as the payload of a job."""
+    if not hasattr(row, "get_absolute_url"):
+        return []
+    try:
+        return [(capfirst(str(row._meta.verbose_name)), str(row.get_absolute_url()))]
+    except Exception:
+        logger.warning("get_absolute_url() of %s failed.", type(row).__qualname__, exc_info=True)
+        return []

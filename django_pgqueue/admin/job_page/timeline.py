@@ -6,21 +6,22 @@ Attempts that left no error that is kept, such as snoozed ones, are part of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html, format_html_join
+from django.utils.text import Truncator
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext
 
-from ...encoding import MAX_BIGINT, whole_number
 from ...models.job import Status
+from ...monitoring.jobs import moment
 from ...postgres.clock import stored
 from ...redaction import redact_text
 from .. import display
+from .formatter import Section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,26 +41,15 @@ KINDS = {
 }
 
 
-class Attempt(NamedTuple):
-    """An attempt whose times are known."""
-
-    start: datetime
-    end: datetime
-    number: int
-    is_failed: bool
-    worker: str = ""
-    error: str = ""
-
-
 @dataclass(frozen=True, slots=True)
-class Part:
+class TimelinePart:
     """A span of time of a job."""
 
     kind: str
     start: datetime
     end: datetime
     attempt: int | None = None
-    worker: str = ""
+    worker: Any = None
     """The id of the worker of the attempt, as it is stored."""
     error: str = ""
     """How the attempt failed."""
@@ -75,51 +65,48 @@ class Part:
         return (self.end - self.start).total_seconds()
 
 
-def parts_of(job: Any) -> list[Part]:
+def parts_of(job: Any) -> list[TimelinePart]:
     """Return the parts of a job ``with_clock``, in the order of time."""
     return [part for part in _parts(job) if part.end > part.start]
 
 
-def _parts(job: Any) -> Iterator[Part]:
+def _parts(job: Any) -> Iterator[TimelinePart]:
     here = job.enqueued_at
-    attempts = sorted(_attempts(job))
+    attempts = sorted(_attempts(job), key=lambda attempt: (attempt.start, attempt.end))
     # The job is known to have been due once: before what it waits for now, or else before its last attempt.
     waits = Status(job.status).is_claimable or (
-        job.status == Status.CANCELLED and bool(attempts) and attempts[-1].is_failed
+        job.status == Status.CANCELLED and bool(attempts) and attempts[-1].kind == "failed"
     )
     for attempt in attempts:
         is_last = attempt is attempts[-1] and not waits
         yield from _gap(job, here, attempt.start, attempt is attempts[0], is_last)
-        start = max(here, attempt.start)
-        yield Part(
-            "failed" if attempt.is_failed else "ran", start, attempt.end, attempt.number, attempt.worker,
-            attempt.error,
-        )  # fmt: skip
+        yield replace(attempt, start=max(here, attempt.start))
         here = max(here, attempt.end)
     if job.is_finished:
         # A job is done or has failed when its last attempt ends, whatever the clocks say.
         if job.status == Status.CANCELLED or not attempts:
             yield from _gap(job, here, job.finished_at, not attempts, True)
     elif job.status == Status.BLOCKED:
-        yield Part("blocked", here, job.now)
+        yield TimelinePart("blocked", here, job.now)
     elif job.status != Status.RUNNING:
         yield from _gap(job, here, job.now, not attempts, True)
         if job.run_after - job.now < _A_LIFETIME:
-            yield Part("ahead", max(here, job.now), job.run_after)
+            yield TimelinePart("ahead", max(here, job.now), job.run_after)
 
 
-def _gap(job: Any, start: datetime, end: datetime, is_first: bool, is_last: bool) -> Iterator[Part]:
+def _gap(job: Any, start: datetime, end: datetime, is_first: bool, is_last: bool) -> Iterator[TimelinePart]:
     """Yield what was before an attempt. Only for one that ``is_last`` it is known when the job was due."""
     early = "later" if is_first else "backoff"
     if is_last and job.run_after > start:
         due = min(job.run_after, end)
-        yield Part(early, start, due)
-        yield Part("waited", due, end)
+        yield TimelinePart(early, start, due)
+        yield TimelinePart("waited", due, end)
     else:
-        yield Part("waited" if is_first or is_last else "between", start, end)
+        yield TimelinePart("waited" if is_first or is_last else "between", start, end)
 
 
-def _attempts(job: Any) -> Iterator[Attempt]:
+def _attempts(job: Any) -> Iterator[TimelinePart]:
+    """Yield the attempts whose times are known."""
     numbers = set()
     for error in job.errors or []:
         start, end = _moment(error, "started_at"), _moment(error, "finished_at")
@@ -127,30 +114,21 @@ def _attempts(job: Any) -> Iterator[Attempt]:
         if start is not None and end is not None and isinstance(number, int):
             numbers.add(number)
             words = ": ".join(str(error[key]) for key in ("class", "message") if error.get(key))
-            worker = str(error.get("worker") or "")
-            yield Attempt(start, end, number, True, worker, redact_text(words, job.task_path))
+            told = redact_text(words, job.task_path)
+            yield TimelinePart("failed", start, end, number, error.get("worker"), told)
     start = job.last_attempted_at or job.started_at
     is_here = job.status == Status.RUNNING or (job.is_finished and job.duration is not None)
     if start is not None and is_here and job.attempts not in numbers:
-        failed = job.status == Status.FAILED
-        worker = "" if job.worker is None else str(job.worker)
-        yield Attempt(start, job.finished_at or job.now, job.attempts, failed, worker)
+        kind = "failed" if job.status == Status.FAILED else "ran"
+        yield TimelinePart(kind, start, job.finished_at or job.now, job.attempts, job.worker)
 
 
 def _moment(error: dict[str, Any], key: str) -> datetime | None:
     """Return a time of an error, which is text in JSON, comparable with those of the columns."""
-    try:
-        found = parse_datetime(str(error.get(key) or ""))
-    except ValueError:
-        return None
+    found = moment(str(error.get(key) or ""))
     if found is None or timezone.is_naive(found):
         return None
     return stored(found)
-
-
-def attempt_name(number: int | None) -> str:
-    """Return how an attempt is called."""
-    return "" if number is None else _("attempt %(number)d") % {"number": number}
 
 
 # ----------------------------------------------------------------------------
@@ -166,59 +144,49 @@ _HEIGHTS = {"later": 4, "ahead": 4, "waited": 10, "blocked": 10, "backoff": 6, "
 _LEAST = 0.02
 
 
-class Row(NamedTuple):
-    """A part, for the table."""
-
-    what: str
-    kind: str
-    attempt: int | None
-    start: str
-    took: str
-    worker: str
-    error: str
-
-
 class Timeline(NamedTuple):
     """What the template shows."""
 
     drawing: str
     legend: list[tuple[str, str, int, int]]
     """The kinds that occur, what they are, and where the mark begins and how high it is."""
-    rows: list[Row]
+    table: Section
     start: str
     end: str
 
 
-def timeline_of(job: Any, worker: Callable[[int], str]) -> Timeline | None:
+def timeline_of(job: Any, worker: Callable[[Any], str]) -> Timeline | None:
     """Return the timeline of a job; None if it has lasted no time. ``worker`` formats the id of a worker."""
     parts = parts_of(job)
     if not parts:
         return None
     kinds = {part.kind for part in parts}
+    heads = (
+        pgettext("timeline", "what"), _("attempt"), pgettext("timeline", "from"), _("took"), _("worker"),
+        _("error"),
+    )  # fmt: skip
     return Timeline(
         _drawing(parts),
         [(kind, str(label), *_size(kind, 2)) for kind, label in KINDS.items() if kind in kinds],
-        [_row(part, worker) for part in parts],
+        Section(_("Timeline"), heads, [_row(part, worker) for part in parts]),
         display.time(parts[0].start),
         display.later_time(parts[-1].end, parts[0].start),
     )
 
 
-def _row(part: Part, worker: Callable[[int], str]) -> Row:
-    number = whole_number(part.worker, -MAX_BIGINT - 1)
-    by = "" if number is None else worker(number)
-    return Row(
+def _row(part: TimelinePart, worker: Callable[[Any], str]) -> tuple[Any, ...]:
+    number = "" if part.attempt is None else part.attempt
+    return (
         part.label,
-        part.kind,
-        part.attempt,
+        format_html('<a href="#attempt-{}">{}</a>', number, number) if part.kind == "failed" else number,
         display.time(part.start),
         display.span(part.seconds),
-        by,
-        part.error,
+        worker(part.worker),
+        Truncator(part.error).chars(160),
     )
 
 
-def _drawing(parts: list[Part]) -> str:
+def _drawing(parts: list[TimelinePart]) -> str:
     """Return the parts beside each other. Those that would be too narrow to see take from the others."""
     total = sum(part.seconds for part in parts)
     least = min(_LEAST, 0.5 / len(parts))
@@ -245,8 +213,9 @@ def _size(kind: str, scale: int = 1) -> tuple[int, int]:
     return (HEIGHT - height) // 2 // scale, height // scale
 
 
-def _title(part: Part) -> str:
+def _title(part: TimelinePart) -> str:
     """Return what a pointer shows: "attempt 2: ran and failed, 1.5 s. shop.errors.GatewayDown: no answer"."""
-    name = attempt_name(part.attempt)
-    words = f"{name}: {part.label}" if name else part.label
+    words = part.label
+    if part.attempt is not None:
+        words = _("attempt %(number)d") % {"number": part.attempt} + f": {words}"
     return f"{words}, {display.span(part.seconds)}" + (f". {part.error}" if part.error else "")

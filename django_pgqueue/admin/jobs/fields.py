@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -13,26 +12,21 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from ...models import Job, Queue, Worker
+from ...models import Job, Queue
 from ...models.job import Status
 from ...redaction import beginning, redact, redact_call, redact_text
 from .. import display
 from ..base import ReadOnlyAdmin
-from ..job_page import why as job_limits
-from ..job_page import why as job_unique
-from ..job_page.errors import worker_ids
-from ..job_page.payload import payload_model_of
-from ..job_page.why import is_waiting, shown_why
-from ..visible import visible_url
+from ..job_page.formatter import Formatter, linked, payload_model_of
+from ..job_page.why import is_waiting, limits_of, shown_limits, shown_unique, shown_why
 from . import texts
 from .progress import has_progress, live_progress, with_progress
 from .search import names_database_of
-from .texts import has_lost_its_worker, short_name, with_clock, workers_named
+from .texts import has_lost_its_worker, with_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django.db.models import Model
     from django.http import HttpRequest
 
 #: The fields for users who may view arguments and results.
@@ -89,12 +83,6 @@ def _reason(job: Any, characters: int) -> str:
     return Truncator(redact_text(words, job.task_path)).chars(characters)
 
 
-def _link(job: Any, model: type[Model], key: Any, text: str) -> str:
-    """Return a link to a row of another model, or only the text for a user who may not view it."""
-    url = job.page_url(model, "change", key)
-    return format_html('<a href="{}">{}</a>', url, text) if url else text
-
-
 class JobFields(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the fields."""
 
@@ -135,7 +123,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         return request.user.has_perm(name)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
-        """Return the job with the time of the database, its workers, and the URLs that this user may view."""
+        """Return the job with the time of the database, and with how it is shown to this user."""
         field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
         jobs = with_clock(with_progress(self.get_queryset(request)))
         alias, _colon, number = object_id.rpartition(":")  # "other:5", as in TaskResult.id
@@ -145,9 +133,9 @@ class JobFields(ReadOnlyAdmin[Job]):
             job = jobs.get(**{field.name: field.to_python(number)})
         except (Job.DoesNotExist, ValidationError, ValueError):
             return None
-        job.workers = workers_named(jobs.db, worker_ids(job))
-        job.page_url = partial(visible_url, self.admin_site, request, jobs.db)
-        job.limits = job_limits.limits_of(jobs.db, job)
+        full = self.has_view_arguments_permission(request)
+        job.show = Formatter(self.admin_site, request, job, full=full)
+        job.limits = limits_of(jobs.db, job)
         job.payload_model = payload_model_of(job)
         found: Job = job
         return found
@@ -239,19 +227,19 @@ class JobFields(ReadOnlyAdmin[Job]):
         return format_html('<span title="{}">{}</span>', told, shown)
 
     @admin.display(description=_("reason"))
-    def why(self, job: Job) -> str:
+    def why(self, job: Any) -> str:
         """Why the job does not run, or the same text on the page of the job, longer."""
-        return shown_why(job) if is_waiting(job) else texts.breakable(_reason(job, 300))
+        return shown_why(job.show) if is_waiting(job) else texts.breakable(_reason(job, 300))
 
     @admin.display(description=_("limits"))
     def limits(self, job: Any) -> str:
         """Its limits, its place in the wait queue, and the jobs that hold the slots."""
-        return job_limits.shown(job, getattr(job, "limits", []), job.page_url)
+        return shown_limits(job.show, job.limits)
 
     @admin.display(description=_("unique"))
-    def unique(self, job: Job) -> str:
+    def unique(self, job: Any) -> str:
         """The unique key and its scope, and who has the key now."""
-        return job_unique.summary(job, partial(_link, job, Job))
+        return shown_unique(job.show)
 
     @admin.display(description=_("queue"))
     def queue_and_priority(self, job: Job) -> str:
@@ -263,22 +251,17 @@ class JobFields(ReadOnlyAdmin[Job]):
         return format_html('{}<span class="pgqueue-more">{}</span>', name, more)
 
     @admin.display(description=_("queue"))
-    def queue(self, job: Job) -> str:
+    def queue(self, job: Any) -> str:
         """The queue, with a link to its settings if it has its own."""
         has_settings = Queue.objects.using(job._state.db).filter(pk=job.queue_name).exists()
-        return _link(job, Queue, job.queue_name, job.queue_name) if has_settings else job.queue_name
+        name: str = job.queue_name
+        return linked(job.show.url(Queue, "change", name) if has_settings else "", name)
 
     @admin.display(description=_("worker"))
-    def by_worker(self, job: Job) -> str:
+    def by_worker(self, job: Any) -> str:
         """The worker of the last attempt, with a link while it exists."""
-        return self.worker_name(job, job.worker) if job.worker is not None else self.get_empty_value_display()
-
-    def worker_name(self, job: Any, key: int) -> str:
-        """Return the name of a worker, or a short form of its id if it no longer exists."""
-        worker = job.workers.get(key)
-        if worker is not None:
-            return _link(job, Worker, worker.pk, str(worker))
-        return format_html('<span title="{}">{}</span>', _("This worker no longer exists."), short_name(key))
+        shown: str = job.show.worker(job.worker)
+        return shown or self.get_empty_value_display()
 
 
 # ----------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from ...schedules import words
 from ...tasks.registry import known_tasks
 from .. import display
 from ..console import console_page
-from ..job_page.payload import restored
+from ..job_page.formatter import restored
 from ..workers.fleet import Fleet
 from .actions import ACTIONS, value_text
 from .fields import ScheduleFields

@@ -1,0 +1,118 @@
+"""How the values of a job are shown on its page: redacted, without what its reader may not see, and with
+links to the pages that this user may view.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.apps import apps
+from django.core.exceptions import ValidationError
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from ...encoding import MAX_BIGINT, whole_number
+from ...models import DeclaredTask, Worker
+from ...payloads.synchronize import payload_models
+from ...redaction import FAILED, REDACTED, redact, redact_text, restore
+from ..jobs import texts
+from ..visible import visible_url
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.contrib.admin import AdminSite
+    from django.db.models import Model
+    from django.http import HttpRequest
+
+    from ...models import Job
+
+
+class Section(NamedTuple):
+    """A part of a page that is a table (``section.html``). The first cell of each row is its head."""
+
+    title: Any
+    columns: Sequence[Any]
+    rows: Sequence[Sequence[Any]]
+    note: Any = ""
+
+
+class Formatter:
+    """Formats what belongs to a job. ``full``: whether the user may view arguments and results."""
+
+    def __init__(self, site: AdminSite, request: HttpRequest, job: Job, *, full: bool) -> None:
+        self.site, self.request, self.job, self.full = site, request, job, full
+        self.alias = str(job._state.db)
+
+    def url(self, model: type[Model], page: str, *arguments: Any) -> str:
+        """Return the URL of a page; empty if this user may not view it."""
+        return visible_url(self.site, self.request, self.alias, model, page, *arguments)
+
+    def link(self, model: type[Model], key: Any, text: Any) -> str:
+        """Return a link to a row, or only the text for a user who may not view it."""
+        return linked(self.url(model, "change", key), text)
+
+    def text(self, text: Any) -> str:
+        """Return a text, redacted."""
+        return redact_text(str(text or ""), self.job.task_path)
+
+    def json(self, value: Any) -> str:
+        """Return a JSON value, redacted; empty for None, and for users who may not view results."""
+        if value is None or not self.full:
+            return ""
+        return texts.json_value(redact(value, self.job.task_path))
+
+    def worker(self, key: Any) -> str:
+        """Return the name of a worker, or a short form of its id if it no longer exists."""
+        number = _worker_id(key)
+        if number is None:
+            return ""
+        if worker := self._workers.get(number):
+            return self.link(Worker, worker.pk, str(worker))
+        gone = _("This worker no longer exists.")
+        return format_html('<span title="{}">{}</span>', gone, texts.short_name(number))
+
+    @cached_property
+    def _workers(self) -> dict[int, Worker]:
+        """Those of the workers of all attempts that still exist."""
+        stored = [self.job.worker, *(error.get("worker") for error in self.job.errors)]
+        keys = {key for each in stored if (key := _worker_id(each)) is not None}
+        return texts.workers_named(self.alias, keys)
+
+
+def linked(url: str, text: Any) -> str:
+    """Return a link, or only the text if there is no URL."""
+    return format_html('<a href="{}">{}</a>', url, text) if url else text
+
+
+def _worker_id(key: Any) -> int | None:
+    """Return the id of a worker, which is text in the errors of a job; None if it is invalid."""
+    return whole_number(str(key), -MAX_BIGINT - 1)
+
+
+def payload_model_of(job: Job) -> type[Model] | None:
+    """Return the model of the payload of a job. For jobs with arguments, nothing is asked."""
+    if job.args or job.kwargs or not payload_models():
+        return None
+    declared = DeclaredTask.objects.using(job._state.db).filter(task_path=job.task_path)
+    label = declared.values_list("model", flat=True).first()
+    try:
+        return None if label is None else apps.get_model(label)
+    except LookupError:  # another project shares the database
+        return None
+
+
+def restored(given: Any, shown: Any, stored: Any) -> Any:
+    """Return the value that a form means: what the user leaves as it was shown, redacted, is what is stored.
+
+    Raise ValidationError if a mark is left that stands for nothing, as in a list with an element more: it
+    would be stored like a value.
+    """
+    value = restore(given, shown, stored)
+    for mark in (REDACTED, FAILED):
+        if mark in json.dumps(value) and mark not in json.dumps(stored):
+            words = _("Replace each “%(mark)s” by a value: it is not clear which one it stands for.")
+            raise ValidationError(words, code="redacted", params={"mark": mark})
+    return value
