@@ -14,7 +14,7 @@ from django.test import override_settings
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.checks.database import check_database
-from django_pgqueue.management import _workers
+from django_pgqueue.management import _conditions
 from django_pgqueue.models import Job
 from tests.app.tasks import noop
 from tests.support.databases import alias, fresh_database, migrate
@@ -35,7 +35,7 @@ def test_each_state_before_the_newest_migration() -> None:
             for name in [*before, "zero"]:
                 migrate(fresh, name)
                 with pytest.raises(CommandError, match=r"manage\.py migrate --database fresh"):
-                    _workers.check_database(fresh)
+                    _conditions.check_database(fresh)
                 (warning,) = check_database(None, databases=[fresh])
                 assert warning.id == "pgqueue.W003"
                 for add in ENQUEUES:

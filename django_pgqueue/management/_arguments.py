@@ -13,7 +13,6 @@ from django.conf import settings
 from django.db import connections
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from django.utils.translation import gettext as _
 
 from .. import conf
 from ..compat import InvalidTask
@@ -93,14 +92,11 @@ def check_one_process(given: dict[str, Any], queues: Mapping[str, int | None]) -
     for option, default in _NOT_FOR_ONE_PROCESS.items():
         if given[option.removeprefix("--").replace("-", "_")] not in default:
             raise ArgumentTypeError(
-                _(
-                    "%(option)s and --one-process cannot be used together. It runs one job at a time, in "
-                    "this process."
-                )
-                % {"option": option}
+                f"{option} and --one-process cannot be used together. It runs one job at a time, in this "
+                "process."
             )
     if any(weight is not None for weight in queues.values()):
-        raise ArgumentTypeError(_("--one-process has no weights: name the queues only, as in --queues a,b."))
+        raise ArgumentTypeError("--one-process has no weights: name the queues only, as in --queues a,b.")
 
 
 #: With the values of those that are not given.

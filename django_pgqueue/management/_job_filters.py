@@ -17,7 +17,7 @@ from ..models.job import Status
 from ..postgres.clock import server_now
 from ..tasks.registry import declared_queues, known_tasks, queues_in_use
 from ._arguments import since
-from ._workers import find
+from ._conditions import find_worker
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -135,7 +135,7 @@ def filters_of(options: dict[str, Any], alias: str) -> Filters:
         key=given["key"] or "",
         batch=given["batch"],
         fingerprint=_fingerprint(given["fingerprint"] or "", alias),
-        worker=None if given["worker"] is None else find(alias, str(given["worker"])).pk,
+        worker=None if given["worker"] is None else find_worker(alias, str(given["worker"])).pk,
     )
 
 

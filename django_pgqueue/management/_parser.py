@@ -1,18 +1,31 @@
-"""The parser of both commands: it names what the user may have meant, and ends with the right exit code."""
+"""The parser of both commands, which names what the user may have meant, and the subcommands of ``pgqueue``.
+
+To add a subcommand, add a module to the package ``subcommands`` that has what ``Subcommand`` describes, or
+that lists several of them in ``SUBCOMMANDS``; and its section in ``docs/reference/commands.md``.
+"""
 
 from __future__ import annotations
 
 import sys
-from argparse import Action, ArgumentError, ArgumentParser, Namespace, _SubParsersAction
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser, OutputWrapper
 
+from . import subcommands
 from ._output import no_reader
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+
+#: The subcommand that is meant if there is none.
+DEFAULT = "status"
 
 #: Exit codes, besides 0 and 1: arguments that cannot be used, and what SIGINT and SIGPIPE end.
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
@@ -107,3 +120,48 @@ def _options(parser: ArgumentParser, found: Namespace) -> Iterator[str]:
         yield from action.option_strings
         if isinstance(action, _SubParsersAction) and (name := getattr(found, action.dest)) is not None:
             yield from _options(action.choices[name], found)
+
+
+# ----------------------------------------------------------------------------
+# The subcommands.
+
+
+@dataclass(frozen=True, slots=True)
+class Subcommand:
+    """A subcommand of ``manage.py pgqueue``. A module may be one, with NAME, HELP and both functions."""
+
+    name: str
+    help: str
+    """What it does, in a sentence without a period."""
+    add_arguments: Callable[[ArgumentParser], None]
+    """Adds its own arguments. The command adds ``--database`` and Django's own options."""
+    run: Callable[[dict[str, Any], OutputWrapper], None]
+    """Does it in the database ``options["database"]``, an alias that the command has checked.
+
+    It raises ``ArgumentTypeError`` if the arguments cannot be used, and ``CommandError`` or an error of this
+    package if it cannot be done.
+    """
+
+
+def found() -> dict[str, Subcommand]:
+    """Return the subcommands by name."""
+    every: list[Subcommand] = []
+    for name in (info.name for info in iter_modules(subcommands.__path__) if info.name[0] != "_"):
+        module: Any = import_module(f"{subcommands.__name__}.{name}")
+        every += getattr(module, "SUBCOMMANDS", None) or [
+            Subcommand(module.NAME, module.HELP, module.add_arguments, module.run)
+        ]
+    return {each.name: each for each in sorted(every, key=lambda each: each.name)}
+
+
+def accept_options(parser: ArgumentParser, outer: ArgumentParser) -> None:
+    """Accept the options of the outer parser in this one, too, so that ``--settings`` may come last.
+
+    They have no default here, because it would replace the value that was given before the subcommand.
+    """
+    own = {name for action in parser._actions for name in action.option_strings}
+    for action in outer._actions:
+        if action.option_strings and own.isdisjoint(action.option_strings):
+            option = copy(action)
+            option.default = SUPPRESS
+            parser._add_action(option)

@@ -49,7 +49,7 @@ def time_limit(alias: str, seconds: float) -> Iterator[None]:
     except OperationalError as error:
         if not isinstance(error.__cause__, QueryCanceled):
             raise
-        raise TimeLimitReached from error
+        raise TimeLimitReached(f"The database did not answer within {seconds:g} s.") from error
 
 
 def within(alias: str, seconds: float, read: Callable[[], T]) -> T | None:

@@ -22,7 +22,7 @@ import django_pgqueue
 from django_pgqueue import current_job, enqueue, task, why
 from django_pgqueue.checks import tasks
 from django_pgqueue.jobs import enqueue as enqueue_module
-from django_pgqueue.management._workers import unreachable, warn_of_unknown_queues
+from django_pgqueue.management._conditions import unreachable, warn_of_unknown_queues
 from django_pgqueue.models import Job
 from tests.support.databases import alias, fresh_database
 

@@ -20,7 +20,7 @@ from django.utils.module_loading import import_string
 
 import django_pgqueue
 from django_pgqueue import conf, testing
-from django_pgqueue.management._subcommands import found
+from django_pgqueue.management._parser import found
 from django_pgqueue.models import Job, QueueStatus
 from django_pgqueue.testing import factories, pytest_plugin
 from django_pgqueue.testing.calls import _ALLOWED

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue import task
-from django_pgqueue.management._workers import warn_of_unknown_queues
+from django_pgqueue.management._conditions import warn_of_unknown_queues
 from django_pgqueue.tasks.registry import declared_queues, queues_in_use
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory
 

@@ -53,8 +53,8 @@ def test_one_group() -> None:
     for part in (
         "shop.Down",
         "no\\x1b[2J answer",
-        "Last 7d:     2 failed, 3 retried",
-        "By version:  v7 (2 failed",
+        "  Last 7d:    2 failed, 3 retried",
+        "  By version: v7 (2 failed",
     ):
         assert part in text
     assert text.endswith("Traceback\n  File x\nshop.Down\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from io import StringIO
 from threading import Thread
 from urllib.request import urlopen
@@ -11,9 +12,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
 from django.utils import translation
-from django.utils.translation import gettext
+from prometheus_client import make_wsgi_app
 
-from django_pgqueue.management._exporter import Exporter
+from django_pgqueue.management.subcommands.metrics import Exporter
 from django_pgqueue.metrics import registry
 from django_pgqueue.models import Queue
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
@@ -49,24 +50,18 @@ def test_stats() -> None:
     assert "mail" not in run("stats", "--queue", "other")
 
 
-@pytest.mark.parametrize(
-    ("command", "headings"),
-    [
-        ("stats", ["Ready", "Blocked"]), ("top", ["Ready", "Running", "Failed"]), ("jobs", ["Attempts"]),
-        ("failures", ["Failed", "Last seen"]),
-    ],
-)  # fmt: skip
-def test_headings_are_in_the_language_of_the_project(command: str, headings: list[str]) -> None:
+@pytest.mark.parametrize("command", ["stats", "top", "jobs", "failures", "health", "workers", "database"])
+def test_the_output_is_in_english(command: str) -> None:
+    WorkerFactory.create()
     job = JobFactory.create(queue_name="mail", failed=True, error_fingerprint="f")
     JobFactory.create(queue_name="mail")
     note(connections["default"].connection, "f", job_id=job.pk)
     fold(connections["default"].connection)
     english = run(command)
     with translation.override("de"):
-        german = run(command)
-        for heading in headings:
-            assert heading in english
-            assert heading != gettext(heading) in german
+        found = run(command)
+    numbers = re.compile(r"[\d.,]+")
+    assert numbers.sub("", found) == numbers.sub("", english)
 
 
 def test_stats_as_json() -> None:
@@ -112,7 +107,7 @@ def test_metrics() -> None:
 
 @pytest.mark.django_db(transaction=True, databases=["default"])
 def test_the_exporter_answers_until_it_is_stopped() -> None:
-    exporter = Exporter(registry(["default"]), "127.0.0.1", 0)
+    exporter = Exporter(make_wsgi_app(registry(["default"])), "127.0.0.1", 0)
     bodies: list[str] = []
 
     def ask() -> None:

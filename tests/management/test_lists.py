@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import RateLimit, enqueue_many, set_limit
-from django_pgqueue.management._output import fitting
+from django_pgqueue.management._output import table
 from django_pgqueue.models import Job, Limit, Queue
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
@@ -100,12 +100,12 @@ def test_a_narrow_terminal_gets_what_fits() -> None:
         ("Queue", "Ready", "Running", "Limit"),
         [("mail", "5", "0", "-"), ("slow", "10", "0", "7; 100 a minute")],
     )
-    wide = fitting(head, rows, right=(1, 2), width=60)
+    wide = table(head, rows, right=(1, 2), width=60)
     assert wide.splitlines()[0] == "Queue  Ready  Running  Limit"
-    assert fitting(head, rows, right=(1, 2), width=None) == wide
-    assert fitting(head, rows, right=(1, 2), width=30).splitlines() == [
+    assert table(head, rows, right=(1, 2), width=None) == wide
+    assert table(head, rows, right=(1, 2), width=30).splitlines() == [
         "Queue  Ready  Limit", "mail       5  -", "slow      10  7; 100 a minute",
     ]  # fmt: skip
-    assert fitting(head, rows, right=(1, 2), width=26).splitlines() == [
+    assert table(head, rows, right=(1, 2), width=26).splitlines() == [
         "mail", "  Ready: 5", "slow", "  Ready: 10,", "  Limit: 7; 100 a minute",
     ]  # fmt: skip

@@ -24,16 +24,11 @@ DECLARED = (limit_tasks, unique_tasks)  # imported, so that their tasks are know
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
 
-def listing(monkeypatch: pytest.MonkeyPatch, columns: int, *arguments: str) -> list[str]:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    return run("schedules", *arguments).splitlines()
-
-
-def test_the_list_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list() -> None:
     nightly = schedules.declare("nightly", priority=5)
     schedules.run(nightly, job_id=123)
     schedules.create("busy", every=timedelta(seconds=30), paused_at=timezone.now(), pause_author="anna")
-    lines = listing(monkeypatch, 80)
+    lines = run("schedules").splitlines()
     assert lines[0] == '2 schedules in the database "default". Times are in UTC.'
     assert lines[2:9] == [
         "busy: paused (by anna)",
@@ -54,36 +49,14 @@ def test_the_list_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         "  Task:        tests.app.tasks.mail",
         "  Declared in: code (tests.app.tasks)",
     ]
-    assert max(map(len, lines)) <= 80
 
 
-def test_the_list_on_a_wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_by_hand_has_the_language_of_the_project(settings: Any) -> None:
+    """The command runs in English, and the language travels with a job if CONTEXT says so."""
+    settings.LANGUAGE_CODE, settings.PGQUEUE = "de", {"CONTEXT": ["language"]}
     schedules.create("nightly")
-    schedules.create("paused-one", paused_at=timezone.now())
-    lines = listing(monkeypatch, 200)
-    assert len(lines) == 5, "one line each"
-    heads = lines[2].split()
-    assert heads == ["NAME", "STATE", "WHEN", "NEXT", "LAST", "TASK", "DECLARED", "IN"]
-    for line, name in zip(lines[3:], ("nightly", "paused-one"), strict=True):
-        assert line.startswith(name)
-        assert line.index("At 03:00") == lines[2].index("WHEN")
-    assert max(map(len, lines)) <= 200
-
-
-@pytest.mark.parametrize("columns", [80, 120, 160, 200])
-def test_long_texts_are_wrapped(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    reason = "the warehouse is moving to another building, and nobody knows when this will be over"
-    name = "search.refresh-index:all-documents-of-the-archive-of-2026"
-    schedules.create(name, cron="15,45 8-18 * * MON-FRI", paused_at=timezone.now(), pause_reason=reason)
-    lines = listing(monkeypatch, columns)
-    assert max(map(len, lines)) <= columns
-    assert ("NAME" in lines[2]) is (columns >= 160)
-    text = "".join(" ".join(lines).split())
-    if columns < 160:
-        assert f"{name}: paused ({reason})".replace(" ", "") in text
-        assert "15,458-18**MON-FRI" in text
-    else:
-        assert all(word in text for word in reason.replace(",", "").split())
+    run("schedules", "enqueue", "nightly")
+    assert not (Job.objects.get().metadata or {}).get("context")
 
 
 def test_the_list_when_there_are_none() -> None:

@@ -19,8 +19,8 @@ from django.core.management.base import OutputWrapper
 from django.db import OperationalError, connection
 
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.management import _subcommands, subcommands
-from django_pgqueue.management._output import Marks, cells, cut, marks_for, print_json, table
+from django_pgqueue.management import _parser
+from django_pgqueue.management._output import print_json, table
 from django_pgqueue.management.commands import pgqueue
 from django_pgqueue.models import Limit, Pause
 from tests.support.factories import ERROR, JobFactory, JobStatFactory, ScheduleFactory, WorkerFactory
@@ -34,8 +34,7 @@ pytestmark = pytest.mark.django_db(databases=["default", "other"])
 class Echo(SimpleNamespace):
     """A subcommand that prints its options, or raises an error."""
 
-    NAME = "echo"
-    HELP = "Print the options"
+    help = "Print the options"
     error: Exception | None = None
 
     def add_arguments(self, parser: Any) -> None:
@@ -67,13 +66,10 @@ def exit_code(*arguments: str) -> Any:
     return ended.value.code
 
 
-def test_every_module_is_a_subcommand_of_its_name() -> None:
-    for name, module in _subcommands.found().items():
-        assert module.__name__ == f"{subcommands.__name__}.{name.replace('-', '_')}"  # type: ignore[attr-defined]
-        assert module.HELP
-        assert not module.HELP.endswith(".")
-        assert callable(module.add_arguments)
-        assert callable(module.run)
+def test_each_subcommand_has_a_sentence() -> None:
+    for subcommand in _parser.found().values():
+        assert subcommand.help
+        assert not subcommand.help.endswith(".")
 
 
 @pytest.mark.parametrize(
@@ -207,14 +203,13 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("encoding", "printed"), [("ascii", b"caf\\xe9 ..."), ("utf-8", "café …".encode())])
+@pytest.mark.parametrize(("encoding", "printed"), [("ascii", b"caf\\xe9"), ("utf-8", "café".encode())])
 def test_an_output_that_cannot_show_each_character(
     echo: Echo, encoding: str, printed: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = BytesIO()
     out = TextIOWrapper(file, encoding=encoding)
-    show = lambda options, stdout: stdout.write(f"café {marks_for(stdout).ellipsis}")  # noqa: E731
-    monkeypatch.setattr(echo, "run", show)
+    monkeypatch.setattr(echo, "run", lambda options, stdout: stdout.write("café"))
     call_command("pgqueue", "echo", stdout=out)
     assert file.getvalue().strip() == printed
 
@@ -227,14 +222,11 @@ def test_json_is_ascii_if_the_output_is() -> None:
     assert json.loads(file.getvalue()) == {"who": "Zoë €"}
 
 
-def test_a_table_fits_and_obeys_nobody() -> None:
-    rows = [("1", "a\x1b[2J\nb"), ("20", "日本" * 30)]
-    lines = table(("ID", "What"), rows, right={0}, width=40).splitlines()
-    assert lines[:2] == ["ID  What", " 1  a\\x1b[2J\\nb"]
-    assert lines[2].endswith("…")
-    assert [cells(line) for line in lines[2:]] in ([39], [40])
-    assert len(table(("ID", "What"), rows).splitlines()[2]) == 4 + 60
-    assert cut("abcdef", 5, Marks("...", "#", "-")) == "ab..."
+def test_a_table_obeys_nobody() -> None:
+    lines = table(
+        ("ID", "What", "Who"), [("1", "a\x1b[2J\nb", "x"), ("20", "日本", "y")], right={0}
+    ).splitlines()
+    assert lines == ["ID  What         Who", " 1  a\\x1b[2J\\nb  x", "20  日本         y"]
 
 
 def test_failing_system_checks_do_not_stop_it() -> None:
@@ -245,7 +237,7 @@ def test_failing_system_checks_do_not_stop_it() -> None:
 def with_json() -> list[str]:
     """The subcommands that print facts, or what they have done."""
     names = []
-    for name, subcommand in _subcommands.found().items():
+    for name, subcommand in _parser.found().items():
         parser = ArgumentParser()
         subcommand.add_arguments(parser)
         names += [name] if any("--json" in action.option_strings for action in parser._actions) else []
@@ -253,7 +245,7 @@ def with_json() -> list[str]:
 
 
 def test_the_others_have_no_facts() -> None:
-    assert sorted({*_subcommands.found()} - {*with_json()}) == [
+    assert sorted({*_parser.found()} - {*with_json()}) == [
         "metrics",
         "roles",
         "run-here",

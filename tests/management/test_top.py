@@ -15,21 +15,19 @@ import termios
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from io import StringIO
 from threading import Thread
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.core.management.base import OutputWrapper
 from django.db import OperationalError, connection
-from django.utils import timezone, translation
+from django.utils import timezone
 
 from django_pgqueue.jobs.progress import HAS_PROGRESS
-from django_pgqueue.management._output import _ASCII, _UTF8, cells
-from django_pgqueue.management._top import live
-from django_pgqueue.management._top import panes as panes_module
-from django_pgqueue.management._top.drawing import View, picture, report, shares
-from django_pgqueue.management._top.panes import panes
 from django_pgqueue.management.subcommands import top
+from django_pgqueue.management.subcommands.top import PANES, View, look, picture, shares
 from django_pgqueue.models import JobProgress, Pause
 from django_pgqueue.monitoring.failures import GroupFigures
 from django_pgqueue.monitoring.spans import rates
@@ -73,17 +71,17 @@ def busy(minute: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
         "f" * 40, "shop.errors.CardRefused", "no\tcover", now, now, failed=3, retried=12, total_failed=3,
         total_retried=12, tasks=["shop.tasks.pay"], versions=["v1"], sample_job=5, muted_at=None, muted_by="",
     )  # fmt: skip
-    monkeypatch.setattr(panes_module, "groups", lambda *_, **__: [failure])
+    monkeypatch.setattr(top, "groups", lambda *_, **__: [failure])
 
 
 @pytest.mark.usefixtures("busy")
 def test_everything_at_once_on_a_pipe() -> None:
     lines = run("top").splitlines()
     assert lines[0].startswith("2 problems: 1 running job has lost its worker")
-    assert lines[2].startswith("Ready:     2, oldest 100 s") or "1 min" in lines[2]
-    assert lines[3] == "Running:   2 of 8 slots ██░░░░░░░░"
-    assert re.fullmatch(r"Finished:  [1-4](\.\d)? jobs/s", lines[4]), "240 attempts in one to two minutes"
-    assert lines[5] == "Failed:    3 in 1 h, 1 before"
+    assert re.fullmatch(r"  Ready:    2, oldest 1 min", lines[2])
+    assert lines[3] == "  Running:  2 of 8 slots ██░░░░░░░░"
+    assert re.fullmatch(r"  Finished: [1-4](\.\d)? jobs/s", lines[4]), "240 attempts in one to two minutes"
+    assert lines[5] == "  Failed:   3 in 1 h, 1 before"
     text = "\n".join(lines)
     for words in (
         "paused",
@@ -99,32 +97,22 @@ def test_everything_at_once_on_a_pipe() -> None:
 
 
 @pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize("language", ["en", "de", "fr", "es", "ja"])
-def test_the_first_figures_are_below_each_other(language: str) -> None:
-    with translation.override(language):
-        lines = list(report(panes_module.read("default"), None, _UTF8))
-    columns = {cells(label) + cells(text) - cells(text.lstrip()) for label, text in map(_parted, lines[2:6])}
-    assert len(columns) == 1, lines[2:6]
-
-
-def _parted(line: str) -> tuple[str, str]:
-    label, colon, text = line.partition(":")
-    return label + colon, text
-
-
-@pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize("marks", [_UTF8, _ASCII])
-@pytest.mark.parametrize("size", [(200, 60), (80, 24), (79, 24), (40, 10), (120, 33)])
-def test_a_picture_fits_every_screen(size: tuple[int, int], marks: Any) -> None:
-    found = panes_module.read("default")
+@pytest.mark.parametrize("size", [(200, 60), (80, 24), (79, 24), (40, 12), (120, 33)])
+def test_a_picture_fits_every_screen(size: tuple[int, int]) -> None:
+    rich = pytest.importorskip("rich.console")
+    console = rich.Console(width=size[0], height=size[1], file=StringIO(), force_terminal=True)
+    found = look("default")
     for key in "01234":
         view = View()
         view.press(key)
-        lines = ["".join(cell.text for cell in line) for line in picture(found, found, view, size, marks)]
-        assert len(lines) <= size[1]
-        assert max(map(cells, lines)) <= size[0]
+        lines = [
+            "".join(part.text for part in line)
+            for line in console.render_lines(picture(found, found, view, console))
+        ]
+        assert len(lines) == size[1]
+        assert max(map(len, lines)) <= size[0]
         assert lines[-1].startswith("q quit  p pause")
-        assert marks is _UTF8 or "░" not in "".join(lines)
+        assert "\x1b[2J" not in "".join(lines)
 
 
 @pytest.mark.usefixtures("busy")
@@ -156,15 +144,12 @@ def test_keys() -> None:
 
 
 @pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize(
-    "sorts", [{"queues": "rate", "workers": "busy", "running": "task"}, {"queues": "name"}]
-)
-def test_each_order_shows_the_same_rows(sorts: dict[str, str]) -> None:
-
-    found = panes_module.read("default")
-    usual, other = panes(found, _UTF8, {}), panes(found, _UTF8, sorts)
-    for name, pane in usual.items():
-        assert sorted(pane.rows) == sorted(other[name].rows)
+def test_each_order_shows_the_same_rows() -> None:
+    found = look("default")
+    for name, orders in top.SORTS.items():
+        rows = [sorted(PANES[name](found, order).rows) for order in orders]
+        assert all(each == rows[0] for each in rows)
+        assert rows[0]
 
 
 def test_rates(minute: datetime) -> None:
@@ -178,7 +163,7 @@ def test_a_part_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
     def late(_: str) -> Any:
         raise TimeLimitReached
 
-    monkeypatch.setattr(panes_module, "rates", late)
+    monkeypatch.setattr(top, "rates", late)
     lines = run("top", "--once").splitlines()
     assert lines[0].endswith("Too slow to show: rates.")
     assert "app-1:7" in "\n".join(lines)
@@ -187,7 +172,7 @@ def test_a_part_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("busy")
 def test_each_statement_has_a_time_limit_and_there_are_few(django_assert_max_num_queries: Any) -> None:
     with django_assert_max_num_queries(60) as captured:
-        panes_module.read("default")
+        look("default")
     queries = [query["sql"] for query in captured.captured_queries if "SAVEPOINT" not in query["sql"]]
     limits = ["statement_timeout" in query for query in queries]
     assert limits[0]
@@ -200,7 +185,7 @@ def test_a_database_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None
     def gone(_: str) -> Any:
         raise OperationalError("server closed the connection\nunexpectedly")
 
-    monkeypatch.setattr(panes_module, "rates", gone)
+    monkeypatch.setattr(top, "rates", gone)
     monkeypatch.setattr(connection, "close", lambda: None)
     with pytest.raises(
         CommandError, match="'default' cannot be read: server closed the connection unexpectedly"
@@ -257,11 +242,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Person, Any]]:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("options", [[], ["--plain"]])
-def test_on_a_terminal(terminal: tuple[Person, Any], options: list[str]) -> None:
+@pytest.mark.parametrize("end", ["q", "SIGTERM"])
+def test_on_a_terminal(terminal: tuple[Person, Any], end: str) -> None:
     """It draws, listens, follows the size of the window, survives an outage, and restores the terminal."""
-    if not options:
-        pytest.importorskip("rich")
+    pytest.importorskip("rich")
     person, stdout = terminal
     WorkerFactory.create(host="app-1", pid=7)
     JobFactory.create(queue_name="mail")
@@ -290,14 +274,14 @@ def test_on_a_terminal(terminal: tuple[Person, Any], options: list[str]) -> None
         person.sees("cannot be read")
         person.presses("r")
         person.sees("Healthy: 1 worker")
-        if options:
+        if end == "SIGTERM":
             os.kill(os.getpid(), signal.SIGTERM)
         else:
             person.presses("q")
 
     person.script = script
     person.start()
-    call_command("pgqueue", "top", "--interval", "600", *options, stdout=stdout)
+    call_command("pgqueue", "top", "--interval", "600", stdout=stdout)
     person.join(30)
     assert person.failure is None
     assert (termios.tcgetattr(person.master), signal.getsignal(signal.SIGTERM)) == before
@@ -306,35 +290,25 @@ def test_on_a_terminal(terminal: tuple[Person, Any], options: list[str]) -> None
 def test_an_input_that_is_no_terminal_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     with open(os.devnull) as nothing:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdin", nothing)
-        with live.keys() as key:
+        with top.keys() as key:
             assert key(0) == ""
 
 
-def test_without_rich_the_screen_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "django_pgqueue.management._top.rich_screen"
-    monkeypatch.setitem(sys.modules, name, None)
-    assert type(top._screen({}, sys.stdout)).__name__ == "PlainScreen"  # type: ignore[arg-type]
+def test_without_rich(terminal: tuple[Person, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    with pytest.raises(CommandError, match=r"This needs Rich\. Install it, or the extra `top`\."):
+        top.run({"database": "default"}, OutputWrapper(terminal[1]))
 
 
 def test_a_mistake_in_the_thread_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    rich = pytest.importorskip("rich.console")
+
     def broken(_: str) -> Any:
         raise ZeroDivisionError
 
-    class Nowhere:
-        marks = _UTF8
-
-        def __enter__(self) -> Nowhere:
-            return self
-
-        def __exit__(self, *error: object) -> None: ...
-
-        def size(self) -> tuple[int, int]:
-            return 80, 24
-
-        def draw(self, lines: Any) -> None: ...
-
-    monkeypatch.setattr(live, "read", broken)
-    with open(os.devnull) as nothing:  # noqa: PTH123
+    monkeypatch.setattr(top, "look", broken)
+    with open(os.devnull) as nothing, open(os.devnull, "w") as out:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdin", nothing)
+        monkeypatch.setattr(os, "get_terminal_size", lambda _: (80, 24))
         with pytest.raises(ZeroDivisionError):
-            live.watch("default", 1, Nowhere())
+            top.watch("default", 1, rich.Console(file=out))

@@ -19,7 +19,7 @@ ALLOWED = {
     "tasks/task.py": (1, "a delay for a backend of others, which takes only a time"),
     "jobs/log.py": (1, "a line of the log, beside the times that logging itself writes"),
     "management/_reload.py": (2, "compared with the times of files on the same machine"),
-    "management/_top/panes.py": (1, "shown if the server cannot be reached"),
+    "management/subcommands/top.py": (1, "shown if the server cannot be reached"),
     "schedules/cron.py": (3, "any time will do to see whether an expression has ticks; a default of callers"),
     "schedules/words.py": (1, "any time will do to put an expression into words"),
     "postgres/clock.py": (1, "the server has not told the time yet"),

@@ -27,7 +27,7 @@ PLACES = {
     "checks.database": "the migrations of the package",
     "compat": "the modules of the package django-tasks",
     "context": "PGQUEUE['CONTEXT']: a name of a row is looked up only if the setting has it",
-    "management._subcommands": "the modules of the package",
+    "management._parser": "the modules of the package",
     "models.changes": "the public names of the package",
     "operations": "a migration",
     "tasks.paths": "PGQUEUE['TASK_MODULES'] of apps; of a row, if is_task_module(): only a task is returned",

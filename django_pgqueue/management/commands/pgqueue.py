@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.db import OperationalError, connections
+from django.utils import translation
 
 from ...exceptions import PgQueueError
+from ...postgres.timeout import TimeLimitReached
 from .._arguments import database_alias
+from .._conditions import check_database, check_vendor, unreachable
 from .._output import no_reader, prepare
-from .._parser import BROKEN_PIPE, INTERRUPTED, USAGE, hinting
-from .._subcommands import DEFAULT, accept_options, found
-from .._workers import check_database, check_vendor, unreachable
+from .._parser import BROKEN_PIPE, DEFAULT, INTERRUPTED, USAGE, accept_options, found, hinting
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -38,20 +39,26 @@ class Command(BaseCommand):
         for name, subcommand in found().items():
             inner = chosen.add_parser(
                 name,
-                help=subcommand.HELP,
-                description=f"{subcommand.HELP}.",
+                help=subcommand.help,
+                description=f"{subcommand.help}.",
                 formatter_class=DjangoHelpFormatter,
             )
             accept_options(inner, parser)
             subcommand.add_arguments(inner)
 
+    # The output is in English, whatever LANGUAGE_CODE is: scripts read it, and so does who helps.
+    @translation.override("en")
     def handle(self, *args: Any, **given: Any) -> None:
         """Run the subcommand."""
         subcommand = found()[given["subcommand"]]
         try:
             alias = database_alias(given["database"])
             check_vendor(alias)
-            _check(alias)
+            try:
+                connections[alias].ensure_connection()
+            except OperationalError as error:
+                raise unreachable(alias, error) from error
+            check_database(alias)
             prepare(self.stdout)
             try:
                 subcommand.run({**given, "database": alias}, self.stdout)
@@ -66,13 +73,5 @@ class Command(BaseCommand):
             sys.exit(INTERRUPTED)
         except ArgumentTypeError as error:
             raise CommandError(str(error), returncode=USAGE) from error
-        except (ImproperlyConfigured, PgQueueError) as error:
+        except (ImproperlyConfigured, PgQueueError, TimeLimitReached) as error:
             raise CommandError(str(error)) from error
-
-
-def _check(alias: str) -> None:
-    try:
-        connections[alias].ensure_connection()
-    except OperationalError as error:
-        raise unreachable(alias, error) from error
-    check_database(alias)

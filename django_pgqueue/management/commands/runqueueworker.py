@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import OperationalError, connections
-from django.utils.translation import gettext as _
 
 from ... import conf
 from ...formatting import get_logger
@@ -35,8 +34,7 @@ from .._arguments import (
     writable_path,
 )
 from .._banner import Server, banner
-from .._parser import USAGE, hinting
-from .._workers import (
+from .._conditions import (
     NOT_FOUND,
     check_caller,
     check_database,
@@ -46,6 +44,7 @@ from .._workers import (
     unreachable,
     warn_of_unknown_queues,
 )
+from .._parser import USAGE, hinting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,21 +158,19 @@ class Command(BaseCommand):
         queues, excluded = given_queues(given["queues"]), given_names(given["exclude_queues"])
         if queues and excluded:
             raise ArgumentTypeError(
-                _(
-                    "--queues and --exclude-queues cannot be used together. Name either the queues to work "
-                    "on or the queues to exclude."
-                )
+                "--queues and --exclude-queues cannot be used together. Name either the queues to work on or "
+                "the queues to exclude."
             )
         if given["reload"] and given["burst"]:
-            raise ArgumentTypeError(_("--reload and --burst cannot be used together."))
+            raise ArgumentTypeError("--reload and --burst cannot be used together.")
         if given["schedules"] and not given["burst"]:
             raise ArgumentTypeError(
-                _("--schedules is for a burst. Without --burst, a worker fires schedules all the time.")
+                "--schedules is for a burst. Without --burst, a worker fires schedules all the time."
             )
         if given["one_process"]:
             check_one_process(given, queues)
         if given["reload"] and not self._is_program:
-            raise ArgumentTypeError(_("--reload works on the command line only, not with call_command()."))
+            raise ArgumentTypeError("--reload works on the command line only, not with call_command().")
         grace = conf.current().grace
         if given["reload"]:
             grace = min(grace, _reload.GRACE)
@@ -197,10 +194,8 @@ class Command(BaseCommand):
     def _supervise(self, options: WorkerOptions, given: dict[str, Any]) -> None:
         if settings_module() is None and conf.current().setup is None:
             raise CommandError(
-                _(
-                    "Worker processes cannot repeat settings.configure(). Write a function that calls it and "
-                    'django.setup(), and name it in PGQUEUE: SETUP="shop.setup.django".'
-                )
+                "Worker processes cannot repeat settings.configure(). Write a function that calls it and "
+                'django.setup(), and name it in PGQUEUE: SETUP="shop.setup.django".'
             )
         try:
             supervisor = Supervisor(options, given["verbosity"], self._notify)
@@ -247,8 +242,7 @@ class Command(BaseCommand):
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise CommandError(
-            _("%(signal)s stopped the command before all jobs that were due had run.")
-            % {"signal": number.name},
+            f"{number.name} stopped the command before all jobs that were due had run.",
             returncode=128 + number,
         )
 

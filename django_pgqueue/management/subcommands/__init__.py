@@ -1,1 +1,1 @@
-"""The subcommands of ``manage.py pgqueue``, one module each; ``_subcommands`` describes what a module has."""
+"""The subcommands of ``manage.py pgqueue``, which ``_parser`` finds."""

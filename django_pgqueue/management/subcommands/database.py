@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...formatting import plain
 from ...monitoring.database.parts import DatabasePart, PartState, database
-from .._output import plain, print_json
+from .._output import print_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

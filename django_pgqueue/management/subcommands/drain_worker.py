@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...jobs.control import drain_worker
+from .._conditions import find_worker
 from .._output import print_json
-from .._workers import find
 from ._targets import add_format
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Ask it."""
     alias = options["database"]
-    worker = find(alias, options["worker"])
+    worker = find_worker(alias, options["worker"])
     drain_worker(worker, replace=not options.get("stop"), using=alias)
     if options.get("json"):
         document = {

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
-from django.utils.translation import gettext as _
 
+from ...formatting import number, plain
 from ...monitoring.failures import GroupFigures, group, groups, parts
-from ...monitoring.spans import SPAN_TIMEOUT
-from ...postgres.timeout import TimeLimitReached
-from .. import _arguments
-from .._arguments import at_least, clock, iso
-from .._output import marks_for, plain, plain_lines, print_json, table, width_of
+from .._arguments import at_least, clock, iso, span
+from .._output import facts, plain_lines, print_json, table, width_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -30,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("fingerprint", nargs="?", default="", help="show this group, with its newest failure")
     parser.add_argument(
         "--span",
-        type=_arguments.span,
+        type=span,
         default="24h",
         metavar="SPAN",
         help="how far back: 1h, 24h, 7d or 30d (default: 24h)",
@@ -48,106 +45,82 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the groups, or one of them."""
-    try:
-        if options.get("fingerprint"):
-            _show(options, stdout)
-        else:
-            _list(options, stdout)
-    except TimeLimitReached as error:
-        raise CommandError(f"The database did not answer within {SPAN_TIMEOUT:g} s.") from error
+    back = span(options.get("span") or "24h")
+    if options.get("fingerprint"):
+        _show(options, back, stdout)
+    else:
+        _list(options, back, stdout)
 
 
-def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    span = _arguments.span(options.get("span") or "24h")
+def _list(options: dict[str, Any], back: Span, stdout: OutputWrapper) -> None:
     which = {name: options.get(name) or "" for name in ("queue", "task")}
     most, muted = min(options.get("limit") or 50, 1_000), bool(options.get("muted"))
-    found = groups(options["database"], span, **which, muted=muted, most=most)
+    found = groups(options["database"], back, **which, muted=muted, most=most)
     if options.get("json"):
-        document = {
-            "database": options["database"],
-            "span": span.name,
-            "groups": [_json(each) for each in found],
-        }
-        print_json(stdout, document)
+        shown = [_json(each) for each in found]
+        print_json(stdout, {"database": options["database"], "span": back.name, "groups": shown})
         return
     if not found:
-        text = _("Nothing has failed in the last %(span)s.")
-        if muted:
-            text = _("No muted group has failed in the last %(span)s.")
-        stdout.write(text % {"span": span.name})
+        what = "No muted group" if muted else "Nothing"
+        stdout.write(f"{what} has failed in the last {back.name}.")
         return
     rows = [
         (
             each.fingerprint,
-            str(each.failed),
-            str(each.retried),
+            number(each.failed),
+            number(each.retried),
             clock(each.last_seen),
             ": ".join(filter(None, [each.name or "(no error)", each.message])),
             ", ".join(each.tasks[:3]),
         )
         for each in found
     ]
-    head = (_("Fingerprint"), _("Failed"), _("Retried"), _("Last seen"), _("Error"), _("Tasks"))
-    width = width_of(stdout)
-    stdout.write(table(head, rows, right=(1, 2), width=width, marks=marks_for(stdout)))
+    head = ("Fingerprint", "Failed", "Retried", "Last seen", "Error", "Tasks")
+    stdout.write(table(head, rows, right=(1, 2), width=width_of(stdout)))
 
 
-def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    span, alias = _arguments.span(options.get("span") or "24h"), options["database"]
-    found = group(alias, options["fingerprint"].replace("\0", ""), span)
+def _show(options: dict[str, Any], back: Span, stdout: OutputWrapper) -> None:
+    alias, fingerprint = options["database"], options["fingerprint"].replace("\0", "")
+    found = group(alias, fingerprint, back)
     if found is None:
-        raise CommandError(f"There is no group of failures {plain(options['fingerprint'])!r}.")
+        raise CommandError(f"There is no group of failures {plain(fingerprint)!r}.")
+    by_kind = parts(alias, found.fingerprint, back)
     if options.get("json"):
-        document = {"database": alias, "span": span.name, **_json(found), "traceback": found.traceback}
-        print_json(stdout, {**document, **_counts(alias, found, span)})
+        counts = {
+            f"by_{kind}": {part.name: {"failed": part.failed, "retried": part.retried} for part in some}
+            for kind, some in by_kind.items()
+        }
+        document = {"database": alias, "span": back.name, **_json(found), "traceback": found.traceback}
+        print_json(stdout, {**document, **counts})
         return
-    for line in _lines(alias, found, span):
+    known = {
+        "Error": found.error_class or "(none)",
+        "Message": found.message,
+        f"Last {back.name}": f"{found.failed} failed, {found.retried} retried",
+        "In total": f"{found.total_failed} failed, {found.total_retried} retried",
+        "First seen": clock(found.first_seen),
+        "Last seen": f"{clock(found.last_seen)}, job {found.sample_job}",
+        "Muted": f"by {found.muted_by or '?'} at {clock(found.muted_at)}" if found.muted_at else "",
+    }
+    for kind, some in by_kind.items():
+        names = [f"{part.name} ({part.failed} failed, {part.retried} retried)" for part in some if part.name]
+        known[f"By {kind}"] = ", ".join(names)
+    for line in (*facts(known, width_of(stdout)), "", *plain_lines(found.traceback or "(no traceback)")):
         stdout.write(line)
 
 
-def _lines(alias: str, found: GroupFigures, span: Span) -> list[str]:
-    muted = "" if found.muted_at is None else f"muted by {found.muted_by or '?'} at {clock(found.muted_at)}"
-    facts = [
-        ("Error", found.error_class or "(none)"),
-        ("Message", found.message),
-        (f"Last {span.name}", f"{found.failed} failed, {found.retried} retried"),
-        ("In total", f"{found.total_failed} failed, {found.total_retried} retried"),
-        ("First seen", clock(found.first_seen)),
-        ("Last seen", f"{clock(found.last_seen)}, job {found.sample_job}"),
-        ("Muted", muted),
-    ]
-    for kind, some in parts(alias, found.fingerprint, span).items():
-        names = [f"{part.name} ({part.failed} failed, {part.retried} retried)" for part in some if part.name]
-        facts.append((f"By {kind}", ", ".join(names)))
-    lines = [f"{name + ':':<12} {plain(text)}" for name, text in facts if text]
-    return [*lines, "", *plain_lines(found.traceback or "(no traceback)")]
-
-
 def _json(found: GroupFigures) -> dict[str, Any]:
+    columns = (
+        "fingerprint", "error_class", "message", "failed", "retried", "total_failed", "total_retried",
+        "sample_job", "muted_by",
+    )  # fmt: skip
     return {
-        "fingerprint": found.fingerprint,
-        "error_class": found.error_class,
-        "message": found.message,
-        "failed": found.failed,
-        "retried": found.retried,
-        "total_failed": found.total_failed,
-        "total_retried": found.total_retried,
-        "first_seen": iso(found.first_seen),
-        "last_seen": iso(found.last_seen),
+        **{name: getattr(found, name) for name in columns},
+        **{name: iso(getattr(found, name)) for name in ("first_seen", "last_seen", "muted_at")},
         "tasks": list(found.tasks),
         "versions": list(found.versions),
-        "sample_job": found.sample_job,
-        "muted_at": None if found.muted_at is None else iso(found.muted_at),
-        "muted_by": found.muted_by,
         "points": [
             {"start": iso(point.start), "failed": point.failed, "retried": point.retried}
             for point in found.points
         ],
-    }
-
-
-def _counts(alias: str, found: GroupFigures, span: Span) -> dict[str, Any]:
-    return {
-        f"by_{kind}": {part.name: {"failed": part.failed, "retried": part.retried} for part in some}
-        for kind, some in parts(alias, found.fingerprint, span).items()
     }

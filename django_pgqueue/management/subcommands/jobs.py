@@ -1,24 +1,41 @@
-"""``manage.py pgqueue jobs``: list jobs, or show everything about some of them."""
+"""``manage.py pgqueue jobs``: list jobs, or show everything about some of them.
+
+The ``now`` of a job is the time of the server when the job was read. Values are shown as REDACT says.
+"""
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentTypeError
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
+from django.db.models import CharField, F, Func
 from django.db.models.functions import Now
 
-from ...models import Job
+from ... import conf
+from ...explanation import why
+from ...formatting import counted, number, period, plain, span
+from ...models import Job, Worker
+from ...models.job import Status
+from ...models.progress import Step
+from ...monitoring.jobs import moment, recorded_steps
 from ...postgres.timeout import TimeLimitReached, time_limit
-from .. import _jobs
-from .._arguments import at_least, job_id, of_one_database, unknown
+from ...redaction import beginning, redact, redact_call, redact_text
+from .._arguments import at_least, clock, iso, job_id, of_one_database, unknown
 from .._job_filters import add_filters, check_names, filters_of
-from .._output import marks_for, print_json, width_of
+from .._output import bar, facts, plain_lines, print_json, table, width_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from django.core.management.base import OutputWrapper
+    from django.db.models import QuerySet
+
+    from ...jobs.progress import Progress
 
 NAME = "jobs"
 HELP = "List jobs, newest first, or show everything about the jobs with these ids"
@@ -46,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print the list, or the _jobs."""
+    """Print the list, or the"""
     if options.get("json") and options.get("quiet"):
         raise ArgumentTypeError("--json and --quiet cannot be used together.")
     try:
@@ -71,12 +88,11 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
         if missing := [pk for pk in ids if pk not in found]:
             raise CommandError(unknown(missing, alias))
         jobs = [found[pk] for pk in ids]
-        workers = _jobs.worker_names(alias, jobs)
+        workers = _worker_names(alias, jobs)
         if options.get("json"):
-            shown: Any = [_jobs.job_as_json(job, workers) for job in jobs]
+            shown: Any = [_details_json(job, workers) for job in jobs]
         else:
-            width, marks = width_of(stdout), marks_for(stdout)
-            shown = [_jobs.text(job, workers, width, marks) for job in jobs]
+            shown = ["\n".join(_text(job, workers, width_of(stdout))) for job in jobs]
     if options.get("json"):
         print_json(stdout, {"database": alias, "jobs": shown, "next": None})
     elif options.get("quiet"):
@@ -93,19 +109,347 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
     if options.get("after"):
         chosen = chosen.filter(pk__lt=options["after"])
     with time_limit(alias, PATIENCE):
-        jobs = list(_jobs.readable(chosen).order_by("-pk")[: limit + 1])
+        jobs = list(readable(chosen).order_by("-pk")[: limit + 1])
         jobs, more = jobs[:limit], len(jobs) > limit
-        workers = _jobs.worker_names(alias, jobs)
+        workers = _worker_names(alias, jobs)
         if not jobs:
             check_names(filters, alias)
     if options.get("json"):
-        shown = [_jobs.row_as_json(job, workers) for job in jobs]
+        shown = [_row_json(job, workers) for job in jobs]
         print_json(stdout, {"database": alias, "jobs": shown, "next": jobs[-1].pk if more else None})
     elif options.get("quiet"):
         stdout.write("".join(f"{job.pk}\n" for job in jobs), ending="")
     elif not jobs:
         stdout.write("There is no such job." if filters.are_given else "There is no job.")
     else:
-        stdout.write(_jobs.listing(jobs, workers, width_of(stdout), marks_for(stdout)))
+        stdout.write(_listing(jobs, workers, width_of(stdout)))
         if more:
             stdout.write(f"\nThere are more: --after {jobs[-1].pk}")
+
+
+# ----------------------------------------------------------------------------
+# The list.
+#
+# What a job was called with, what it returned and its logs are not read: a list must be quick, and they may
+# be large.
+
+_COLUMNS = (
+    "id", "shelf", "status", "task_path", "queue_name", "priority", "run_after", "enqueued_at",
+    "max_attempts", "limit_key", "group_key", "unique_key", "batch_id", "attempts", "marks",
+    "current_step", "worker", "started_at", "last_attempted_at", "cancel_requested_at",
+    "waiting_reason", "finished_at", "duration", "error_fingerprint", "live_progress__at",
+    "live_progress__done", "live_progress__total", "live_progress__note",
+)  # fmt: skip
+_MESSAGE = 300
+_READ = 4_000  # characters, if patterns are to find something in them
+
+
+def readable(jobs: QuerySet[Job]) -> QuerySet[Any]:
+    """Let jobs be read with what a row shows, and nothing large. ``now`` is the time of the server."""
+    rows: QuerySet[Any] = jobs.select_related("live_progress").only(*_COLUMNS)
+    last = {f"last_{name}": _of_last_error(name) for name in ("class", "message")}
+    annotated: QuerySet[Any] = rows.annotate(**last, now=Now())
+    return annotated
+
+
+def _of_last_error(name: str) -> Func:
+    most = _MESSAGE if conf.current().redact.are_names else _READ
+    template = f"left(%(expressions)s -> -1 ->> '{name}', {most})"
+    return Func(F("errors"), template=template, output_field=CharField())
+
+
+def _worker_names(alias: str, jobs: Sequence[Any]) -> dict[int, str]:
+    """Return the names of the workers of some jobs, as far as they still have a row."""
+    ids = {job.worker for job in jobs if job.worker is not None}
+    workers = Worker.objects.using(alias).filter(pk__in=ids) if ids else ()
+    return {worker.pk: str(worker) for worker in workers}
+
+
+def _listing(jobs: Sequence[Any], workers: dict[int, str], width: int | None) -> str:
+    rows = [
+        (
+            str(job.pk),
+            job.status,
+            job.queue_name,
+            job.task_path,
+            str(job.attempts) if job.max_attempts is None else f"{job.attempts}/{job.max_attempts}",
+            _when(job),
+            workers.get(job.worker, "gone") if job.status == Status.RUNNING else "",
+            _about(job),
+        )
+        for job in jobs
+    ]
+    head = ("ID", "Status", "Queue", "Task", "Attempts", "When", "Worker", "About")
+    return table(head, rows, right={0}, width=width)
+
+
+def _when(job: Any) -> str:
+    now = job.now
+    if job.finished_at is not None:
+        return f"{period(now - job.finished_at)} ago"
+    if job.status == Status.RUNNING:
+        return f"for {period(now - (job.last_attempted_at or now))}"
+    if job.status == Status.BLOCKED:
+        return f"since {period(now - job.enqueued_at)}"
+    ahead = job.run_after - now
+    return f"in {period(ahead)}" if ahead.total_seconds() > 0 else f"due for {period(-ahead)}"
+
+
+def _about(job: Any) -> str:
+    """Return the one fact that says most about a job."""
+    if job.status == Status.RUNNING:
+        asked = "asked to stop" if job.cancel_requested_at else ""
+        return ", ".join(filter(None, (asked, progress_text(job))))
+    reason = redact_text(job.waiting_reason, job.task_path)
+    if job.status in (Status.FAILED, Status.RETRY) and job.last_class:
+        name, message = job.last_class.rpartition(".")[2], _last_message(job)
+        return f"{name}: {message}" if message else name
+    return reason
+
+
+def _last_message(job: Any) -> str:
+    """Return the message of the last error. That of a list is cut; that of one job is not."""
+    message = job.last_message or ""
+    if getattr(job, "has_whole_message", False):
+        return redact_text(message, job.task_path)
+    return beginning(message, _READ, job.task_path, _MESSAGE)
+
+
+def progress_text(job: Any, width: int = 0) -> str:
+    """Return how far a job is and its step: "1,204 of 5,000 (24 %) half of it, step rows".
+
+    ``width``: that of a bar before it.
+    """
+    progress, told = job.progress, ""
+    if progress is not None:
+        told = f"{number(progress.done)} done"
+        if progress.fraction is not None:
+            share = int(100 * progress.fraction)
+            told = f"{number(progress.done)} of {number(progress.total)} ({share} %)"
+            told = f"{bar(progress.fraction, width)} {told}" if width else told
+        told = f"{told} {redact_text(progress.note, job.task_path)}".strip()
+    step = f"step {job.current_step}" if job.current_step and not job.is_finished else ""
+    return ", ".join(filter(None, (told, step)))
+
+
+def _row_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
+    return {
+        "id": job.pk,
+        "status": job.status,
+        "task": job.task_path,
+        "queue_name": job.queue_name,
+        "priority": job.priority,
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "enqueued_at": iso(job.enqueued_at),
+        "run_after": iso(job.run_after),
+        "started_at": iso(job.started_at),
+        "last_attempted_at": iso(job.last_attempted_at),
+        "cancel_requested_at": iso(job.cancel_requested_at),
+        "finished_at": iso(job.finished_at),
+        "duration": job.duration,
+        "worker": job.worker,
+        "worker_name": workers.get(job.worker) if job.worker is not None else None,
+        "reason": redact_text(job.waiting_reason, job.task_path),
+        "batch": job.batch_id,
+        "group_key": job.group_key,
+        "limit_key": job.limit_key,
+        "unique_key": job.unique_key,
+        "step": job.current_step or None,
+        "progress": None if job.is_finished else _progress_json(job),
+        "fingerprint": job.error_fingerprint or None,
+        "error": {"class": job.last_class, "message": _last_message(job)} if job.last_class else None,
+    }
+
+
+def _progress_json(job: Any) -> dict[str, Any] | None:
+    progress: Progress | None = job.progress
+    if progress is None:
+        return None
+    note = redact_text(progress.note, job.task_path)
+    return {**progress._asdict(), "note": note, "fraction": progress.fraction}
+
+
+# ----------------------------------------------------------------------------
+# Everything about one job.
+
+_BAR = 20
+
+
+def _details_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
+    _add_last_error(job)
+    reason = why(job)
+    args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
+    return {
+        **_row_json(job, workers),
+        "why": {"code": reason.code, "text": redact_text(reason.text, job.task_path), "fix": reason.fix},
+        "args": args,
+        "kwargs": kwargs,
+        "result": redact(job.result, job.task_path),
+        "progress": _progress_json(job),
+        "timeout": job.timeout,
+        "expires_at": iso(job.expires_at),
+        "deadline": iso(job.deadline),
+        "on_lost": job.on_lost,
+        "crashes": job.crash_count,
+        "after": job.parent_ids or [],
+        "user": job.user_id,
+        "traceparent": job.traceparent,
+        "steps": [_step_json(job, step) for step in recorded_steps(job)],
+        "errors": [_redacted(job, error) for error in job.errors],
+        "logs": [_redacted_log(job, log) for log in job.logs or []],
+    }
+
+
+def _text(job: Any, workers: dict[int, str], width: int | None) -> Iterator[str]:
+    """Yield what a person wants to know about a job, the most important first."""
+    _add_last_error(job)
+    yield plain(f"Job {job.pk}: {job.task_path}, {job.status}")
+    yield from facts(_facts(job, workers), width)
+    if steps := recorded_steps(job):
+        yield ""
+        shown = table(("Step", "Kind", "Attempt", "Took", "Ended"), [_step_row(step) for step in steps])
+        yield from (f"  {line}" for line in shown.splitlines())
+    yield from _errors(job)
+    yield from _logs(job)
+
+
+def _facts(job: Any, workers: dict[int, str]) -> dict[str, str]:
+    """Return the facts with their labels; those that are empty are not shown."""
+    most = "" if job.max_attempts is None else f" of {job.max_attempts}"
+    took = "" if job.duration is None else f", took {span(job.duration)}"
+    crashes = f", {counted(job.crash_count, 'crash', 'crashes')}" if job.crash_count else ""
+    args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
+    reason = why(job)
+    is_running, is_over = job.status == Status.RUNNING, job.is_finished
+    times = {
+        "Enqueued": job.enqueued_at,
+        "Runs after": None if is_over or is_running else job.run_after,
+        "Started": job.started_at,
+        "Last attempt": job.last_attempted_at if job.attempts > 1 else None,
+        "Deadline": job.deadline if is_running else None,
+        "Stop asked": None if is_over else job.cancel_requested_at,
+        "Ended": job.finished_at,
+        "Expires": None if is_over else job.expires_at,
+    }
+    shown_times = {label: _time(time, job.now) for label, time in times.items() if time is not None}
+    if "Ended" in shown_times:
+        shown_times["Ended"] += took
+    return {
+        "Why": redact_text(reason.text, job.task_path),
+        "What helps": reason.fix,
+        "Progress": progress_text(job, _BAR),
+        "Queue": f"{job.queue_name}, priority {job.priority}",
+        "Attempts": f"{job.attempts}{most}{crashes}",
+        **shown_times,
+        "Worker": "" if job.worker is None else f"{workers.get(job.worker, 'gone')} (id {job.worker})",
+        "Batch": str(job.batch_id or ""),
+        "After": ", ".join(map(str, job.parent_ids or ())),
+        "Limit key": job.limit_key or "",
+        "Group": job.group_key or "",
+        "Unique key": job.unique_key or "",
+        "User": str(job.user_id or ""),
+        "Fingerprint": job.error_fingerprint,
+        "Arguments": _json(args) if args else "",
+        "Keywords": _json(kwargs) if kwargs else "",
+        "Result": "" if job.result is None else _json(redact(job.result, job.task_path)),
+    }
+
+
+def _errors(job: Job) -> Iterator[str]:
+    """Yield a line for each error that is kept, and the traceback of the last one."""
+    if not job.errors:
+        return
+    yield ""
+    yield f"  {counted(len(job.errors), 'error')}, the last one with its traceback:"
+    for error in job.errors:
+        name = str(error.get("class", "")).removeprefix("builtins.")
+        where = f", step {error['step']}" if error.get("step") else ""
+        at = moment(error.get("finished_at"))
+        when = f", {clock(at)}" if at else ""
+        message = redact_text(str(error.get("message", "")), job.task_path)
+        yield plain(f"  attempt {error.get('attempt', '?')}{when}{where}: {name}: {message}")
+    trace = redact_text(str(job.errors[-1].get("traceback", "")), job.task_path)
+    for line in plain_lines(trace):
+        yield f"    {line}"
+
+
+def _logs(job: Job) -> Iterator[str]:
+    """Yield what the last attempt has logged."""
+    if not job.logs:
+        return
+    last = job.logs[-1]
+    yield ""
+    yield f"  Log of attempt {last.get('attempt', '?')}:"
+    # Redacted as a whole, because a pattern may be about several lines.
+    whole = redact_text("\n".join(map(_log_line, last.get("lines", []))), job.task_path)
+    yield from (f"    {each}" for each in plain_lines(whole))
+    if left_out := last.get("left_out"):
+        yield f"    ({counted(left_out, 'line')} left out)"
+
+
+def _log_line(line: dict[str, Any]) -> str:
+    at, level, logger, message = (str(line.get(key, "")) for key in ("at", "level", "logger", "message"))
+    return f"{at} {level} {logger}: {message}"
+
+
+def _step_json(job: Job, step: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: step[name] for name in ("name", "kind", "attempt", "seconds")},
+        "wake_at": iso(step["wake_at"]),
+        "finished_at": iso(step["finished_at"]),
+        "result": redact(step["result"], job.task_path),
+    }
+
+
+def _step_row(step: dict[str, Any]) -> tuple[str, ...]:
+    ended, wakes, seconds = step["finished_at"], step["wake_at"], step["seconds"]
+    waits = "waits" if wakes is None or step["kind"] == Step.Kind.EVENT else f"until {clock(wakes)}"
+    return (
+        str(step["name"] or ""),
+        str(step["kind"] or ""),
+        str(step["attempt"] or ""),
+        "" if seconds is None else span(seconds),
+        clock(ended) if ended else waits,
+    )
+
+
+def _redacted(job: Job, entry: Any) -> Any:
+    """Return an entry of the errors or the logs with its texts as they may be shown."""
+    if isinstance(entry, dict):
+        return {key: _redacted(job, value) for key, value in entry.items()}
+    if isinstance(entry, list):
+        return [_redacted(job, each) for each in entry]
+    return redact_text(entry, job.task_path) if isinstance(entry, str) else entry
+
+
+def _redacted_log(job: Job, log: dict[str, Any]) -> dict[str, Any]:
+    """Return the log of an attempt with its messages redacted as a whole, because a pattern may be about
+    several lines. If their number has changed by that, the first line has all of the text.
+    """
+    shown: dict[str, Any] = _redacted(job, log)
+    messages = [str(line.get("message", "")) for line in log.get("lines", [])]
+    heights = [message.count("\n") + 1 for message in messages]
+    rest = redact_text("\n".join(messages), job.task_path).split("\n")
+    if messages and len(rest) != sum(heights):
+        heights = [len(rest), *[0] * (len(messages) - 1)]
+    for line, height in zip(shown.get("lines", []), heights, strict=True):
+        line["message"], rest = "\n".join(rest[:height]), rest[height:]
+    return shown
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _add_last_error(job: Any) -> None:
+    """Add what the list reads by itself."""
+    last = job.errors[-1] if job.errors else {}
+    job.last_class, job.last_message = last.get("class"), last.get("message")
+    job.has_whole_message = True
+
+
+def _time(time: datetime, now: datetime) -> str:
+    ahead = time - now
+    away = f"in {period(ahead)}" if ahead > timedelta() else f"{period(-ahead)} ago"
+    return f"{clock(time)} ({away})"

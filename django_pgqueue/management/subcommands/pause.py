@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ...jobs.pause import pause
 from ...postgres.clock import local
 from .._arguments import moment, seconds
+from .._conditions import warn_of_unknown_queues
 from .._output import print_json
-from .._workers import warn_of_unknown_queues
 from ._targets import add_format, add_targets, as_json, target_of, words
 
 if TYPE_CHECKING:

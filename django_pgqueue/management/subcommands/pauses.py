@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from ...formatting import plain
 from ...models import Pause
 from .._arguments import clock
-from .._output import plain, print_json
+from .._output import print_json
 from ._targets import as_json
 
 if TYPE_CHECKING:

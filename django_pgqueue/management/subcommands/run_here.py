@@ -7,12 +7,15 @@ import pdb
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.core.management.base import CommandError
+from django.utils import translation
 
+from ...formatting import plain
 from ...redaction import redact, redact_text
 from ...worker.one_process import run_job
 from .._arguments import job_id
-from .._output import plain, plain_lines
+from .._output import plain_lines
 from .._parser import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -33,7 +36,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Run it, and show what came of it."""
     alias, pk = options["job"]
-    result = run_job(pk, alias or options["database"])
+    with translation.override(settings.LANGUAGE_CODE):  # as in a worker; the output is in English
+        result = run_job(pk, alias or options["database"])
     row, outcome, failure = result.row, result.outcome, result.failure
     if failure is not None:
         trace = redact_text("".join(format_exception(failure.error)), row.task_path)

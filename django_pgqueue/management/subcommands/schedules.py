@@ -1,32 +1,32 @@
-"""``manage.py pgqueue schedules``: list, show, pause, resume and run schedules."""
+"""``manage.py pgqueue schedules``: list, show, pause, resume and run schedules.
+
+All times are in Django's current time zone, which the output names.
+"""
 
 from __future__ import annotations
 
 import getpass
-import shutil
-import textwrap
 from argparse import SUPPRESS, ArgumentParser
-from datetime import datetime, timedelta
+from datetime import timedelta
 from difflib import get_close_matches
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.core.management.base import CommandError
-from django.utils.translation import gettext as _
+from django.utils import translation
 
 from ...exceptions import InvalidKey, JobExists
-from ...formatting import counted, period
+from ...formatting import counted, period, plain
 from ...models import Schedule
-from ...postgres.clock import local
 from ...redaction import redact_call
 from ...schedules import words
-from ...schedules import words as board
 from ...schedules.cron import zone
-from .._output import plain, print_json
-from .._subcommands import accept_options
+from .._arguments import clock, iso
+from .._output import facts, print_json, width_of
+from .._parser import accept_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from django.core.management.base import OutputWrapper
 
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 NAME = "schedules"
 HELP = "List the schedules, show one of them, pause or resume it, or enqueue a job of it"
+
+NEXT_RUNS = 5
+LAST_RUNS = 5
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -72,21 +75,42 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
 
 def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
     alias = options["database"]
-    rows = list(board.with_clock(Schedule.objects.using(alias)).order_by("name"))
-    board.add_last_runs(alias, rows)
+    rows = list(words.with_clock(Schedule.objects.using(alias)).order_by("name"))
+    words.add_last_runs(alias, rows)
     if options["json"]:
-        print_json(stdout, [schedule_as_json(row) for row in rows])
+        print_json(stdout, [_json(row) for row in rows])
+    elif rows:
+        head = f'{counted(len(rows), "schedule")} in the database "{alias}".'
+        stdout.write(f"{head} Times are in {words.zone_name()}.")
+        for row in rows:
+            stdout.write("")
+            for line in _lines(row, row.task_path, width_of(stdout)):
+                stdout.write(line)
     else:
-        stdout.write(schedule_listing(alias, rows))
+        stdout.write(f'There are no schedules in the database "{alias}".')
 
 
 def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
     schedule = _find(options)
-    alias = options["database"]
     if options["json"]:
-        print_json(stdout, schedule_as_json(schedule))
-    else:
-        stdout.write(schedule_details(schedule, board.last_runs(alias, schedule, LAST_RUNS)))
+        print_json(stdout, _json(schedule))
+        return
+    more = {
+        "Queue": schedule.queue_name or "",
+        "Priority": "" if schedule.priority is None else str(schedule.priority),
+        "Missed": str(schedule.get_catch_up_display()),
+        "Overlap": str(schedule.get_overlap_display()),
+        "Jitter": period(schedule.jitter) if schedule.jitter else "",
+    }
+    for line in _lines(schedule, words.call(schedule), width_of(stdout), more):
+        stdout.write(line)
+    stdout.write("")
+    for line in _next_runs(schedule):
+        stdout.write(plain(line))
+    if runs := words.last_runs(options["database"], schedule, LAST_RUNS):
+        stdout.write("\nLast runs:")
+        for each in runs:
+            stdout.write(f"  {_run_line(each)}")
 
 
 def _pause(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -94,26 +118,25 @@ def _pause(options: dict[str, Any], stdout: OutputWrapper) -> None:
     author = options["author"] if options["author"] is not None else _user()
     if not schedule.pause(reason=options["reason"], author=author):
         note = words.pause_note(_find(options))
-        text = _("%(name)s was already paused") % {"name": name}
-        raise CommandError(plain(text + (f" ({note})." if note else ".")))
-    stdout.write(_("%(name)s is paused.") % {"name": name})
+        raise CommandError(plain(f"{name} was already paused{f' ({note})' if note else ''}."))
+    stdout.write(f"{plain(name)} is paused.")
 
 
 def _resume(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    name = options["name"]
+    name = plain(options["name"])
     if not _find(options).resume():
-        raise CommandError(_("%(name)s was not paused.") % {"name": name})
-    time = next_run(_find(options))
-    stdout.write(_("%(name)s is resumed. Next run: %(time)s.") % {"name": name, "time": time})
+        raise CommandError(f"{name} was not paused.")
+    stdout.write(f"{name} is resumed. Next run: {plain(_next_run(_find(options)))}.")
 
 
 def _enqueue(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    job = _find(options).enqueue()
+    # The output of commands is in English, but the language may travel with a job.
+    with translation.override(settings.LANGUAGE_CODE):
+        job = _find(options).enqueue()
     if job.enqueue_outcome == "existing":
-        stdout.write(_("No job is enqueued: job %(id)d has the unique key of the schedule.") % {"id": job.pk})
-        return
-    text = _("Job %(id)d of %(task)s is enqueued in the queue %(queue)s.")
-    stdout.write(plain(text % {"id": job.pk, "task": job.task_path, "queue": job.queue_name}))
+        stdout.write(f"No job is enqueued: job {job.pk} has the unique key of the schedule.")
+    else:
+        stdout.write(plain(f"Job {job.pk} of {job.task_path} is enqueued in the queue {job.queue_name}."))
 
 
 _ACTIONS = {"list": _list, "show": _show, "pause": _pause, "resume": _resume, "enqueue": _enqueue}
@@ -122,12 +145,12 @@ _ACTIONS = {"list": _list, "show": _show, "pause": _pause, "resume": _resume, "e
 def _find(options: dict[str, Any]) -> Any:
     name, alias = options["name"], options["database"]
     schedules = Schedule.objects.using(alias)
-    found = board.with_clock(schedules).filter(pk=name).first()
+    found = words.with_clock(schedules).filter(pk=name).first()
     if found is None:
         near = get_close_matches(name, schedules.values_list("name", flat=True)[:1000], n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise Schedule.DoesNotExist(f"There is no schedule {name!r} in the database {alias!r}.{hint}")
-    board.add_last_runs(alias, [found])
+    words.add_last_runs(alias, [found])
     return found
 
 
@@ -138,85 +161,67 @@ def _user() -> str:
         return ""
 
 
-# ----------------------------------------------------------------------------
-# Schedules on a terminal: a table if it is wide, otherwise a few lines for each; and as JSON.
-#
-# All times are in Django's current time zone, which the output names.
-
-NEXT_RUNS = 5
-LAST_RUNS = 5
-_NARROW, _WIDE = 80, 160
-_INDENT = " " * 15
-
-
-class Row(NamedTuple):
-    """A schedule in the list."""
-
-    name: str
-    state: str
-    when: str
-    next: str
-    last: str
-    task: str
-    source: str
-
-    @classmethod
-    def of(cls, schedule: Any) -> Row:
-        """Describe a schedule ``with_clock`` and with its last run."""
-        return cls(
-            schedule.name,
-            _state(schedule),
-            _when(schedule),
-            next_run(schedule),
-            _run_line(schedule.last),
-            schedule.task_path,
-            words.origin(schedule),
-        )
+def _lines(schedule: Any, task: str, width: int | None, more: dict[str, str] | None = None) -> Iterator[str]:
+    """Yield what to know of a schedule ``with_clock`` and with its last run."""
+    state, note = words.state(schedule)[1], words.state_note(schedule)
+    changes = words.changes(schedule)
+    changed = f", changed in the admin: {', '.join(changes)}" if changes else ""
+    yield plain(f"{schedule.name}: {state}{f' ({note})' if note else ''}{changed}")
+    timing = words.timing(schedule)
+    if schedule.cron is not None:
+        shown = "" if timing == schedule.cron else f" ({schedule.cron})"
+        timing = f"{timing}{shown}, {schedule.timezone}"
+    known = {
+        "When": timing,
+        "Next": _next_run(schedule),
+        "Last": _run_line(schedule.last),
+        "Task": task,
+        "Declared in": words.origin(schedule),
+    }
+    yield from facts({**known, **(more or {})}, width)
 
 
-def schedule_listing(alias: str, schedules: Sequence[Any]) -> str:
-    """Return the list, for the width of the terminal."""
-    where = f'in the database "{alias}"'
-    if not schedules:
-        return f"There are no schedules {where}."
-    rows = [Row.of(schedule) for schedule in schedules]
-    width = _width()
-    lines = _blocks(rows, width) if width < _WIDE else _table(rows, width)
-    head = f"{counted(len(rows), 'schedule')} {where}. Times are in {words.zone_name()}."
-    return "\n".join([head, "", *map(plain, lines)])
-
-
-def schedule_details(schedule: Any, runs: Sequence[ScheduleRun]) -> str:
-    """Return everything about one schedule ``with_clock`` and with its last run."""
-    row, width = Row.of(schedule), _width()
-    lines = [
-        *_block(row._replace(task=words.call(schedule)), width),
-        *_facts(_definition(schedule), width),
-        "",
-        *_runs(schedule),
-    ]
-    if runs:
-        lines += ["", "Last runs:", *(f"  {_run_line(run)}" for run in runs)]
-    return "\n".join(map(plain, lines))
-
-
-def next_run(schedule: Any) -> str:
-    """Return when a schedule ``with_clock`` runs next, and how soon."""
+def _next_run(schedule: Any) -> str:
+    """Return when a schedule runs next, and how soon."""
     if not schedule.is_active:
         return "-"
     try:
-        [run] = board.next_runs(schedule, 1)
+        [run] = words.next_runs(schedule, 1)
     except ValueError as error:
         return str(error)
-    return f"{_clock(local(run))}, {_how_soon(run - schedule.now)}"
+    return f"{clock(run)}, {_how_soon(run - schedule.now)}"
 
 
-def schedule_as_json(schedule: Any) -> dict[str, Any]:
-    """Return a schedule ``with_clock`` and with its last run, with times in ISO format."""
+def _next_runs(schedule: Any) -> Iterator[str]:
+    """Yield the next runs, also in the schedule's own time zone if its clock shows another time."""
+    try:
+        runs = words.next_runs(schedule, NEXT_RUNS)
+    except ValueError as error:
+        yield f"It cannot run: {error}"
+        return
+    yield "Next runs:" if schedule.is_active else f"Next runs, if it were not {words.state(schedule)[1]}:"
+    for run in runs:
+        there = f"{run.astimezone(zone(schedule.timezone)):%Y-%m-%d %H:%M:%S}"
+        also = "" if clock(run) == there else f"   {there} {schedule.timezone}"
+        yield f"  {clock(run)}  {_how_soon(run - schedule.now):<14}{also}".rstrip()
+
+
+def _how_soon(ahead: timedelta) -> str:
+    return f"in {period(ahead)}" if ahead > timedelta() else f"due for {period(-ahead)}"
+
+
+def _run_line(run: ScheduleRun | None) -> str:
+    if run is None:
+        return "-"
+    job = "" if run.job_id is None else f" (job {run.job_id})"
+    return f"{clock(run.run_at)}, {run.get_outcome_display()}{job}"
+
+
+def _json(schedule: Any) -> dict[str, Any]:
     last, runs, problem = schedule.last, [], ""
     args, kwargs = redact_call(schedule.args, schedule.kwargs, schedule.task_path)
     try:
-        runs = board.next_runs(schedule, 1)
+        runs = words.next_runs(schedule, 1)
     except ValueError as error:
         problem = str(error)
     return {
@@ -229,125 +234,16 @@ def schedule_as_json(schedule: Any) -> dict[str, Any]:
         "every": None if schedule.every is None else schedule.every.total_seconds(),
         "timezone": schedule.timezone,
         "state": words.state(schedule)[0],
-        "paused_at": _iso(schedule.paused_at),
+        "paused_at": iso(schedule.paused_at),
         "pause_author": schedule.pause_author,
         "pause_reason": schedule.pause_reason,
-        "retired_at": _iso(schedule.retired_at),
-        "next_run_at": runs[0].isoformat() if runs and schedule.is_active else None,
+        "retired_at": iso(schedule.retired_at),
+        "next_run_at": iso(runs[0]) if runs and schedule.is_active else None,
         "problem": problem,
         "last_run": None
         if last is None
-        else {"run_at": _iso(last.run_at), "outcome": last.outcome, "job": last.job_id},
+        else {"run_at": iso(last.run_at), "outcome": last.outcome, "job": last.job_id},
         "source": schedule.source,
         "declared_by": schedule.declared_by,
         "overridden": words.changes(schedule),
     }
-
-
-def _width() -> int:
-    return max(40, shutil.get_terminal_size((_NARROW, 24)).columns)
-
-
-def _table(rows: list[Row], width: int) -> list[str]:
-    """Return the rows as a table. The widest columns are wrapped until it fits."""
-    heads = Row("NAME", "STATE", "WHEN", "NEXT", "LAST", "TASK", "DECLARED IN")
-    table = [heads, *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    while sum(widths) + 2 * (len(widths) - 1) > width:
-        widths[widths.index(max(widths))] -= 1
-    return [line for row in table for line in _lines(row, widths)]
-
-
-def _lines(row: Row, widths: list[int]) -> Iterator[str]:
-    cells = [textwrap.wrap(text, width) for text, width in zip(row, widths, strict=True)]
-    for parts in zip_longest(*cells, fillvalue=""):
-        yield "  ".join(map(str.ljust, parts, widths)).rstrip()
-
-
-def _blocks(rows: list[Row], width: int) -> Iterator[str]:
-    for number, row in enumerate(rows):
-        if number:
-            yield ""
-        yield from _block(row, width)
-
-
-def _block(row: Row, width: int) -> Iterator[str]:
-    yield from textwrap.wrap(f"{row.name}: {row.state}", width, subsequent_indent=_INDENT)
-    facts = {
-        "When": row.when,
-        "Next": row.next,
-        "Last": row.last,
-        "Task": row.task,
-        "Declared in": row.source,
-    }
-    yield from _facts(facts, width)
-
-
-def _facts(facts: dict[str, str], width: int) -> Iterator[str]:
-    for label, text in facts.items():
-        yield from textwrap.wrap(f"  {f'{label}:':<13}{text}", width, subsequent_indent=_INDENT)
-
-
-def _definition(schedule: Schedule) -> dict[str, str]:
-    given = {
-        "Queue": schedule.queue_name,
-        "Priority": None if schedule.priority is None else str(schedule.priority),
-        "Missed": str(schedule.get_catch_up_display()),
-        "Overlap": str(schedule.get_overlap_display()),
-        "Jitter": period(schedule.jitter) if schedule.jitter else None,
-    }
-    return {label: text for label, text in given.items() if text is not None}
-
-
-def _runs(schedule: Any) -> Iterator[str]:
-    """Yield the next runs, also in the schedule's own time zone if its clock shows another time."""
-    try:
-        runs = board.next_runs(schedule, NEXT_RUNS)
-    except ValueError as error:
-        yield f"It cannot run: {error}"
-        return
-    yield "Next runs:" if schedule.is_active else f"Next runs, if it were not {words.state(schedule)[1]}:"
-    own = zone(schedule.timezone)
-    for run in runs:
-        here, there = local(run), run.astimezone(own)
-        also = "" if _clock(here) == _clock(there) else f"   {_clock(there)} {schedule.timezone}"
-        yield f"  {_clock(here)}  {_how_soon(run - schedule.now):<14}{also}".rstrip()
-
-
-def _state(schedule: Schedule) -> str:
-    text = words.state(schedule)[1]
-    note = words.state_note(schedule)
-    if note:
-        text += f" ({note})"
-    if changed := words.changes(schedule):
-        text += ", " + _("changed in the admin: %(fields)s") % {"fields": ", ".join(changed)}
-    return text
-
-
-def _when(schedule: Schedule) -> str:
-    text = words.timing(schedule)
-    if schedule.cron is None:
-        return text
-    shown = "" if text == schedule.cron else f" ({schedule.cron})"
-    return f"{text}{shown}, {schedule.timezone}"
-
-
-def _how_soon(ahead: timedelta) -> str:
-    if ahead > timedelta(0):
-        return _("in %(period)s") % {"period": period(ahead)}
-    return _("due for %(period)s") % {"period": period(-ahead)}
-
-
-def _run_line(run: ScheduleRun | None) -> str:
-    if run is None:
-        return "-"
-    job = "" if run.job_id is None else f" (job {run.job_id})"
-    return f"{_clock(local(run.run_at))}, {run.get_outcome_display()}{job}"
-
-
-def _clock(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from ...schedules.declare import declared_schedules, schedules_in_settings
 from ...tasks.keys import RateLimit
 from ...tasks.registry import discover, known_tasks, source_place
-from .._output import print_json
+from .._output import facts, print_json, width_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -31,13 +31,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the tasks, and fail if a module cannot be imported."""
     failed = discover(again=True)
-    tasks, schedules = known_tasks(), schedules_by_task()
+    tasks, schedules = known_tasks(), _schedules_by_task()
     if options.get("json"):
-        found = [task_as_json(task, schedules.get(path, [])) for path, task in tasks.items()]
+        found = [_json(task, schedules.get(path, [])) for path, task in tasks.items()]
         print_json(stdout, found)
     else:
         for path, task in tasks.items():
-            stdout.write(task_details(task, schedules.get(path, [])))
+            stdout.write(f"{'async ' if iscoroutinefunction(task.func) else ''}{path}")
+            for line in facts(_facts(task, schedules.get(path, [])), width_of(stdout)):
+                stdout.write(line)
         if not tasks and not failed:
             stdout.write("No app declares a task. Tasks are found in the modules that TASK_MODULES names.")
     if failed:
@@ -49,9 +51,6 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         )
 
 
-# ----------------------------------------------------------------------------
-# Tasks on the command line: where each is declared, its queue and its policy, as text and as JSON.
-
 #: The options of a task that the list shows if they are not the default.
 _POLICY = (
     "max_attempts", "timeout", "backoff", "retry_on", "fail_on", "expires_after", "on_lost", "atomic",
@@ -59,8 +58,7 @@ _POLICY = (
 )  # fmt: skip
 
 
-def task_as_json(task: Task[..., Any], schedules: list[str]) -> dict[str, Any]:
-    """Return a task as values."""
+def _json(task: Task[..., Any], schedules: list[str]) -> dict[str, Any]:
     return {
         "path": task.module_path,
         "declared_in": source_place(task),
@@ -72,21 +70,17 @@ def task_as_json(task: Task[..., Any], schedules: list[str]) -> dict[str, Any]:
     }
 
 
-def task_details(task: Task[..., Any], schedules: list[str]) -> str:
-    """Return the lines of the list for a task."""
+def _facts(task: Task[..., Any], schedules: list[str]) -> dict[str, str]:
     policy = _policy(task)
-    lines = {
+    return {
         "Queue": task.queue_name + (f", priority {task.priority}" if task.priority else ""),
         "Policy": ", ".join(f"{name}={value}" for name, value in policy.items()) or "the defaults",
         "Schedules": ", ".join(schedules),
         "Declared in": source_place(task),
     }
-    kind = "async " if iscoroutinefunction(task.func) else ""
-    shown = [f"  {f'{label}:':12} {text}" for label, text in lines.items() if text]
-    return "\n".join([f"{kind}{task.module_path}", *shown])
 
 
-def schedules_by_task() -> dict[str, list[str]]:
+def _schedules_by_task() -> dict[str, list[str]]:
     """Return the names of the schedules that code and settings declare, by the path of their task."""
     found: dict[str, list[str]] = {}
     in_settings, _ = schedules_in_settings()

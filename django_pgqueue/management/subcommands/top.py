@@ -1,28 +1,57 @@
-"""``manage.py pgqueue top``: watch the queue in a terminal."""
+"""``manage.py pgqueue top``: the queue, live in a terminal, drawn by Rich.
+
+A thread looks at the queue, and the main thread draws and listens to the keys. So ``q`` works at once while
+the database takes its time, and so does a new size of the window.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import re
+import select
+import signal
+import sys
+import termios
+import threading
+import time
+import tty
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from django.core.management.base import CommandError
+from django.db import Error, connections
+from django.utils import timezone
 
+from ...formatting import age, number, period, plain, throughput
+from ...models import Job
+from ...models.job import Status
+from ...monitoring.failures import GroupFigures, groups
+from ...monitoring.health import State, judge
+from ...monitoring.health import read as read_state
+from ...monitoring.queues import Depth, capped
+from ...monitoring.spans import HOUR, rates
+from ...monitoring.workers import Vital, queues_text
+from ...postgres.clock import local, server_now
+from ...postgres.timeout import within
 from .._arguments import seconds
-from .._output import marks_for, width_of
-from .._top.drawing import PlainScreen, report
-from .._top.live import watch
-from .._top.panes import headline, read
+from .._output import bar, facts, table, width_of
+from .figures import DEPTH_HEAD, depth_counts, oldest_text
+from .jobs import progress_text, readable
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Callable, Iterator
 
     from django.core.management.base import OutputWrapper
-
-    from .._top.drawing import report
-from .._top.live import Screen
+    from rich.console import Console, RenderableType
+    from rich.live import Live
 
 NAME = "top"
-SHORTEST = 0.1  # seconds between two looks
 HELP = "Watch the queue: its health, queues, workers, running jobs and failures"
+
+SHORTEST = 0.1  # seconds between two looks
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -35,27 +64,491 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="between two looks (default: 2 seconds)",
     )
     parser.add_argument("--once", action="store_true", help="print everything once as text, and end")
-    parser.add_argument("--plain", action="store_true", help="draw without Rich, also if it is installed")
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Watch it on a terminal. On a pipe or in a file, print it once."""
     alias = options["database"]
-    if stdout.isatty() and not options.get("once"):
-        watch(alias, seconds(SHORTEST)(options.get("interval") or 2), _screen(options, stdout))
+    if not stdout.isatty() or options.get("once"):
+        _print_once(look(alias), stdout)
         return
-    reading, marks = read(alias), marks_for(stdout)
-    if reading.error:
-        raise CommandError(headline(reading).text)
-    for line in report(reading, width_of(stdout), marks):
-        stdout.write(line)
-
-
-def _screen(options: dict[str, Any], stdout: OutputWrapper) -> Screen:
-    if options.get("plain"):
-        return PlainScreen(stdout)
     try:
-        from .._top.rich_screen import RichScreen
-    except ImportError:
-        return PlainScreen(stdout)
-    return RichScreen(stdout, no_color=bool(options.get("no_color")))
+        from rich.console import Console
+    except ImportError as error:
+        raise CommandError(
+            "This needs Rich. Install it, or the extra `top`. `pgqueue top --once` needs none."
+        ) from error
+    out: Any = stdout._out
+    console = Console(file=out, highlight=False, no_color=bool(options.get("no_color")) or None)
+    watch(alias, seconds(SHORTEST)(options.get("interval") or 2), console)
+
+
+def _print_once(found: Look, stdout: OutputWrapper) -> None:
+    if found.error:
+        raise CommandError(found.headline)
+    width = width_of(stdout)
+    stdout.write(found.headline)
+    stdout.write("")
+    for line in facts({label: text for label, text, _ in tiles(found)}, width):
+        stdout.write(line)
+    for pane in (make(found, "") for make in PANES.values()):
+        stdout.write("")
+        rows = [[text for text, _style in row] for row in pane.rows]
+        stdout.write(table(pane.head, rows, right=pane.right, width=width) if rows else pane.empty)
+
+
+# ----------------------------------------------------------------------------
+# One look at the queue. Each part has a time limit of its own, and one that is too slow is left out.
+
+PATIENCE = 2.0  # seconds that one statement may take
+MOST_RUNNING = 100
+MOST_FAILURES = 20
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Look:
+    """What was found."""
+
+    database: str
+    at: datetime
+    """When: the time of the server, if it answers."""
+    state: State
+    verdict: str = ""
+    is_healthy: bool = False
+    rates: dict[str, float] = field(default_factory=dict)
+    running: list[Any] = field(default_factory=list)
+    """The jobs that have run longest."""
+    failures: list[GroupFigures] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    """The parts that took too long."""
+    error: str = ""
+    """Why the database could not be read at all."""
+
+    @property
+    def headline(self) -> str:
+        """The verdict, or why nothing could be read."""
+        if self.error:
+            return f"The database {self.database!r} cannot be read: {plain(self.error)}"
+        slow = f" Too slow to show: {', '.join(self.slow)}." if self.slow else ""
+        return plain(self.verdict) + slow
+
+    @property
+    def workers(self) -> list[Any]:
+        """The workers, as far as they could be read."""
+        return self.state.crew.workers if self.state.crew else []
+
+    def read(self, name: str, part: Callable[[], T]) -> T | None:
+        """Read a part; None if it takes too long."""
+        found = within(self.database, PATIENCE, part)
+        if found is None:
+            self.slow.append(name)
+        return found
+
+
+def look(alias: str) -> Look:
+    """Read everything. This never raises an error of the database."""
+    found = Look(alias, timezone.now(), State(alias, None, None, None, None, None, None))
+    try:
+        found.at = found.read("time", lambda: server_now(alias)) or found.at
+        state = found.state = read_state(alias)
+        verdict = judge(state)
+        found.verdict, found.is_healthy = verdict.line, verdict.is_healthy
+        parts = {"queues": state.depths, "workers": state.crew, "minutes": state.minutes}
+        found.slow += [name for name, part in parts.items() if part is None]
+        found.rates = found.read("rates", lambda: rates(alias)) or {}
+        found.running = found.read("running jobs", lambda: _running_jobs(alias)) or []
+        found.failures = found.read("failures", lambda: groups(alias, HOUR, most=MOST_FAILURES)) or []
+    except Error as error:
+        found.error = " ".join(str(error).split()) or type(error).__name__
+        connections[alias].close()  # the next look connects again
+    return found
+
+
+def _running_jobs(alias: str) -> list[Any]:
+    jobs = readable(Job.objects.using(alias).filter(shelf=0, status=Status.RUNNING))
+    return list(jobs.order_by("last_attempted_at", "pk")[:MOST_RUNNING])
+
+
+# ----------------------------------------------------------------------------
+# A look as rows of text. A cell is a text and its style, in the words of Rich.
+
+#: How each pane can be sorted. The first one is the usual order.
+SORTS = {
+    "queues": ("age", "ready", "rate", "name"),
+    "workers": ("name", "busy"),
+    "running": ("longest", "newest", "task"),
+    "failures": ("most", "newest", "task"),
+}
+_FINGERPRINT = 12  # characters
+_BAD, _WARNING, _DIM, _BAR = "bold red", "yellow", "dim", "cyan"
+
+
+class Pane(NamedTuple):
+    """A table. The name of its first column says what it is about."""
+
+    head: tuple[str, ...]
+    rows: list[list[tuple[str, str]]]
+    right: range
+    """The columns that are aligned to the right."""
+    empty: str
+    """What to say if there are no rows."""
+
+
+def tiles(found: Look) -> list[tuple[str, str, str]]:
+    """Return the four most important figures with their names and styles."""
+    state = found.state
+    depths = [*(state.depths or {}).values()]
+    ages = [depth.oldest_ready for depth in depths if depth.ready and not depth.is_paused]
+    slots, busy = (state.crew.slots, state.crew.busy) if state.crew else (0, 0)
+    failed, before = state.failed
+    ready = capped(sum(depth.ready for depth in depths))
+    return [
+        ("Ready", f"{ready}, oldest {age(max(ages))}" if ages else ready, ""),
+        ("Running", f"{number(busy)} of {number(slots)} slots {_bar(busy, slots)}", ""),
+        ("Finished", throughput(state.per_second), ""),
+        ("Failed", f"{number(failed)} in 1 h, {number(before)} before", _BAD if failed > before else ""),
+    ]
+
+
+def _queues(found: Look, order: str) -> Pane:
+    crew, waiting = found.state.crew, found.state.depths or {}
+    keys: dict[str, Callable[[Depth], Any]] = {
+        "ready": lambda depth: (-depth.ready, depth.queue_name),
+        "rate": lambda depth: (-found.rates.get(depth.queue_name, 0.0), depth.queue_name),
+        "name": lambda depth: depth.queue_name,
+    }
+    by_age = lambda depth: (depth.is_paused, -depth.oldest_ready, depth.queue_name)  # noqa: E731
+    rows = []
+    for depth in sorted(
+        (waiting.get(name) or Depth(name) for name in {*waiting, *found.rates}), key=keys.get(order, by_age)
+    ):
+        workers, rate = crew.serving(depth.queue_name) if crew else 0, found.rates.get(depth.queue_name)
+        is_unserved = not workers and depth.ready and not depth.is_paused
+        rows.append(
+            [
+                (depth.queue_name, ""),
+                *((count, "") for count in depth_counts(depth)),
+                (oldest_text(depth), ""),
+                (throughput(rate) if rate else "-", ""),
+                (str(workers), _BAD if is_unserved else ""),
+                ("paused" if depth.is_paused else "", _WARNING),
+            ]
+        )
+    head = ("Queues", *DEPTH_HEAD, "Oldest", "Rate", "Workers", "")
+    return Pane(head, rows, range(1, 9), "No queue has live jobs.")
+
+
+def _workers(found: Look, order: str) -> Pane:
+    styles = {Vital.RUNNING: "green", Vital.DRAINING: _WARNING}
+    workers = sorted(found.workers, key=lambda worker: -worker.busy) if order == "busy" else found.workers
+    rows = [
+        [
+            (str(worker), ""),
+            (worker.vital.value, styles.get(worker.vital, _BAD)),
+            (_bar(worker.busy, worker.slots), _BAR),
+            (f"{worker.busy}/{worker.slots}" + (f" ({worker.lost} lost)" if worker.lost else ""), ""),
+            (queues_text(worker), ""),
+            (f"{period(worker.age)} ago", ""),
+            (worker.version, _DIM),
+        ]
+        for worker in workers
+    ]
+    head = ("Workers", "State", "Slots", "", "Queues", "Heartbeat", "Version")
+    return Pane(head, rows, range(0), "No worker is registered.")
+
+
+def _running(found: Look, order: str) -> Pane:
+    names = {worker.pk: str(worker) for worker in found.workers}
+    jobs = list(found.running)
+    if order == "newest":
+        jobs.reverse()
+    elif order == "task":
+        jobs.sort(key=lambda job: (job.task_path, job.pk))
+    rows = [
+        [
+            (job.task_path, ""),
+            (str(job.pk), ""),
+            (_ago(found, job.last_attempted_at or found.at), ""),
+            (job.queue_name, ""),
+            (names.get(job.worker, "gone"), "" if job.worker in names else _BAD),
+            ("asked to stop", _WARNING) if job.cancel_requested_at else (progress_text(job, 10), _BAR),
+        ]
+        for job in jobs
+    ]
+    head = ("Running jobs", "ID", "Runs for", "Queue", "Worker", "Progress")
+    return Pane(head, rows, range(1, 3), "No job is running.")
+
+
+def _failures(found: Look, order: str) -> Pane:
+    failures = list(found.failures)
+    if order == "newest":
+        failures.sort(key=lambda group: group.last_seen, reverse=True)
+    elif order == "task":
+        failures.sort(key=lambda group: list(group.tasks))
+    rows = [
+        [
+            (f"{group.name}: {group.message}" if group.message else group.name, ""),
+            (number(group.failed), _BAD if group.failed else ""),
+            (number(group.retried), ""),
+            (f"{_ago(found, group.last_seen)} ago", ""),
+            (", ".join(group.tasks), ""),
+            (group.fingerprint[:_FINGERPRINT], _DIM),
+        ]
+        for group in failures
+    ]
+    head = ("Failures of the last hour", "Failed", "Retried", "Last seen", "Task", "Fingerprint")
+    return Pane(head, rows, range(1, 4), "Nothing has failed.")
+
+
+def _ago(found: Look, moment: datetime) -> str:
+    return period(max(timedelta(), found.at - moment))
+
+
+def _bar(part: float, whole: float) -> str:
+    return bar(part / whole if whole else 0.0)
+
+
+#: In the order of their keys.
+PANES: dict[str, Callable[[Look, str], Pane]] = {
+    "queues": _queues,
+    "workers": _workers,
+    "running": _running,
+    "failures": _failures,
+}
+
+
+# ----------------------------------------------------------------------------
+# The screen.
+
+
+@dataclass(slots=True)
+class View:
+    """What the user has chosen with the keys."""
+
+    pane: str = ""
+    """The only pane that is shown; empty for all."""
+    is_paused: bool = False
+    sorts: dict[str, str] = field(default_factory=lambda: {name: orders[0] for name, orders in SORTS.items()})
+
+    def press(self, key: str) -> bool:
+        """Change what a key changes. Return whether anything has changed."""
+        if key == "p":
+            self.is_paused = not self.is_paused
+        elif key == "0":
+            self.pane = ""
+        elif key.isdecimal() and 0 < int(key) <= len(PANES):
+            self.pane = [*PANES][int(key) - 1]
+        elif key == "s":
+            name = self.pane or "queues"
+            orders = SORTS[name]
+            self.sorts[name] = orders[(orders.index(self.sorts[name]) + 1) % len(orders)]
+        else:
+            return False
+        return True
+
+    @property
+    def help(self) -> str:
+        """What the keys do."""
+        numbers = "  ".join(f"{place} {name}" for place, name in enumerate(("all", *PANES)))
+        pause = "go on" if self.is_paused else "pause"
+        return f"q quit  p {pause}  r now  {numbers}  s sorted by {self.sorts[self.pane or 'queues']}"
+
+
+def shares(rows: dict[str, int], height: int) -> dict[str, int]:
+    """Return how many rows each pane may show in ``height`` lines.
+
+    Panes with few rows show them all, and the others share what is left. A pane has a head and an empty line
+    before it, and one that does not show all of its rows needs a line to say so.
+    """
+    left = height - 2 * len(rows)
+    found: dict[str, int] = {}
+    for place, (name, count) in enumerate(sorted(rows.items(), key=lambda item: item[1])):
+        fair = max(0, left) // (len(rows) - place)
+        found[name] = count if count <= fair else max(0, fair - 1)
+        left -= min(count, fair)
+    return found
+
+
+def picture(now: Look, last: Look, view: View, console: Console) -> RenderableType:
+    """Return what fits the screen.
+
+    ``now``: the newest look, which may have failed. ``last``: the newest one that has not.
+    """
+    from rich.columns import Columns
+    from rich.console import Group
+    from rich.layout import Layout
+    from rich.text import Text
+
+    shown = now if now.error else last
+    is_calm = shown.is_healthy and not shown.slow and not shown.error
+    paused = ", paused" if view.is_paused else ""
+    figures = [Text.assemble((f"{label}: ", "bold"), (text, style)) for label, text, style in tiles(last)]
+    top = Group(
+        Text(f"pgqueue top: {now.database}, {local(last.at):%H:%M:%S}{paused}", _DIM),
+        Text(shown.headline, "bold black on green" if is_calm else "bold white on red"),
+        Columns(figures, equal=True, padding=(0, 3)),
+    )
+    height = len(console.render_lines(top))
+    panes = {name: make(last, view.sorts[name]) for name, make in PANES.items() if view.pane in ("", name)}
+    most = shares({name: len(pane.rows) or 1 for name, pane in panes.items()}, console.height - height - 1)
+    screen = Layout()
+    screen.split_column(
+        Layout(top, size=height),
+        Layout(Group(*(each for name, pane in panes.items() for each in _drawn(pane, most[name])))),
+        Layout(Text(view.help, _DIM, no_wrap=True), size=1),
+    )
+    return screen
+
+
+def _drawn(pane: Pane, most: int) -> Iterator[RenderableType]:
+    """Yield an empty line, and the table with its first rows. Nothing in their texts is markup."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for place, name in enumerate(pane.head):
+        shown.add_column(name, justify="right" if place in pane.right else "left", no_wrap=True)
+    for row in pane.rows[:most]:
+        shown.add_row(*(Text(plain(text), style) for text, style in row))
+    yield ""
+    if pane.rows:
+        yield shown
+    else:
+        yield Text.assemble((pane.head[0], "bold"), "\n", (pane.empty, _DIM))
+    if hidden := len(pane.rows) - most:
+        yield Text(f"… {hidden} more" if hidden > 0 else "", _DIM)
+
+
+# ----------------------------------------------------------------------------
+# The loop.
+
+_TICK = 0.2  # seconds until a new look or a new size is noticed
+
+
+class _Poller(threading.Thread):
+    """Looks at the queue, again and again, on a connection of its own."""
+
+    def __init__(self, alias: str, interval: float) -> None:
+        super().__init__(name="pgqueue-top", daemon=True)
+        self._alias = alias
+        self._interval = interval
+        self._wake = threading.Event()
+        self._is_over = False
+        self.is_paused = False
+        self.now: Look | None = None
+        self.last: Look | None = None
+        """The newest look that has not failed."""
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._is_over:
+                if not self.is_paused or self.now is None:
+                    found = look(self._alias)
+                    if not found.error or self.last is None:
+                        self.last = found
+                    self.now = found
+                self._wake.wait(self._interval)
+                self._wake.clear()
+        except BaseException as error:  # the loop raises it
+            self.failure = error
+        finally:
+            connections[self._alias].close()
+
+    def look(self) -> None:
+        """Look now."""
+        self._wake.set()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._is_over = True
+        self._wake.set()
+
+
+def watch(alias: str, interval: float, console: Console) -> None:
+    """Draw until ``q``, Ctrl-C or SIGTERM."""
+    from rich.live import Live
+
+    poller = _Poller(alias, interval)
+    poller.start()
+    live = Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False)
+    try:
+        with _terminable(), live, keys() as key:
+            _draw_and_listen(poller, live, console, key)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        poller.end()
+    if poller.failure is not None:
+        raise poller.failure
+
+
+def _draw_and_listen(poller: _Poller, live: Live, console: Console, key: Callable[[float], str]) -> None:
+    view, drawn, is_changed = View(), None, False
+    while poller.failure is None:
+        # Rich asks for the size of the standard streams, which need not be this terminal.
+        console.width, console.height = size = os.get_terminal_size(console.file.fileno())
+        now, last = poller.now, poller.last
+        if now is not None and last is not None and (is_changed or drawn != (now, size)):
+            live.update(picture(now, last, view, console), refresh=True)
+            drawn = now, size
+        pressed = key(_TICK)
+        if pressed == "q":
+            return
+        is_changed = view.press(pressed)
+        poller.is_paused = view.is_paused
+        if pressed == "r" or (pressed == "p" and not view.is_paused):
+            poller.look()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end the loop as Ctrl-C does, so that the terminal is restored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+#: What an arrow or a function key sends, which means nothing here.
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
+
+
+@contextmanager
+def keys() -> Iterator[Callable[[float], str]]:
+    """Yield a function that waits for a key for some seconds, and returns it; empty if there was none.
+
+    The terminal is as before at the end, whatever happens. At the end of the input, it returns "q". If the
+    input is not a terminal, there are no keys.
+    """
+    if not sys.stdin.isatty():
+        yield _no_key
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    typed: list[str] = []
+
+    def read(seconds: float) -> str:
+        if not typed and select.select([descriptor], [], [], seconds)[0]:
+            found = os.read(descriptor, 64).decode("ascii", "ignore")
+            if not found:
+                return "q"
+            typed.extend(_SEQUENCE.sub("", found))
+        return typed.pop(0) if typed else ""
+
+    tty.setcbreak(descriptor, termios.TCSADRAIN)  # keys that were pressed before count, too
+    try:
+        yield read
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _no_key(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 
 from ...explanation import why
+from ...formatting import plain
 from .._arguments import job_id
-from .._output import plain, print_json
+from .._output import print_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

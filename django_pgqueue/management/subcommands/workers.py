@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.utils.translation import gettext as _
-
-from .. import _workers
+from ...formatting import period, plain
+from ...models import Worker
+from ...monitoring.workers import busy_text, queues_text, state_text, vital, with_vitals
 from .._output import print_json
 
 if TYPE_CHECKING:
@@ -25,11 +25,28 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print a line for each worker."""
-    found = _workers.listed(options["database"])
+    found = list(with_vitals(Worker.objects.using(options["database"])).order_by("host", "pid", "pk"))
     if options.get("json"):
-        print_json(stdout, [_workers.as_json(worker) for worker in found])
+        print_json(stdout, [_json(worker) for worker in found])
         return
     for worker in found:
-        stdout.write(_workers.sentence(worker))
+        serves_all = not worker.queues and not worker.exclude_queues
+        queues = "all queues" if serves_all else f"queues {queues_text(worker)}"
+        stdout.write(
+            f"{plain(str(worker))} {state_text(worker)}: {busy_text(worker)} jobs, {plain(queues)}, "
+            f"last heartbeat {period(worker.age)} ago (id {worker.pk})"
+        )
     if not found:
-        stdout.write(_("No worker is registered."))
+        stdout.write("No worker is registered.")
+
+
+def _json(worker: Any) -> dict[str, Any]:
+    columns = ("id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain")
+    return {
+        **{name: getattr(worker, name) for name in columns},
+        "state": vital(worker).value,
+        "running": worker.busy - worker.lost,
+        "lost": worker.lost,
+        "started_at": worker.started_at.isoformat(),
+        "heartbeat_at": worker.heartbeat_at.isoformat(),
+    }

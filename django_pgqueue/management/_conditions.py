@@ -1,0 +1,115 @@
+"""Conditions for commands: a database with the queue, hooks, known queues, one worker of a name.
+
+Each function raises a ``CommandError`` with a remedy.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
+from django.db import connections
+
+from ..checks.database import database_problems
+from ..formatting import get_logger
+from ..models import Worker
+from ..tasks.hooks import around_attempt, before_enqueue
+from ..tasks.registry import declared_queues, queues_in_use
+
+logger = get_logger(__name__)
+
+#: What the statements of a worker raise if its search path leads elsewhere.
+NOT_FOUND = (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
+
+
+def check_vendor(alias: str) -> None:
+    """Require PostgreSQL."""
+    vendor = connections[alias].vendor
+    if vendor != "postgresql":
+        raise CommandError(
+            f"The jobs must be in a PostgreSQL database, but the database {alias!r} is {vendor}. "
+            "Name another one with --database."
+        )
+
+
+def check_hooks() -> None:
+    """Require the hooks, without which no job can run, and none can enqueue another."""
+    try:
+        before_enqueue()
+        around_attempt()
+    except ImproperlyConfigured as error:
+        raise CommandError(str(error)) from error
+
+
+def check_caller(alias: str) -> None:
+    """Refuse ``call_command`` inside a transaction or outside of the main thread, where it cannot work."""
+    if connections[alias].in_atomic_block:
+        raise CommandError(
+            f"runqueueworker was called inside a transaction on the database {alias!r}. Its worker "
+            "processes have connections of their own and cannot see what the transaction has "
+            "written. In a test, run the jobs without a worker: run_jobs() of "
+            "django_pgqueue.testing. Or use TransactionTestCase instead of TestCase (with pytest-django: "
+            "django_db(transaction=True)). Elsewhere, call the command outside of transaction.atomic(). "
+            'See "Test tasks" in the documentation (howto/testing).'
+        )
+    if threading.current_thread() is not threading.main_thread():
+        raise CommandError("runqueueworker handles signals and must be called on the main thread.")
+
+
+def check_database(alias: str) -> None:
+    """Require the tables and functions of the queue. Other problems are logged as warnings.
+
+    Raises Django's ``OperationalError`` if there is no server.
+    """
+    problems = database_problems(alias)
+    errors = [problem for problem in problems if problem.is_serious()]
+    if errors:
+        raise CommandError("\n".join(f"{error.msg} {error.hint}" for error in errors))
+    for problem in problems:
+        if not str(problem.id).endswith("W005"):  # the supervisor will update the retention and log that
+            logger.warning("%s %s", problem.msg, problem.hint)
+
+
+def unreachable(alias: str, error: Exception) -> CommandError:
+    """Return the error to raise if there is no server."""
+    return CommandError(f"The database {alias!r} cannot be reached: {str(error).strip()}")
+
+
+def not_found(alias: str, error: Exception) -> CommandError:
+    """Return the error to raise for NOT_FOUND after ``check_database``, which has found everything."""
+    return CommandError(
+        f"Sessions of workers do not find the queue in the database {alias!r}, but Django does: its "
+        "connections have another search path, which is not that of the role or of OPTIONS. "
+        f"({str(error).partition(chr(10))[0]})"
+    )
+
+
+def warn_of_unknown_queues(alias: str, option: str, names: Iterable[str]) -> None:
+    """Log a warning for each name that is probably misspelled.
+
+    This is not an error, because a queue may be new, and another project may declare its tasks.
+    """
+    known = declared_queues() | queues_in_use(alias) if names else set()
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, sorted(known), n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known queues: {', '.join(sorted(known))}."
+            logger.warning("%s names %r, a queue that no task, setting or job uses. %s", option, name, hint)
+
+
+def find_worker(alias: str, name: str) -> Worker:
+    """Return the worker with this id or name, such as ``app-1:4711``."""
+    known = [worker for worker in Worker.objects.using(alias) if name in (str(worker.pk), str(worker))]
+    if len(known) > 1:
+        ids = ", ".join(str(worker.pk) for worker in known)
+        raise CommandError(f"{len(known)} workers have the name {name!r}. Give one of the ids {ids}.")
+    if not known:
+        raise CommandError(
+            f"No worker has the name or the id {name!r} in the database {alias!r}. "
+            "See: manage.py pgqueue workers"
+        )
+    return known[0]
