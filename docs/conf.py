@@ -29,7 +29,7 @@ copyright = author
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build", "examples"]
+exclude_patterns = ["_build", "decisions", "examples"]
 html_theme = "furo"
 html_title = f"django_pgqueue {version}"
 html_static_path = ["_static"]
