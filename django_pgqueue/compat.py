@@ -6,18 +6,27 @@ Type checkers always see ``django.tasks``. `Task` is generic in the stubs but no
 On Django 6, ``django-tasks`` may be installed as well: packages that support older versions import it, as
 Wagtail does. Its tasks reach our backend, because both read TASKS. The last part lets that work: what we
 raise is also an exception of the backport, its signals are sent, and its tasks and backends are known.
+
+``for_async`` makes the twin of a function for async code.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import django
+from asgiref.sync import sync_to_async
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from django.tasks import TaskContext as TaskContext
     from django.tasks import TaskResult as TaskResult
     from django.tasks import TaskResultStatus as TaskResultStatus
@@ -49,9 +58,6 @@ elif django.VERSION >= (6, 0):
     )
     from django.tasks.signals import task_enqueued, task_finished, task_started
 
-    P = ParamSpec("P")
-    R = TypeVar("R")
-
     class GenericTask(DjangoTask, Generic[P, R]):
         """Django's Task, made subscriptable."""
 
@@ -81,9 +87,6 @@ else:
     # Version 0.12 calls them differently; later ones use the names of Django.
     InvalidTask = getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError
     InvalidTaskBackend = getattr(exceptions, "InvalidTaskBackend", None) or exceptions.InvalidTaskBackendError
-
-    P = ParamSpec("P")
-    R = TypeVar("R")
 
     GenericTask = DjangoTask
 
@@ -204,3 +207,21 @@ __all__ = [
     "task_finished",
     "task_started",
 ]
+
+
+# ----------------------------------------------------------------------------
+# Async twins.
+
+
+def for_async(function: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Return the twin of a function or a method for async code: ``acancel = for_async(cancel)``."""
+
+    @wraps(function)
+    async def twin(*args: P.args, **kwargs: P.kwargs) -> R:
+        return await sync_to_async(function)(*args, **kwargs)
+
+    name = function.__name__
+    twin.__name__ = f"a{name}"
+    twin.__qualname__ = f"{function.__qualname__.removesuffix(name)}a{name}"
+    twin.__doc__ = f"Like ``{name}()``, for async code."
+    return twin

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import EmptyResultSet
 from django.db import connections
 
-from ..compat import InvalidTask
+from ..compat import InvalidTask, for_async
 from ..tasks import options as validation
 
 if TYPE_CHECKING:
@@ -90,25 +90,19 @@ class Changes:
         """Cancel the job. See ``django_pgqueue.cancel``."""
         return bool(_public("cancel")(self))
 
-    async def acancel(self) -> bool:
-        """Like ``cancel()``, for async code."""
-        return bool(await _public("acancel")(self))
+    acancel = for_async(cancel)
 
     def retry(self, *, done: bool = False) -> bool:
         """Run the job again, now; a done one only with ``done=True``. See ``django_pgqueue.retry``."""
         return bool(_public("retry")(self, done=done))
 
-    async def aretry(self, *, done: bool = False) -> bool:
-        """Like ``retry()``, for async code."""
-        return bool(await _public("aretry")(self, done=done))
+    aretry = for_async(retry)
 
     def run_now(self) -> bool:
         """Run the job now if it waits for a later time. See ``django_pgqueue.run_now``."""
         return bool(_public("run_now")(self))
 
-    async def arun_now(self) -> bool:
-        """Like ``run_now()``, for async code."""
-        return bool(await _public("arun_now")(self))
+    arun_now = for_async(run_now)
 
     def edit(
         self,
@@ -120,43 +114,26 @@ class Changes:
         """Change the job while it waits. See ``django_pgqueue.edit``."""
         return bool(_public("edit")(self, priority=priority, run_after=run_after, queue_name=queue_name))
 
-    async def aedit(
-        self,
-        *,
-        priority: int | None = None,
-        run_after: datetime | timedelta | None = None,
-        queue_name: str | None = None,
-    ) -> bool:
-        """Like ``edit()``, for async code."""
-        return bool(
-            await _public("aedit")(self, priority=priority, run_after=run_after, queue_name=queue_name)
-        )
+    aedit = for_async(edit)
 
     def extend(self, duration: float | timedelta) -> bool:
         """Let the running job run this much longer from now. See ``django_pgqueue.extend``."""
         return bool(_public("extend")(self, duration))
 
-    async def aextend(self, duration: float | timedelta) -> bool:
-        """Like ``extend()``, for async code."""
-        return bool(await _public("aextend")(self, duration))
+    aextend = for_async(extend)
 
     def send_event(self, name: str, value: Any = None, /) -> bool:
         """Send the job an event. See ``django_pgqueue.send_event``."""
         return bool(_public("send_event")(self, name, value))
 
-    async def asend_event(self, name: str, value: Any = None, /) -> bool:
-        """Like ``send_event()``, for async code."""
-        return bool(await _public("asend_event")(self, name, value))
+    asend_event = for_async(send_event)
 
     def why(self) -> Reason:
         """Explain why the job does not run. See ``django_pgqueue.why``."""
         reason: Reason = _public("why")(self)
         return reason
 
-    async def awhy(self) -> Reason:
-        """Like ``why()``, for async code."""
-        reason: Reason = await _public("awhy")(self)
-        return reason
+    awhy = for_async(why)
 
     _method: Any
     for _method in (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from asgiref.sync import sync_to_async
 from django.apps.registry import Apps
 
+from ..compat import for_async
 from ..exceptions import duration as seconds
 from .job import Job
 
@@ -189,9 +190,7 @@ class CurrentJob(Job):
         """
         return self._running.extend(duration)
 
-    async def aextend(self, duration: float | timedelta) -> bool:
-        """Like ``extend()``, for async tasks."""
-        return await sync_to_async(self.extend)(duration)
+    aextend = for_async(extend)  # type: ignore[arg-type]
 
     @property
     def progress(self) -> Progress | None:
@@ -269,9 +268,7 @@ class CurrentJob(Job):
         """
         self._running.steps.sleep(name, duration)
 
-    async def asleep(self, name: str, duration: float | timedelta, /) -> None:
-        """Like ``sleep()``, for async tasks."""
-        await sync_to_async(self._running.steps.sleep)(name, duration)
+    asleep = for_async(sleep)
 
     def receive_event(self, name: str, /, timeout: float | timedelta | None = None) -> Any:
         """Continue the job when it is sent this event (``django_pgqueue.send_event``); return its value.
@@ -281,6 +278,4 @@ class CurrentJob(Job):
         """
         return self._running.steps.receive_event(name, timeout)
 
-    async def areceive_event(self, name: str, /, timeout: float | timedelta | None = None) -> Any:
-        """Like ``receive_event()``, for async tasks."""
-        return await sync_to_async(self._running.steps.receive_event)(name, timeout)
+    areceive_event = for_async(receive_event)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from asgiref.sync import sync_to_async
 from django.apps.registry import Apps
 from django.db import connections, models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from ..compat import for_async
 from ..exceptions import duration as seconds
 from ..jobs.progress import HAS_PROGRESS, Progress, stored_progress
 from ..misuse import JobHabits
@@ -114,9 +114,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Cancel these jobs; running ones are asked to stop. Return the number of changed rows."""
         return change_all(CANCEL, self)
 
-    async def acancel(self) -> int:
-        """Like ``cancel()``, for async code."""
-        return await sync_to_async(self.cancel)()
+    acancel = for_async(cancel)
 
     def retry(self, *, done: bool = False) -> int:
         """Run these jobs again now, with a new budget of attempts; done ones only with ``done=True``. Return
@@ -124,17 +122,13 @@ class JobQuerySet(models.QuerySet["Job"]):
         """
         return change_all(RETRY, self, done)
 
-    async def aretry(self, *, done: bool = False) -> int:
-        """Like ``retry()``, for async code."""
-        return await sync_to_async(self.retry)(done=done)
+    aretry = for_async(retry)
 
     def run_now(self) -> int:
         """Run those jobs now that wait for a later time. Return how many changed."""
         return change_all(RUN_NOW, self)
 
-    async def arun_now(self) -> int:
-        """Like ``run_now()``, for async code."""
-        return await sync_to_async(self.run_now)()
+    arun_now = for_async(run_now)
 
     def edit(
         self,
@@ -146,23 +140,13 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Change the priority, the time or the queue of those jobs that wait. Return how many changed."""
         return change_all(EDIT, self, *edit_values(priority, run_after, queue_name))
 
-    async def aedit(
-        self,
-        *,
-        priority: int | None = None,
-        run_after: datetime | timedelta | None = None,
-        queue_name: str | None = None,
-    ) -> int:
-        """Like ``edit()``, for async code."""
-        return await sync_to_async(self.edit)(priority=priority, run_after=run_after, queue_name=queue_name)
+    aedit = for_async(edit)
 
     def extend(self, duration: float | timedelta) -> int:
         """Let those jobs that run run this much longer from now. Return how many run."""
         return change_all(EXTEND, self, seconds("extend(duration)", duration))
 
-    async def aextend(self, duration: float | timedelta) -> int:
-        """Like ``extend()``, for async code."""
-        return await sync_to_async(self.extend)(duration)
+    aextend = for_async(extend)
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Raise ``TypeError``, like ``Job.delete()``. Cancel jobs instead; finished jobs go later."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from asgiref.sync import sync_to_async
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import connections, models
@@ -20,6 +19,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from ..compat import for_async
 from ..exceptions import JobExists
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
@@ -236,9 +236,7 @@ class Schedule(models.Model):
         """
         return self._change(paused_at=Now(), pause_author=author[:255], pause_reason=reason[:500])
 
-    async def apause(self, *, reason: str = "", author: str = "") -> bool:
-        """Like `pause`, for async code."""
-        return await sync_to_async(self.pause)(reason=reason, author=author)
+    apause = for_async(pause)
 
     def resume(self) -> bool:
         """Go on with the next run from now on. Return False if it was not paused.
@@ -247,9 +245,7 @@ class Schedule(models.Model):
         """
         return self._change(paused_at=None, pause_author="", pause_reason="")
 
-    async def aresume(self) -> bool:
-        """Like `resume`, for async code."""
-        return await sync_to_async(self.resume)()
+    aresume = for_async(resume)
 
     def enqueue(self) -> Job:
         """Enqueue one job of it now, and return the job. The runs do not change. A paused one does it, too.
@@ -272,9 +268,7 @@ class Schedule(models.Model):
         job.enqueue_outcome = outcome
         return job
 
-    async def aenqueue(self) -> Job:
-        """Like `enqueue`, for async code."""
-        return await sync_to_async(self.enqueue)()
+    aenqueue = for_async(enqueue)
 
     def _refresh_policy(self, alias: str) -> None:
         """Store the keys of the call as they are now, if this process can import the task.
