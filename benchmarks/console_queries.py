@@ -147,8 +147,7 @@ def figures() -> list[tuple[str, float, Callable[[], Any]]]:
     from django_pgqueue.metrics import registry
     from django_pgqueue.monitoring.health import health, judge, read
     from django_pgqueue.monitoring.queues import depths
-    from django_pgqueue.monitoring.spans import SPANS, breakdown, series
-    from django_pgqueue.monitoring.totals import totals
+    from django_pgqueue.monitoring.spans import SPANS, breakdown, series, totals
     from django_pgqueue.monitoring.workers import Crew
 
     found: list[tuple[str, float, Callable[[], Any]]] = [

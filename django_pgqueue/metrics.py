@@ -2,7 +2,7 @@
 
 All figures are read from the database at each scrape, so it does not matter which process is asked, or how
 many there are: scrape one of them. Counters and histograms come from totals that only grow
-(``monitoring.totals``).
+(``monitoring.spans``).
 
 A database that does not answer within a second has ``pgqueue_up`` 0 and no other figures. Those of the other
 databases are not affected.
@@ -24,7 +24,7 @@ from .formatting import get_logger
 from .models import Queue
 from .models.stat import HISTOGRAM_BOUNDS
 from .monitoring.queues import Depth, depths
-from .monitoring.totals import Total, totals
+from .monitoring.spans import AttemptTotal, totals
 from .monitoring.workers import Crew, Vital
 from .postgres.timeout import TimeLimitReached, time_limit
 
@@ -139,7 +139,7 @@ class _Page:
             self.slots, self.busy, self.attempts, self.waits, self.runs,
         ]  # fmt: skip
 
-    def add(self, alias: str, found: dict[str, Depth], crew: Crew, every: Sequence[Total]) -> None:
+    def add(self, alias: str, found: dict[str, Depth], crew: Crew, every: Sequence[AttemptTotal]) -> None:
         """Add the samples of a database."""
         for name, depth in found.items():
             labels = [alias, name]

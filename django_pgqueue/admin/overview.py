@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest, HttpResponse
 
-    from ..monitoring.health import Problem, State
+    from ..monitoring.health import Problem, QueueState
     from ..monitoring.spans import Figures, Span
     from .base import DatabaseAdmin
     from .charts import Color
@@ -215,7 +215,7 @@ def _trouble(links: PageLinks, problem: Problem, pauses: Paused, resumes: bool) 
 # A figure that could not be read in time is a question mark.
 
 
-def _tiles(links: PageLinks, state: State) -> Iterator[dict[str, Any]]:
+def _tiles(links: PageLinks, state: QueueState) -> Iterator[dict[str, Any]]:
     minutes = state.hour[:-1]  # the last one is not over
     value, note = _ready(state)
     yield {
@@ -249,7 +249,7 @@ def _tiles(links: PageLinks, state: State) -> Iterator[dict[str, Any]]:
     }  # fmt: skip
 
 
-def _ready(state: State) -> tuple[str, str]:
+def _ready(state: QueueState) -> tuple[str, str]:
     """Return how many jobs are ready, and how long the oldest has waited. Those in paused queues are told."""
     if state.depths is None:
         return _UNKNOWN, ""
@@ -269,7 +269,7 @@ def _ready(state: State) -> tuple[str, str]:
 
 
 def _queue_row(
-    links: PageLinks, state: State, name: str, hour: Figures | None, day: Figures | None
+    links: PageLinks, state: QueueState, name: str, hour: Figures | None, day: Figures | None
 ) -> dict[str, Any]:
     """Return one queue. Each figure has a text, a URL if the list of jobs can show its jobs, and an alarm."""
     depth, lost = (state.depths or {}).get(name) or Depth(name), (state.lost or {}).get(name, 0)
@@ -306,7 +306,7 @@ def _queue_row(
     }
 
 
-def _service(state: State, depth: Depth) -> dict[str, Any]:
+def _service(state: QueueState, depth: Depth) -> dict[str, Any]:
     """Return how many workers serve a queue, and how long its oldest ready job has been due."""
     limit = thresholds_of(depth.queue_name).age
     serving = state.crew.serving(depth.queue_name) if state.crew else 0
@@ -330,7 +330,7 @@ def _limits(alias: str, names: Sequence[str]) -> dict[str, Limit] | None:
 
 
 def _limit(
-    links: PageLinks, state: State, limits: Mapping[str, Limit] | None, name: str | None = None
+    links: PageLinks, state: QueueState, limits: Mapping[str, Limit] | None, name: str | None = None
 ) -> dict[str, str] | None:
     """Return the limit of a queue, or of all jobs, in short: how many run of those that may, and the rate."""
     limit = (limits or {}).get("*" if name is None else f"queue:{name}")

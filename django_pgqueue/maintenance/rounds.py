@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import conf
 from ..formatting import counted, get_logger
-from ..monitoring.foreign_locks import FOREIGN_LOCKS_SQL, holders
+from ..monitoring.queues import FOREIGN_LOCKS_SQL, holders
 from ..schedules.fire import Firing
 from .limits import repair_lines
 from .recovery import BATCH, recover_dead, requeued_strays

@@ -1,9 +1,9 @@
 """Figures of the queue, for the admin, the commands, the metrics and the health check alike.
 
-spans, totals    what ran, from the statistics
-queues, states   what waits, from the leaf of live jobs, with counts that end at a limit
+spans            what ran, from the statistics, and how fast
+queues, states   what waits, from the leaf of live jobs, with counts that end at a limit; who holds it up
 workers          who works
-foreign_locks    who holds a lock of the queue without a right to it
+limits           what runs and waits under each limit
 jobs, failures   what ended last, the steps of a job, and failures by group
 health           these figures against the thresholds of the settings, and the verdict in one sentence
 database         locks, old transactions, dead rows, connections, traffic

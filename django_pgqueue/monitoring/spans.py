@@ -176,7 +176,7 @@ def percentile(histogram: Sequence[int], share: float) -> float | None:
 # ----------------------------------------------------------------------------
 # A few points over a span for many queues or tasks at once, for the small charts in lists.
 
-_SQL = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in ("parts", "trends"))
+_TRENDS = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in ("parts", "trends"))
 #: The step of each span, and the sums that it adds up. Single minutes of a task have no sums.
 _STEPS = {
     HOUR.name: (timedelta(minutes=5), ""),
@@ -204,7 +204,7 @@ def trends(alias: str, span: Span, by: Literal["queue", "task"], names: Iterable
         "step": step, "back": span.length - step,
     }  # fmt: skip
     with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
-        cursor.execute(_SQL, parameters)
+        cursor.execute(_TRENDS, parameters)
         for name, place, done, failed in cursor.fetchall():
             if 0 <= place < count:  # minutes in the future are there after the clock was set back
                 found[name].done[int(place)] += done
@@ -232,3 +232,43 @@ def per_second(points: Collection[Figures]) -> float:
 def rates(alias: str) -> dict[str, float]:
     """Return how many attempts end a second now, in each queue. Raises ``TimeLimitReached``."""
     return {row.queue_name: per_second([row]) for row in breakdown(alias, _NOW, "queue", most=MOST_QUEUES)}
+
+
+# ----------------------------------------------------------------------------
+# What ran since the first job, by queue and task: counts that only grow, as Prometheus expects them.
+#
+# They come from the total and from the minutes that are not in it yet. One statement reads both, so
+# maintenance that rolls up at this moment does not change the result.
+
+_TOTALS = (_FOLDER / "totals.sql").read_text(encoding="utf-8")
+_OUTCOMES = ("done", "failed", "retried", "cancelled")
+
+
+@dataclass(slots=True)
+class AttemptTotal:
+    """All attempts of one task in one queue."""
+
+    queue_name: str
+    task_path: str
+    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_OUTCOMES, 0))
+    """How many attempts ended as done, failed, retried or cancelled."""
+    wait_seconds: float = 0.0
+    run_seconds: float = 0.0
+    wait_histogram: list[int] = field(default_factory=lambda: [0] * len(_CLASSES))
+    run_histogram: list[int] = field(default_factory=lambda: [0] * len(_CLASSES))
+
+
+def totals(alias: str) -> list[AttemptTotal]:
+    """Return the totals, in the order of queues and tasks."""
+    found: dict[tuple[str, str], AttemptTotal] = {}
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_TOTALS)
+        for queue_name, task_path, counts, seconds, waited, ran in cursor.fetchall():
+            total = found.setdefault((queue_name, task_path), AttemptTotal(queue_name, task_path))
+            for outcome, count in zip(_OUTCOMES, counts, strict=True):
+                total.outcomes[outcome] += count
+            total.wait_seconds += seconds[0]
+            total.run_seconds += seconds[1]
+            for histogram, more in ((total.wait_histogram, waited), (total.run_histogram, ran)):
+                histogram[:] = [*map(sum, zip(histogram, more, strict=False)), *histogram[len(more) :]]
+    return [found[key] for key in sorted(found)]

@@ -16,8 +16,7 @@ from django_pgqueue.monitoring import health as health_module
 from django_pgqueue.monitoring import queues as depth_module
 from django_pgqueue.monitoring.health import Problem, health
 from django_pgqueue.monitoring.queues import Depth, depths
-from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span, breakdown, series
-from django_pgqueue.monitoring.totals import totals
+from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span, breakdown, series, totals
 from django_pgqueue.monitoring.workers import Crew, Vital, busy_text
 from django_pgqueue.postgres.session import SUPERVISOR
 from django_pgqueue.postgres.session import connect as open_session

@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from django_pgqueue.monitoring.totals import totals
+from django_pgqueue.monitoring.spans import totals
 from tests.support.sessions import Connect, Connection, start
 from tests.support.statistics import count, counted, roll_up
 

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue
 from django_pgqueue.maintenance.rounds import tell_foreign_locks
-from django_pgqueue.monitoring.foreign_locks import foreign_locks
 from django_pgqueue.monitoring.health import health, verdict
+from django_pgqueue.monitoring.queues import foreign_locks
 from django_pgqueue.postgres.session import connect as connect_session
 from tests.app import worker_tasks as tasks
 from tests.app.limit_tasks import ship

@@ -80,7 +80,7 @@ def _depth_table(
     return table(head, rows, right=range(1, len(head)), width=width_of(stdout))
 
 
-def _state_json(alias: str, found: monitoring.Verdict) -> dict[str, Any]:
+def _state_json(alias: str, found: monitoring.Health) -> dict[str, Any]:
     problems = [{**asdict(problem), "is_minor": problem.is_minor} for problem in found.problems]
     return {
         "database": alias,
@@ -134,7 +134,7 @@ def _status(options: dict[str, Any], stdout: OutputWrapper) -> None:
         raise CommandError(plain(found.headline))
 
 
-def _next_commands(state: monitoring.State) -> Iterator[tuple[str, str]]:
+def _next_commands(state: monitoring.QueueState) -> Iterator[tuple[str, str]]:
     """Yield the commands that this state suggests, and what they show."""
     database = "" if state.alias == "default" else f" --database {quote(state.alias)}"
     waiting = (state.depths or {}).values()
@@ -196,7 +196,7 @@ def _stats(options: dict[str, Any], stdout: OutputWrapper) -> None:
         }
         print_json(stdout, document)
         return
-    stdout.write(plain(state.line))
+    stdout.write(plain(state.verdict))
     stdout.write("")
     stdout.write(_depth_table(live, crew, stdout) if live else "No queue has live jobs.")
     stdout.write("")
@@ -275,7 +275,9 @@ def _health(options: dict[str, Any], stdout: OutputWrapper) -> None:
     queues = options.get("queue") or []
     found = monitoring.health(options["database"], [queues] if isinstance(queues, str) else queues, **given)
     if options.get("json"):
-        print_json(stdout, {"healthy": found.is_healthy, **asdict(found)})
+        columns = asdict(found)
+        del columns["per_second"]  # which is not read for this
+        print_json(stdout, {"healthy": found.is_healthy, **columns})
     elif found.is_healthy:
         stdout.write(plain(found.line))
     if not found.is_healthy:

@@ -28,7 +28,7 @@ from ...formatting import age, number, period, plain, throughput
 from ...models import Job
 from ...models.job import Status
 from ...monitoring.failures import GroupFigures, groups
-from ...monitoring.health import State, judge
+from ...monitoring.health import QueueState, judge
 from ...monitoring.health import read as read_state
 from ...monitoring.queues import Depth, capped
 from ...monitoring.spans import HOUR, rates
@@ -114,7 +114,7 @@ class Look:
     database: str
     at: datetime
     """When: the time of the server, if it answers."""
-    state: State
+    state: QueueState
     verdict: str = ""
     is_healthy: bool = False
     rates: dict[str, float] = field(default_factory=dict)
@@ -149,12 +149,12 @@ class Look:
 
 def look(alias: str) -> Look:
     """Read everything. This never raises an error of the database."""
-    found = Look(alias, timezone.now(), State(alias, None, None, None, None, None, None))
+    found = Look(alias, timezone.now(), QueueState(alias))
     try:
         found.at = found.read("time", lambda: server_now(alias)) or found.at
         state = found.state = read_state(alias)
         verdict = judge(state)
-        found.verdict, found.is_healthy = verdict.line, verdict.is_healthy
+        found.verdict, found.is_healthy = verdict.verdict, verdict.is_healthy
         parts = {"queues": state.depths, "workers": state.crew, "minutes": state.minutes}
         found.slow += [name for name, part in parts.items() if part is None]
         found.rates = found.read("rates", lambda: rates(alias)) or {}
