@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.db import transaction
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from ...exceptions import InvalidKey, JobExists
 from ...formatting import get_logger
 from ...models import Schedule
-from ...redaction import redact_call
 from ...schedules import words
-from ...schedules import words as board
 from ...schedules.policy import problem_of
 from .. import display
 from ..ask import about
-from .fields import call_text
+from .page import call_text, value_text
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -84,24 +82,6 @@ class Action:
             return self.run(Schedule.objects.using(given.alias).get(pk=schedule.pk), given)
         except Schedule.DoesNotExist:  # it was deleted in the meantime
             return False
-
-
-def value_text(value: Any, field: str, schedule: Any) -> str:
-    """Format a value of a definition, redacted; "…" for arguments that the user may not view. Declared values
-    are JSON, in which durations are seconds.
-    """
-    task_path = schedule.task_path
-    if field in {"args", "kwargs"} and not getattr(schedule, "shows_arguments", False):
-        return "…"
-    if value is None or value == "":
-        return pgettext("value", "empty")
-    if field == "args" and isinstance(value, list):
-        value = redact_call(value, {}, task_path)[0]
-    elif field == "kwargs" and isinstance(value, dict):
-        value = redact_call([], value, task_path)[1]
-    if field in {"every", "jitter"}:
-        return str(value if isinstance(value, timedelta) else timedelta(seconds=value))
-    return value if isinstance(value, str) else repr(value)
 
 
 def _pause(schedule: Schedule, given: Request) -> bool:
@@ -170,7 +150,7 @@ def _would_resume(schedule: Any) -> Any:
         text = _("{name} would not be paused any more, but it is retired and does not run.")
         return about(schedule.pk, text)
     try:
-        [run] = board.next_runs(schedule, 1)
+        [run] = words.next_runs(schedule, 1)
     except ValueError as error:
         return about(schedule.pk, "{name}: {problem}", problem=error)
     text = _("{name} would run next in {period}. What it has missed since the pause would not run.")

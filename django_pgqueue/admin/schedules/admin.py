@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 from zoneinfo import available_timezones
 
 from django import forms
@@ -16,7 +16,8 @@ from django.db import transaction
 from django.db.models import Q
 from django.http import Http404, HttpResponseBadRequest, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import path, reverse
-from django.utils.html import escape
+from django.utils.html import escape, format_html
+from django.utils.text import Truncator
 from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
@@ -26,15 +27,17 @@ from ...redaction import redact_call
 from ...schedules import words
 from ...tasks.registry import known_tasks
 from .. import display
+from ..ask import may_with_jobs
+from ..base import DatabaseAdmin
 from ..console import console_page
 from ..job_page.formatter import restored
+from ..jobs.texts import breakable
 from ..workers.fleet import Fleet
-from .actions import ACTIONS, value_text
-from .fields import ScheduleFields
-from .page import summary
+from .actions import ACTIONS
+from .page import call_text, field_label, how_soon, outcome, state_badge, state_text, summary, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from django.db.models import Model, QuerySet
     from django.forms import ModelForm
@@ -43,6 +46,79 @@ if TYPE_CHECKING:
     from django.urls import URLPattern
 
     from .actions import Action
+
+# ----------------------------------------------------------------------------
+# The columns of the list.
+
+_MOST_OF_CALL = 80
+
+
+def _more(text: Any) -> str:
+    return format_html('<span class="pgqueue-more">{}</span>', text) if text else ""
+
+
+class ScheduleFields(DatabaseAdmin[Schedule]):
+    """The part of ``ScheduleAdmin`` with the columns. Its rows are those of ``words.with_clock``."""
+
+    def has_view_arguments_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may view the arguments of schedules: who may view those of jobs."""
+        return may_with_jobs(self.admin_site, request, "view_arguments")
+
+    def for_user(self, request: HttpRequest, schedules: Iterable[Any]) -> None:
+        """Let rows know whether this user may view their arguments."""
+        full = self.has_view_arguments_permission(request)
+        for schedule in schedules:
+            schedule.shows_arguments = full
+
+    @admin.display(description=_("schedule"), ordering="name")
+    def named(self, schedule: Schedule) -> str:
+        """The name, and below it the task with its arguments. The name is often the path of the task."""
+        call = call_text(schedule)
+        if schedule.name == schedule.task_path:
+            call = call.removeprefix(schedule.name).removesuffix("()")
+        more = _more(breakable(Truncator(call).chars(_MOST_OF_CALL)))
+        return format_html("{}{}", breakable(schedule.name), more)
+
+    @admin.display(description=_("when"))
+    def when(self, schedule: Schedule) -> str:
+        """When it runs in plain language, and below it the cron expression and its time zone."""
+        cron = "" if schedule.cron is None else f"{schedule.cron}, {schedule.timezone}"
+        return format_html("{}{}", words.timing(schedule), _more(breakable(cron)))
+
+    @admin.display(description=_("state"))
+    def state_now(self, schedule: Schedule) -> str:
+        """Whether it runs, and why not."""
+        return format_html("{}{}", state_badge(schedule), _more(state_text(schedule, 95)))
+
+    @admin.display(description=_("next run"), ordering="next_run_at")
+    def next_run(self, schedule: Any) -> str:
+        """How soon, and when. A run that is due and that no worker has noticed is marked."""
+        if not schedule.is_active:
+            return str(self.get_empty_value_display())
+        try:
+            [run] = words.next_runs(schedule, 1)
+        except ValueError as error:
+            alarm = '<strong class="pgqueue-alarm" title="{}">{}</strong>'
+            return format_html(alarm, str(error), _("cannot run"))
+        soon = how_soon(run, schedule.now)
+        if words.is_late(schedule):
+            soon = format_html('<strong class="pgqueue-alarm">{}</strong>', soon)
+        return format_html("{}{}", soon, _more(display.time(run)))
+
+    @admin.display(description=_("last run"), ordering="last_run_at")
+    def last_run(self, schedule: Any) -> str:
+        """What came of its last run, and when that was."""
+        if schedule.last is None:
+            return str(self.get_empty_value_display())
+        return format_html("{}{}", outcome(schedule.last), _more(display.time(schedule.last.run_at)))
+
+    @admin.display(description=_("declared in"), ordering="source")
+    def declared_in(self, schedule: Schedule) -> str:
+        """Who declares it, and which fields the admin overrides."""
+        changed = [field_label(name) for name in words.changes(schedule)]
+        here = _("changed here: %(fields)s") % {"fields": ", ".join(changed)} if changed else ""
+        return format_html("{}{}", breakable(words.origin(schedule)), _more(here))
+
 
 # ----------------------------------------------------------------------------
 # Actions on schedules: buttons on the page, actions of the list, and the page that asks for confirmation.
@@ -312,42 +388,39 @@ class ScheduleChangeList(ChangeList):
             self.trouble = Fleet(alias).standstill
 
 
-class StateFilter(admin.SimpleListFilter):
+class ConditionFilter(admin.SimpleListFilter):
+    """Filter by one of a few conditions, each with its label. All are offered, also without such rows."""
+
+    conditions: ClassVar[dict[str, tuple[Any, Q]]]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """Return all choices."""
+        return [(key, label) for key, (label, _where) in self.conditions.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows that meet the chosen condition."""
+        chosen = self.conditions.get(self.value() or "")
+        return queryset.filter(chosen[1]) if chosen else queryset
+
+
+class StateFilter(ConditionFilter):
     """Filter by state."""
 
     title = _("state")
     parameter_name = "state"
-    _states = {
+    conditions: ClassVar = {
         "active": (pgettext_lazy("schedule", "active"), Q(paused_at__isnull=True, retired_at__isnull=True)),
         "paused": (pgettext_lazy("schedule", "paused"), Q(paused_at__isnull=False, retired_at__isnull=True)),
         "retired": (pgettext_lazy("schedule", "retired"), Q(retired_at__isnull=False)),
     }
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        """Return all states, even if there are no such schedules."""
-        return [(key, label) for key, (label, _where) in self._states.items()]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the schedules in the chosen state."""
-        chosen = self._states.get(self.value() or "")
-        return queryset.filter(chosen[1]) if chosen else queryset
-
-
-class OverriddenFilter(admin.SimpleListFilter):
+class OverriddenFilter(ConditionFilter):
     """Filter by whether the admin overrides what is declared."""
 
     title = _("changes in the admin")
     parameter_name = "overridden"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        """Return yes and no."""
-        return [("yes", _("Yes")), ("no", _("No"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the schedules with or without overridden fields."""
-        if self.value() == "yes":
-            return queryset.exclude(overridden=[])
-        return queryset.filter(overridden=[]) if self.value() == "no" else queryset
+    conditions: ClassVar = {"yes": (_("Yes"), ~Q(overridden=[])), "no": (_("No"), Q(overridden=[]))}
 
 
 class ScheduleAdmin(ScheduleButtons):

@@ -1,64 +1,116 @@
-"""The top of the page of a schedule: its state, and tables of its next runs, its last runs, and what the
-admin overrides. The template shows all tables in the same way.
+"""How a schedule is shown in words, and the top of its page: its state, and tables of its next runs, its last
+runs, and what the admin overrides.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.utils.html import format_html
-from django.utils.text import capfirst
+from django.utils.html import format_html, format_html_join
+from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from ...models import Job, Schedule
 from ...postgres.clock import local
+from ...redaction import redact_call
 from ...schedules import words
-from ...schedules import words as board
 from ...schedules.cron import zone
 from .. import display
 from ..display import page_url
 from ..jobs.texts import breakable
 from ..visible import absent_text, visible_jobs
-from .actions import value_text
-from .fields import call_text, how_soon, outcome, state_badge, state_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest
-
-    from ...models import ScheduleRun
 
 NEXT_RUNS = 5
 LAST_RUNS = 20
 
 
-class Cell(NamedTuple):
-    """A cell of a table."""
-
-    text: Any
-    css: str = ""
-    is_hidden: bool = False
-    """Whether it is shown only if the browser is in another time zone than the page."""
+def state_badge(schedule: Schedule) -> str:
+    """Format the state of a schedule."""
+    return display.badge(*words.state(schedule))
 
 
-class Row(NamedTuple):
-    """A row of a table."""
+def state_text(schedule: Schedule, most: int | None = None) -> str:
+    """Format why and since when a schedule does not run; empty if it is active. ``most``: how many characters
+    of the reason are shown.
+    """
+    since = schedule.retired_at or schedule.paused_at
+    if since is None:
+        return ""
+    note = words.state_note(schedule)
+    parts = [
+        display.filled(_("since %(time)s"), time=display.time(since)),
+        note if most is None else Truncator(note).chars(most),
+    ]
+    between = ". " if schedule.retired_at is not None else ", "
+    return format_html_join(between, "{}", ((part,) for part in parts if part))
 
-    head: Any
-    cells: list[Cell]
+
+def call_text(schedule: Any) -> str:
+    """Return the task, with its arguments if the user may view them (``for_user``)."""
+    return words.call(schedule) if getattr(schedule, "shows_arguments", False) else str(schedule.task_path)
 
 
-class Table(NamedTuple):
-    """A table as the template shows it."""
+def how_soon(moment: datetime, now: datetime) -> str:
+    """Format the time until a run, or how long it has been due."""
+    if moment > now:
+        return _("in %(period)s") % {"period": display.period(moment - now)}
+    return _("due for %(period)s") % {"period": display.period(now - moment)}
+
+
+def outcome(run: Any) -> str:
+    """Format what came of a run."""
+    return breakable(str(run.get_outcome_display()))
+
+
+def field_label(name: str) -> str:
+    """Return how a field of a schedule is called."""
+    return str(Schedule._meta.get_field(name).verbose_name)  # type: ignore[union-attr]
+
+
+def value_text(value: Any, field: str, schedule: Any) -> str:
+    """Format a value of a definition, redacted; "…" for arguments that the user may not view. Declared values
+    are JSON, in which durations are seconds.
+    """
+    task_path = schedule.task_path
+    if field in {"args", "kwargs"} and not getattr(schedule, "shows_arguments", False):
+        return "…"
+    if value is None or value == "":
+        return pgettext("value", "empty")
+    if field == "args" and isinstance(value, list):
+        value = redact_call(value, {}, task_path)[0]
+    elif field == "kwargs" and isinstance(value, dict):
+        value = redact_call([], value, task_path)[1]
+    if field in {"every", "jitter"}:
+        return str(value if isinstance(value, timedelta) else timedelta(seconds=value))
+    return value if isinstance(value, str) else repr(value)
+
+
+# ----------------------------------------------------------------------------
+# The top of the page.
+
+
+class ScheduleTable(NamedTuple):
+    """A table as the template shows it. The first cell of each row is its head."""
 
     id: str
     caption: str
-    heads: list[Cell]
-    rows: list[Row]
+    heads: Sequence[Any]
+    rows: list[tuple[Any, ...]]
     empty: str = ""
     """What is shown in place of the rows."""
     note: str = ""
     """What is shown below the table."""
+    hidden: int | None = None
+    """The column that is shown only if the browser is in another time zone than the page."""
 
 
 def summary(site: AdminSite, request: HttpRequest, alias: str, schedule: Any) -> dict[str, Any]:
@@ -84,83 +136,60 @@ def summary(site: AdminSite, request: HttpRequest, alias: str, schedule: Any) ->
     }
 
 
-def _overridden(schedule: Schedule, changed: list[str]) -> Table:
-    declared = schedule.declared or {}
+def _overridden(schedule: Schedule, changed: list[str]) -> ScheduleTable:
+    both = vars(schedule), schedule.declared or {}
     rows = [
-        Row(
-            capfirst(str(Schedule._meta.get_field(name).verbose_name)),  # type: ignore[union-attr]
-            [Cell(value_text(value.get(name), name, schedule)) for value in (vars(schedule), declared)],
-        )
+        (capfirst(field_label(name)), *(value_text(values.get(name), name, schedule) for values in both))
         for name in changed
     ]
-    heads = [_("Field"), _("here"), _("declared")]
-    return Table("pgqueue-overridden", _("Changed in the admin"), [*map(Cell, heads)], rows)
+    heads = (_("Field"), _("here"), _("declared"))
+    return ScheduleTable("pgqueue-overridden", _("Changed in the admin"), heads, rows)
 
 
-def _next_runs(schedule: Any) -> Table:
+def _next_runs(schedule: Any) -> ScheduleTable:
     """Return the next runs in the viewer's time zone, and in that of the schedule if its clock differs. What
     the clock of the browser is, only ``times.js`` knows, so it shows the second column then.
 
     Raise ValueError if it cannot run.
     """
-    moments = board.next_runs(schedule, NEXT_RUNS)
     own = zone(schedule.timezone)
-    runs = [(local(moment), moment.astimezone(own)) for moment in moments]
+    runs = [(local(run), run.astimezone(own)) for run in words.next_runs(schedule, NEXT_RUNS)]
     differs = any(here.replace(tzinfo=None) != there.replace(tzinfo=None) for here, there in runs)
-    is_late = board.is_late(schedule)
-    rows = []
-    for place, (here, there) in enumerate(runs):
-        soon = Cell(how_soon(here, schedule.now), "pgqueue-alarm" if is_late and place == 0 else "")
-        clock = Cell(display.zone_time(there), is_hidden=not differs)
-        rows.append(Row(display.time(here), [clock, soon]))
+    rows: list[tuple[Any, ...]] = [
+        (display.time(here), display.zone_time(there), how_soon(here, schedule.now)) for here, there in runs
+    ]
+    if rows and words.is_late(schedule):
+        *times, soon = rows[0]
+        rows[0] = (*times, format_html('<span class="pgqueue-alarm">{}</span>', soon))
     here_name = format_html("<span data-pgqueue-zone-name>{}</span>", display.zone_name())
-    heads = [Cell(here_name), Cell(schedule.timezone, is_hidden=not differs), Cell(_("how soon"))]
     caption = _("Next runs") if schedule.is_active else _("Next runs, if it were active")
-    return Table("pgqueue-runs", caption, heads, rows)
+    heads = (here_name, schedule.timezone, _("how soon"))
+    return ScheduleTable("pgqueue-runs", caption, heads, rows, hidden=None if differs else 1)
 
 
-def _last_runs(site: AdminSite, request: HttpRequest, alias: str, schedule: Schedule) -> Table:
+def _last_runs(site: AdminSite, request: HttpRequest, alias: str, schedule: Schedule) -> ScheduleTable:
     """Return the last runs. Their jobs are read only for users who may view them."""
-    runs = board.last_runs(alias, schedule, LAST_RUNS)
+    runs = words.last_runs(alias, schedule, LAST_RUNS)
     shows_jobs = bool(page_url(site, request, Job, "changelist"))
     keys = [run.job_id for run in runs if run.job_id is not None]
-    visible = visible_jobs(site, request, alias).only("pk", "status")
-    jobs = visible.in_bulk(keys) if shows_jobs else {}
+    jobs = visible_jobs(site, request, alias).only("pk", "status").in_bulk(keys) if shows_jobs else {}
     absent = absent_text(site, request)
-    rows = []
-    for run in runs:
-        cells = [Cell(outcome(run), "pgqueue-name"), Cell(_job(site, request, run, jobs))]
-        rows.append(
-            Row(
-                display.time(run.run_at),
-                [*cells, *([Cell(_status(run, jobs, absent))] if shows_jobs else [])],
-            )
-        )
-    heads = [_("Run"), _("outcome"), _("job"), *([_("status")] if shows_jobs else [])]
-    return Table(
+
+    def cells(key: int | None) -> list[str]:
+        """Return the job of a run, as a link if it still exists, and its status."""
+        if key is None:
+            return ["-", "-"]
+        if key not in jobs:
+            return [str(key), absent]
+        url = page_url(site, request, Job, "change", key)
+        return [format_html('<a href="{}">{}</a>', url, str(key)), display.status_badge(jobs[key].status)]
+
+    columns = 2 if shows_jobs else 1
+    return ScheduleTable(
         "pgqueue-last-runs",
         _("Last runs"),
-        [*map(Cell, heads)],
-        rows,
+        (_("Run"), _("outcome"), _("job"), _("status"))[: 2 + columns],
+        [(display.time(run.run_at), outcome(run), *cells(run.job_id)[:columns]) for run in runs],
         empty=_("It has not been due yet."),
         note=_("Older runs are not shown here.") if len(runs) == LAST_RUNS else "",
     )
-
-
-def _job(site: AdminSite, request: HttpRequest, run: ScheduleRun, jobs: dict[int, Job]) -> str:
-    """Format the job of a run, as a link if it still exists."""
-    if run.job_id is None:
-        return "-"
-    if run.job_id not in jobs:
-        return str(run.job_id)
-    return format_html(
-        '<a href="{}">{}</a>', page_url(site, request, Job, "change", run.job_id), str(run.job_id)
-    )
-
-
-def _status(run: ScheduleRun, jobs: dict[int, Job], absent: str) -> str:
-    """Format the status of the job of a run."""
-    if run.job_id is None:
-        return "-"
-    job = jobs.get(run.job_id)
-    return absent if job is None else display.status_badge(job.status)

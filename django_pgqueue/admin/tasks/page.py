@@ -37,7 +37,7 @@ from ..display import page_url, task_url
 from ..failures import failure_block
 from ..jobs.texts import breakable
 from ..paused import details, paused
-from ..schedules.fields import how_soon, state_badge
+from ..schedules.page import how_soon, state_badge
 from ..visible import may_view_failures
 from .list import error_rate, share_text
 
