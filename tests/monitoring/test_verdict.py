@@ -37,7 +37,7 @@ def test_all_is_well() -> None:
     found = verdict("default")
     assert found.is_healthy
     assert found.verdict.startswith("Healthy: 2 workers, ")
-    assert found.line.endswith(" jobs/s, the oldest ready job waits 2 min")
+    assert found.verdict.endswith(" jobs/s, the oldest ready job waits 2 min")
     seconds = (timezone.now() - minute(1)).total_seconds()
     assert read("default").per_second == pytest.approx(60_000 / seconds, rel=0.1)
     assert verdict("other").verdict == "1 problem: no worker claims jobs"
