@@ -6,13 +6,12 @@ The texts of statements may contain the arguments of jobs, so only users who may
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
-from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from ..formatting import age
 from ..monitoring.database.parts import DatabasePart, PartState, TableSize, database
@@ -22,7 +21,7 @@ from .paused import paused
 from .visible import is_restricted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from django.http import HttpRequest
     from django.template.response import TemplateResponse
@@ -34,56 +33,43 @@ LARGE = 2**24  # bytes of a table that is always shown
 ARGUMENTS_PERMISSION = "django_pgqueue.view_arguments_job"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class DatabaseRow(NamedTuple):
     """One row of a table."""
 
     name: Any
-    cells: list[Any]
-    more: list[tuple[str, str]] = field(default_factory=list)
+    cells: Sequence[Any]
+    more: Sequence[tuple[Any, str]] = ()
     """Labels and statements, which are shown below it."""
     is_alarming: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part as it is shown."""
-
-    part: DatabasePart
-    columns: list[str]
-    rows: list[Row]
-    others: list[Row] = field(default_factory=list)
-    """Rows that matter less, which are folded."""
-
-    @property
-    def badge(self) -> str:
-        """Whether to act."""
-        return display.badge(f"check-{self.part.state}", str(PartState(self.part.state).label))
 
 
 def database_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
     """Return the page for a user who may view statistics."""
     statements = request.user.has_perm(ARGUMENTS_PERMISSION) and not is_restricted(admin.admin_site, request)
-    sections = [_section(part) for part in database(admin.database, statements=statements)]
+    parts = database(admin.database, statements=statements)
     return console_page(
         admin,
         request,
         "admin/django_pgqueue/database.html",
-        _("Database"),
+        str(_("Database")),
         pgqueue_paused=paused(admin.admin_site, request, admin.database),
-        sections=sections,
-        to_act=[section.part for section in sections if section.part.state == PartState.ACT],
+        sections=[_section(part) for part in parts],
+        to_act=[part for part in parts if part.state == PartState.ACT],
         hides_statements=not statements,
     )
 
 
-def _section(part: DatabasePart) -> Section:
-    if part.code not in _TABLES:
-        return Section(part, [], [])
-    columns, row = _TABLES[part.code]
+def _section(part: DatabasePart) -> dict[str, Any]:
+    """Return a part with whether to act, and its rows. Those that matter less are folded."""
+    columns, row = _TABLES.get(part.code, ((), None))
     folded = [each for each in part.rows if isinstance(each, TableSize) and _is_minor(each)]
-    shown = [each for each in part.rows if each not in folded]
-    return Section(part, columns(), [row(each) for each in shown], [row(each) for each in folded])
+    return {
+        "part": part,
+        "badge": display.badge(f"check-{part.state}", str(PartState(part.state).label)),
+        "columns": columns,
+        "rows": [row(each) for each in part.rows if each not in folded] if row else [],
+        "others": [row(each) for each in folded] if row else [],
+    }
 
 
 def _is_minor(table: TableSize) -> bool:
@@ -92,34 +78,34 @@ def _is_minor(table: TableSize) -> bool:
     return not (is_main or table.has_too_many or table.total_bytes > LARGE)
 
 
-def _wait(wait: LockWait) -> Row:
-    blocker = _("a prepared transaction") if not wait.blocked_by else _session(wait.blocked_by, wait.blocker)
+_KINDS = {
+    "transaction": _("transaction"), "prepared": _("prepared transaction"), "slot": _("replication slot"),
+}  # fmt: skip
+
+
+def _wait(wait: LockWait) -> DatabaseRow:
+    blocker = _session(wait.blocked_by, wait.blocker) if wait.blocked_by else _("a prepared transaction")
     since = "" if wait.blocker_seconds is None else age(wait.blocker_seconds)
-    return Row(
+    return DatabaseRow(
         _session(wait.pid, wait.program),
         [age(wait.seconds), wait.table, wait.lock, blocker, wait.blocker_state, since],
-        _statements(
-            (pgettext("statement", "waits"), wait.statement),
-            (pgettext("statement", "blocks"), wait.blocker_statement),
+        (
+            (pgettext_lazy("statement", "waits"), wait.statement),
+            (pgettext_lazy("statement", "blocks"), wait.blocker_statement),
         ),
     )
 
 
-def _held(held: HeldSnapshot) -> Row:
-    kinds = {
-        "transaction": _("transaction"),
-        "prepared": _("prepared transaction"),
-        "slot": _("replication slot"),
-    }
+def _held(held: HeldSnapshot) -> DatabaseRow:
     name = held.name if held.pid is None else _session(held.pid, held.name)
     seconds = "" if held.seconds is None else age(held.seconds)
     state = held.state if held.is_visible else _("not visible")
     transactions = "" if held.transactions is None else display.number(held.transactions)
-    cells = [kinds[held.kind], state, seconds, transactions, held.role]
-    return Row(name, cells, _statements((_("statement"), held.statement)), held.is_too_old)
+    cells = [_KINDS[held.kind], state, seconds, transactions, held.role]
+    return DatabaseRow(name, cells, ((_("statement"), held.statement),), held.is_too_old)
 
 
-def _table(table: TableSize) -> Row:
+def _table(table: TableSize) -> DatabaseRow:
     name = format_html("{} ({})", table.name, _("current")) if table.is_current else table.name
     cells = [
         display.number(table.live_rows),
@@ -129,21 +115,16 @@ def _table(table: TableSize) -> Row:
         display.time(table.vacuumed_at),
         display.time(table.analyzed_at),
     ]
-    return Row(name, cells, is_alarming=table.has_too_many)
+    return DatabaseRow(name, cells, is_alarming=table.has_too_many)
 
 
-def _program(program: Program) -> Row:
-    counts = (
-        program.connections,
-        program.active,
-        program.in_transaction,
-        program.hidden,
-        program.in_this_database,
-    )
-    return Row(program.name or _("(no name)"), [display.number(count) for count in counts])
+def _program(program: Program) -> DatabaseRow:
+    used = program.connections, program.active, program.in_transaction
+    counts = *used, program.hidden, program.in_this_database
+    return DatabaseRow(program.name or _("(no name)"), [display.number(count) for count in counts])
 
 
-def _traffic(traffic: Traffic) -> Row:
+def _traffic(traffic: Traffic) -> DatabaseRow:
     what = _("since the server's sums were reset") if traffic.is_since_reset else _("since the last look")
     cells = [
         age(traffic.seconds),
@@ -152,33 +133,33 @@ def _traffic(traffic: Traffic) -> Row:
         display.number(traffic.deadlocks),
         f"{display.number(traffic.timed_checkpoints)} / {display.number(traffic.forced_checkpoints)}",
     ]
-    return Row(what, cells)
+    return DatabaseRow(what, cells)
 
 
 #: The columns of each part that has a table, and what makes its rows.
-_TABLES: dict[str, tuple[Callable[[], list[str]], Callable[[Any], Row]]] = {
+_TABLES: dict[str, tuple[Sequence[Any], Callable[[Any], DatabaseRow]]] = {
     "locks": (
-        lambda: [_("Waiting session"), _("how long"), _("table"), _("lock"), _("Blocked by"), _("state"),
-                 _("transaction open for")],
+        (_("Waiting session"), _("how long"), _("table"), _("lock"), _("Blocked by"), _("state"),
+                 _("transaction open for")),
         _wait,
     ),
     "snapshots": (
-        lambda: [_("Name"), _("kind"), _("state"), _("how long"), _("transactions since"), _("role")],
+        (_("Name"), _("kind"), _("state"), _("how long"), _("transactions since"), _("role")),
         _held,
     ),
     "tables": (
-        lambda: [_("Table"), _("live rows"), _("dead rows"), _("size"), _("indexes"), _("last vacuum"),
-                 _("last analyze")],
+        (_("Table"), _("live rows"), _("dead rows"), _("size"), _("indexes"), _("last vacuum"),
+                 _("last analyze")),
         _table,
     ),
     "sessions": (
-        lambda: [_("Program"), _("connections"), pgettext("connections", "active"),
-                 _("idle in a transaction"), _("not visible"), _("in this database")],
+        (_("Program"), _("connections"), pgettext_lazy("connections", "active"),
+                 _("idle in a transaction"), _("not visible"), _("in this database")),
         _program,
     ),
     "traffic": (
-        lambda: [_("Time"), _("length"), _("commits a second"), _("rollbacks a second"), _("log a second"),
-                 _("deadlocks"), _("checkpoints by time / forced")],
+        (_("Time"), _("length"), _("commits a second"), _("rollbacks a second"), _("log a second"),
+                 _("deadlocks"), _("checkpoints by time / forced")),
         _traffic,
     ),
 }  # fmt: skip
@@ -186,10 +167,6 @@ _TABLES: dict[str, tuple[Callable[[], list[str]], Callable[[Any], Row]]] = {
 
 def _session(pid: int, name: str) -> str:
     return f"{pid} ({name})" if name else str(pid)
-
-
-def _statements(*given: tuple[str, str]) -> list[tuple[str, str]]:
-    return [(label, text) for label, text in given if text]
 
 
 def _size(count: float) -> str:
