@@ -27,20 +27,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-def queue_names(text: str) -> tuple[str, ...]:
+def queue_names(value: str | Iterable[str]) -> tuple[str, ...]:
     """Parse ``mail,default`` into a tuple without repetitions."""
-    names = [name.strip() for name in text.split(",")]
-    try:
-        return tuple(dict.fromkeys(queue_name(name) for name in names))
-    except InvalidTask as error:
-        raise ArgumentTypeError(str(error)) from None
+    return tuple(weighted_queues(value, may_weigh=False))
 
 
-def weighted_queues(text: str) -> dict[str, int | None]:
-    """Parse ``critical:6,default:3,low`` into a dict of weights; None: the queue has none."""
+def weighted_queues(value: str | Iterable[str], *, may_weigh: bool = True) -> dict[str, int | None]:
+    """Parse ``critical:6,default:3,low`` into a dict of weights; None: the queue has none.
+
+    It also takes what ``call_command`` is given: names, or what has been parsed.
+    """
+    if isinstance(value, dict):
+        return value
     queues: dict[str, int | None] = {}
-    for part in text.split(","):
-        name, colon, number = (each.strip() for each in part.partition(":"))
+    for part in value.split(",") if isinstance(value, str) else value:
+        name, colon, number = (each.strip() for each in part.partition(":" if may_weigh else "\0"))
         try:
             queues[queue_name(name)] = (
                 conf.weight(int(number) if number.isdecimal() else number) if colon else None
@@ -50,18 +51,6 @@ def weighted_queues(text: str) -> dict[str, int | None]:
         except ValueError as error:
             raise ArgumentTypeError(f"the weight of {name} must be {error}. It is {number!r}") from None
     return queues
-
-
-def given_queues(value: str | Iterable[str]) -> dict[str, int | None]:
-    """Do the same for a keyword argument of ``call_command``, which the parser does not read."""
-    if isinstance(value, dict):
-        return value
-    return weighted_queues(value if isinstance(value, str) else ",".join(value)) if value else {}
-
-
-def given_names(value: str | Iterable[str]) -> tuple[str, ...]:
-    """Do the same for queues that have no weights."""
-    return queue_names(value if isinstance(value, str) else ",".join(value)) if value else ()
 
 
 def at_least(least: int) -> Callable[[str], int]:

@@ -21,6 +21,7 @@ from .. import conf
 from ..formatting import counted, get_logger
 from ..models import Job
 from ..tasks.task import declared_tasks
+from ._output import facts
 
 if TYPE_CHECKING:
     from ..worker.options import WorkerOptions
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 DISTRIBUTION = "dj-pgqueue"
-_LABEL_WIDTH = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,16 @@ class Server:
 def banner(options: WorkerOptions, server: Server, *, checked: bool, list_tasks: bool) -> str:
     """Return the text. ``checked``: whether the system checks have run, so that all tasks are imported."""
     paths = sorted({task.module_path for task in declared_tasks()})
-    lines = {
-        "Database": [f'{server.database} on {server.host}, port {server.port} (alias "{options.alias}")'],
-        "Queues": [_queues(options)],
-        "Processes": [_processes(options)],
-        "Tasks": [_tasks(len(paths), checked=checked, listed=list_tasks), *(paths if list_tasks else [])],
-        "Settings": [_settings()],
-        "Admin": admin_urls(options.alias),
+    known = {
+        "Database": f'{server.database} on {server.host}, port {server.port} (alias "{options.alias}")',
+        "Queues": _queues(options),
+        "Processes": _processes(options),
+        "Settings": _settings(),
+        "Admin": ", ".join(admin_urls(options.alias)),
+        "Tasks": _tasks(len(paths), checked=checked, listed=list_tasks),
     }
-    found = [
-        f"  {label + ':' if not row else '':{_LABEL_WIDTH}}{text}"
-        for label, texts in lines.items()
-        for row, text in enumerate(texts)
-    ]
-    return "\n".join([_versions(server), "", *found, "", _end(options)])
+    listed = [f"             {path}" for path in paths] if list_tasks else []
+    return "\n".join([_versions(server), "", *facts(known), *listed, "", _end(options)])
 
 
 def admin_urls(alias: str) -> list[str]:
@@ -96,9 +92,7 @@ def admin_urls(alias: str) -> list[str]:
                 found.add(url)
         except (NoReverseMatch, Resolver404):
             continue
-        except (
-            Exception
-        ) as error:  # the modules of the URLconf may raise anything; a worker does not need them
+        except Exception as error:  # modules of the URLconf may raise anything; a worker does not need them
             logger.debug("the URLconf cannot be loaded: %s", error)
     return sorted(found)
 
@@ -145,15 +139,13 @@ def _tasks(count: int, *, checked: bool, listed: bool) -> str:
 
 def _settings() -> str:
     default, current = conf.Settings(), conf.current()
-    changed = {
-        name: getattr(current, name)
-        for name in sorted(conf.Settings.__dataclass_fields__)
-        if getattr(current, name) != getattr(default, name)
-    }
-    return (
-        ", ".join(f"{name.upper()} = {_value(name, value)}" for name, value in changed.items())
-        or "the defaults"
-    )
+    values = {name: getattr(current, name) for name in sorted(conf.Settings.__dataclass_fields__)}
+    changed = [
+        f"{name.upper()} = {_value(name, value)}"
+        for name, value in values.items()
+        if value != getattr(default, name)
+    ]
+    return ", ".join(changed) or "the defaults"
 
 
 def _value(name: str, value: Any) -> str:
@@ -163,11 +155,8 @@ def _value(name: str, value: Any) -> str:
         days = value / timedelta(days=1)
         return counted(int(days), "day") if days.is_integer() else f"{value.total_seconds():g} s"
     if isinstance(value, Mapping):
-        return (
-            counted(len(value), "schedule")
-            if name == "schedules"
-            else counted(len(value), "entry", "entries")
-        )
+        one = "schedule" if name == "schedules" else "entry"
+        return counted(len(value), one, "entries" if one == "entry" else "")
     return f"{value:g}" if isinstance(value, float) else f"{value}"
 
 

@@ -26,8 +26,6 @@ from .._arguments import (
     at_least,
     check_one_process,
     database_alias,
-    given_names,
-    given_queues,
     queue_names,
     seconds,
     weighted_queues,
@@ -155,7 +153,7 @@ class Command(BaseCommand):
             self._supervise(options, given)
 
     def _options(self, given: dict[str, Any]) -> WorkerOptions:
-        queues, excluded = given_queues(given["queues"]), given_names(given["exclude_queues"])
+        queues, excluded = weighted_queues(given["queues"] or ()), queue_names(given["exclude_queues"] or ())
         if queues and excluded:
             raise ArgumentTypeError(
                 "--queues and --exclude-queues cannot be used together. Name either the queues to work on or "
