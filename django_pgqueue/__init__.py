@@ -114,10 +114,9 @@ if TYPE_CHECKING:
     from .jobs.pause import apause, aresume, pause, resume
     from .jobs.steps import asend_event, send_event, step
     from .jobs.track import track
-    from .models.batch import BatchCounts
+    from .models.batch import BatchCounts, Parents
     from .models.current import CurrentJob
     from .models.job import Job
-    from .models.parents import Parents
     from .models.payload import JobPayload
     from .models.schedule import Schedule
     from .schedules.declare import schedule
@@ -167,10 +166,9 @@ else:
         "jobs.pause": ("apause", "aresume", "pause", "resume"),
         "jobs.steps": ("asend_event", "send_event", "step"),
         "jobs.track": ("track",),
-        "models.batch": ("BatchCounts",),
+        "models.batch": ("BatchCounts", "Parents"),
         "models.current": ("CurrentJob",),
         "models.job": ("Job",),
-        "models.parents": ("Parents",),
         "models.payload": ("JobPayload",),
         "models.schedule": ("Schedule",),
         "schedules.declare": ("schedule",),

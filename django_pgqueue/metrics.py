@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from .checks.tasks import queue_databases
 from .formatting import get_logger
 from .models import Queue
-from .models.stat import HISTOGRAM_BOUNDS
+from .models.statistics import HISTOGRAM_BOUNDS
 from .monitoring.queues import Depth, depths
 from .monitoring.spans import AttemptTotal, totals
 from .monitoring.workers import Crew, Vital

@@ -34,7 +34,7 @@ from django_pgqueue.models import (
     UniqueWindow,
 )
 from django_pgqueue.models.fields import ArrayColumn
-from django_pgqueue.models.limit import RateState
+from django_pgqueue.models.queue import RateState
 from tests.app.tasks import noop
 from tests.receipts.models import Order, Receipt
 from tests.support.factories import (

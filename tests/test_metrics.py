@@ -17,7 +17,7 @@ from django_pgqueue import metrics as metrics_module
 from django_pgqueue import pause, views
 from django_pgqueue.metrics import registry
 from django_pgqueue.models import Job, Queue
-from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
+from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 from django_pgqueue.monitoring.queues import depths
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.statistics import classes

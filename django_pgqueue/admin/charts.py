@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
-from ..models.stat import HISTOGRAM_BOUNDS
+from ..models.statistics import HISTOGRAM_BOUNDS
 from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, Span, percentile
 from . import display
 

@@ -12,18 +12,13 @@ if apps.apps_ready and not apps.is_installed("django_pgqueue"):
     )
 
 
-from .alert import RaisedAlert
 from .batch import BatchCounts, Edge, JobBatch, Tally
 from .current import CurrentJob
-from .failure import FailureCount, FailureGroup, FailureNote
-from .history import QueueStatus, Ring
-from .job import Job, JobQuerySet, LiveJob
-from .limit import Limit, RateState, UniqueWindow
+from .job import Job, JobProgress, JobQuerySet, LiveJob, QueueStatus, Ring, Step
 from .payload import DeclaredTask, JobPayload
-from .progress import JobProgress, Step
-from .queue import Pause, Queue
+from .queue import Limit, Pause, Queue, RateState, UniqueWindow
 from .schedule import Schedule, ScheduleRun
-from .stat import JobStat, StatRollup
+from .statistics import FailureCount, FailureGroup, FailureNote, JobStat, RaisedAlert, StatRollup
 from .worker import Worker
 
 __all__ = [

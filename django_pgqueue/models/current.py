@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from ..jobs.progress import Progress
     from ..tasks.link import Link
     from ..tasks.task import BoundTask
-    from .batch import BatchCounts
-    from .parents import Parents
+    from .batch import BatchCounts, Parents
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..tasks.unique import EnqueueOutcome
 
+
 __all__ = [
     "Job",
     "JobQuerySet",
@@ -354,6 +355,117 @@ class LiveJob(JobFields):
         required_db_vendor = "postgresql"
         app_label = "django_pgqueue"
         apps = Apps()
+
+
+# ----------------------------------------------------------------------------
+# What is stored beside the jobs.
+
+
+class JobProgress(models.Model):
+    """What a job that is not over has last reported. ``Job.progress`` is the same, without a query if the job
+    was read with ``select_related("live_progress")``.
+    """
+
+    job = models.OneToOneField(
+        Job, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="live_progress"
+    )
+    at = models.DateTimeField(_("reported at"), db_default=Now())
+    done = models.FloatField(_("done"))
+    total = models.FloatField(_("total"), null=True)
+    note = models.CharField(_("note"), max_length=200, db_default="")
+
+    class Meta:
+        db_table = "pgqueue_progress"
+        required_db_vendor = "postgresql"
+        default_permissions = ()
+        verbose_name = _("progress")
+        verbose_name_plural = _("progress")
+
+    def __str__(self) -> str:
+        return f"{self.done:g} ({self.job_id})"
+
+
+# ----------------------------------------------------------------------------
+# ``Step``: what a live job has recorded of its steps, sleeps and signals.
+
+
+class Step(models.Model):
+    """One step of a job that is not over. For other jobs, ``Job.steps`` contains the same as JSON."""
+
+    class Kind(models.TextChoices):
+        """What the job did."""
+
+        STEP = "step", _("step")
+        SLEEP = "sleep", _("sleep")
+        EVENT = "event", _("event")
+        TIMEOUT = "timeout", _("no event in time")
+
+    pk = models.CompositePrimaryKey("job_id", "name")
+    job_id = models.BigIntegerField(_("job"))
+    name = models.CharField(_("name"), max_length=100)
+    kind = models.CharField(_("kind"), max_length=8, choices=Kind.choices, db_default=Kind.STEP.value)
+    attempt = models.IntegerField(_("attempt"), db_default=0)
+    seconds = models.FloatField(_("duration in seconds"), null=True)
+    wake_at = models.DateTimeField(_("wakes at"), null=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True)
+    inputs = models.BigIntegerField(_("checksum of the arguments"), null=True)
+    result = JSONColumn(_("result"), null=True)
+
+    class Meta:
+        db_table = "pgqueue_step"
+        required_db_vendor = "postgresql"
+        default_permissions = ()
+        verbose_name = _("step")
+        verbose_name_plural = _("steps")
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.job_id})"
+
+
+# ----------------------------------------------------------------------------
+# Two small tables that RunSQL creates and fills. They are unmanaged, so that a flush does not empty them.
+
+
+class QueueStatus(models.Model):
+    """The names of a job's states, in the database for reports and other tools."""
+
+    status = models.CharField(_("status"), max_length=16, primary_key=True)
+    is_claimable = models.BooleanField(_("may be claimed"))
+    is_terminal = models.BooleanField(_("is finished"))
+
+    class Meta:
+        db_table = "pgqueue_status"
+        managed = False
+        required_db_vendor = "postgresql"
+        default_permissions = ()
+        verbose_name = _("status")
+        verbose_name_plural = _("statuses")
+
+    def __str__(self) -> str:
+        return self.status
+
+
+class Ring(models.Model):
+    """The position of the ring of history, in one row. A worker that starts writes the retentions of
+    ``PGQUEUE`` here.
+    """
+
+    one = models.BooleanField(primary_key=True)
+    current = models.SmallIntegerField(_("current shelf"))
+    since = models.DateTimeField(_("since"))
+    retention = models.DurationField(_("retention"))
+    failed_retention = models.DurationField(_("retention of failed jobs"))
+
+    class Meta:
+        db_table = "pgqueue_ring"
+        managed = False
+        required_db_vendor = "postgresql"
+        default_permissions = ()
+        verbose_name = _("ring of history")
+        verbose_name_plural = _("rings of history")
+
+    def __str__(self) -> str:
+        return f"shelf {self.current} since {self.since}"
 
 
 # ----------------------------------------------------------------------------

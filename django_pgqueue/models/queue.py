@@ -1,8 +1,15 @@
-"""``Queue``: the settings of a queue. A queue without a row uses the defaults."""
+"""What holds jobs back: settings of queues, pauses, limits, rates, and windows of unique keys.
+
+A queue without a row uses the defaults, and without a ``Pause`` work goes on. The name of a ``Limit`` is the
+part of a job's ``limit_key`` before the slash, ``queue:<name>`` for all jobs of a queue, or ``*`` for all
+jobs. Rows of limits are written by ``set_limit()``, by the admin, and by workers, for what the code declares.
+"""
 
 from __future__ import annotations
 
-from django.core.validators import MinValueValidator, RegexValidator
+from datetime import timedelta
+
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -54,7 +61,7 @@ class Queue(models.Model):
 # ``Pause``: a queue, a task or everything that is paused. Without a row, work goes on.
 
 
-class Kind(models.TextChoices):
+class PauseKind(models.TextChoices):
     """What is paused."""
 
     QUEUE = "queue", _("queue")
@@ -65,10 +72,10 @@ class Kind(models.TextChoices):
 class Pause(models.Model):
     """One pause. ``pause()`` and ``resume()`` write it, because the workers are told about it."""
 
-    Kind = Kind
+    Kind = PauseKind
 
     id = models.BigAutoField(primary_key=True)
-    kind = models.CharField(pgettext_lazy("pause", "what"), max_length=8, choices=Kind.choices)
+    kind = models.CharField(pgettext_lazy("pause", "what"), max_length=8, choices=PauseKind.choices)
     name = models.CharField(
         _("name"),
         max_length=255,
@@ -98,3 +105,143 @@ class Pause(models.Model):
 
     def __str__(self) -> str:
         return f"{self.get_kind_display()} {self.name}".strip()
+
+
+class Limit(models.Model):
+    """The number of jobs that may run at once, the rate at which they may start, and what happens to a job
+    that finds no room."""
+
+    class OnFull(models.TextChoices):
+        """What happens to a job that finds no room."""
+
+        WAIT = "wait", _("it waits")
+        CANCEL_NEW = "cancel_new", _("it is cancelled")
+        CANCEL_OLD = "cancel_old", _("it replaces older ones")
+
+    name = models.CharField(
+        _("name"),
+        max_length=200,
+        primary_key=True,
+        validators=[
+            RegexValidator(r"\A[^/]+\Z", _("Leave out the slash: a limit applies to each of its keys."))
+        ],
+        help_text=_("The path of a task, a name in code, “queue:mail” for a queue, “*” for all jobs."),
+    )
+    concurrency = models.IntegerField(
+        _("jobs at once"),
+        null=True,
+        blank=True,
+        validators=[
+            MinValueValidator(1, _("At least 1. To let no job start, pause the queue or the task.")),
+            MaxValueValidator(2**31 - 1),
+        ],
+    )
+    on_full = models.CharField(
+        _("a job that finds no room"),
+        max_length=10,
+        choices=OnFull.choices,
+        db_default=OnFull.WAIT.value,
+    )
+    rate = models.IntegerField(
+        _("starts"),
+        null=True,
+        blank=True,
+        validators=[
+            MinValueValidator(1, _("At least 1. To let no job start, pause the queue or the task.")),
+            MaxValueValidator(2**31 - 1),
+        ],
+    )
+    per = models.DurationField(
+        _("in a period of"),
+        null=True,
+        blank=True,
+        help_text=_("The time in which so many jobs may start, such as 0:01:00."),
+    )
+    burst = models.IntegerField(
+        _("burst"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1, _("At least 1.")), MaxValueValidator(2**31 - 1)],
+        help_text=_("How many may start at once after a quiet time. Empty: 1."),
+    )
+    declared_concurrency = models.IntegerField(_("declared in code"), null=True, blank=True, editable=False)
+    declared_rate = models.IntegerField(null=True, blank=True, editable=False)
+    declared_per = models.DurationField(null=True, blank=True, editable=False)
+    declared_burst = models.IntegerField(null=True, blank=True, editable=False)
+    declared_by = models.CharField(max_length=255, db_default="", blank=True, editable=False)
+    """The module of a task that declares it; empty if the code does not declare it."""
+    is_overridden = models.BooleanField(_("set by hand"), db_default=False, editable=False)
+
+    class Meta:
+        db_table = "pgqueue_limit"
+        required_db_vendor = "postgresql"
+        verbose_name = _("limit")
+        verbose_name_plural = _("limits")
+        constraints = (
+            models.CheckConstraint(condition=Q(concurrency__gte=1), name="pgqueue_limit_concurrency"),
+            models.CheckConstraint(
+                condition=Q(burst=None, per=None, rate=None)
+                | Q(burst__gte=1, per__gt=timedelta(0), rate__gte=1),
+                name="pgqueue_limit_rate",
+            ),
+            models.CheckConstraint(
+                condition=Q(on_full__in=["wait", "cancel_new", "cancel_old"]),
+                name="pgqueue_limit_on_full",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether the code declares this limit."""
+        return self.declared_concurrency is not None or self.declared_rate is not None
+
+    @property
+    def is_left_over(self) -> bool:
+        """Whether the code has declared this limit and no longer does, and nobody has set it by hand."""
+        return not self.is_declared and not self.is_overridden
+
+
+# ----------------------------------------------------------------------------
+# ``RateState``: how many starts of a rate are in use. Only the claim and ``take()`` read and write it.
+
+
+class RateState(models.Model):
+    """The state of one key. ``pgqueue_charge_v1`` writes it, and maintenance deletes it when it is over."""
+
+    key = models.CharField(_("limit key"), max_length=200, primary_key=True, db_collation="C")
+    tat = models.DateTimeField(_("theoretical arrival time"))
+
+    class Meta:
+        db_table = "pgqueue_rate"
+        required_db_vendor = "postgresql"
+        default_permissions = ()
+        verbose_name = _("state of a rate")
+        verbose_name_plural = _("states of rates")
+
+    def __str__(self) -> str:
+        return self.key
+
+
+# ----------------------------------------------------------------------------
+# ``UniqueWindow``: until when a unique key is taken, even if the job that was enqueued with it is over.
+
+
+class UniqueWindow(models.Model):
+    """The window of one key. ``pgqueue_insert_unique_v1`` writes it, and maintenance deletes it then."""
+
+    unique_key = models.CharField(_("unique key"), max_length=200, primary_key=True)
+    job_id = models.BigIntegerField(_("job"))
+    until = models.DateTimeField(_("until"))
+
+    class Meta:
+        db_table = "pgqueue_window"
+        required_db_vendor = "postgresql"
+        default_permissions = ()
+        verbose_name = _("window of a unique key")
+        verbose_name_plural = _("windows of unique keys")
+
+    def __str__(self) -> str:
+        return self.unique_key

@@ -23,7 +23,8 @@ from django.utils.translation import gettext_lazy, ngettext
 from .. import conf
 from ..conf import Thresholds
 from ..formatting import age, period, throughput
-from ..models import Pause, stat
+from ..models import Pause
+from ..models.statistics import StatSpan
 from ..postgres.timeout import TimeLimitReached, time_limit, within
 from .queues import MOST, Depth, capped, depths, foreign_locks, lost_jobs
 from .spans import Span, per_second, series
@@ -119,7 +120,7 @@ class Health:
 
 #: The last hour, and the one before.
 _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
-_SPAN = Span("2h", 2 * _HOUR, _MINUTE, stat.Span.MINUTE, _HOUR, stat.Span.HOUR)
+_SPAN = Span("2h", 2 * _HOUR, _MINUTE, StatSpan.MINUTE, _HOUR, StatSpan.HOUR)
 _FEW_FAILURES = 10
 _FEW_OF_ALL = 0.01  # of the attempts
 

@@ -16,7 +16,7 @@ from django.db.models import F
 from django.utils.dateparse import parse_datetime
 
 from ..jobs.steps import HAS_STEPS
-from ..models.progress import Step
+from ..models.job import Step
 from ..postgres.timeout import time_limit
 from ..tasks.registry import KEPT_QUEUES
 

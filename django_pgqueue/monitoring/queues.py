@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from .. import conf
 from ..formatting import about, age, number
 from ..models import Pause
-from ..models.queue import Kind
+from ..models.queue import PauseKind
 from ..postgres.timeout import TimeLimitReached, time_limit
 from ..tasks.registry import KEPT_QUEUES, queues_in_use
 from .spans import HOUR, Figures, Trend, breakdown, trends
@@ -162,9 +162,9 @@ def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str,
     in_force = Q(until__isnull=True) | Q(until__gt=Now())
     pauses = set(Pause.objects.using(alias).filter(in_force).values_list("kind", "name"))
     for kind, name in pauses:
-        if kind == Kind.QUEUE:
+        if kind == PauseKind.QUEUE:
             found.setdefault(name, Depth(name)).is_paused = True
-    if (Kind.ALL, "") in pauses:
+    if (PauseKind.ALL, "") in pauses:
         for depth in found.values():
             depth.is_paused = True
     return dict(sorted(found.items()))

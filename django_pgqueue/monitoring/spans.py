@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.db import connections
 
-from ..models import stat
-from ..models.stat import HISTOGRAM_BOUNDS
+from ..models.statistics import HISTOGRAM_BOUNDS, StatSpan
 from ..postgres.timeout import time_limit
 
 if TYPE_CHECKING:
@@ -31,11 +30,11 @@ class Span:
     length: timedelta
     step: timedelta
     """The distance of the points of a chart."""
-    chart: stat.Span
+    chart: StatSpan
     """The sums that a chart adds up."""
     grain: timedelta
     """A table begins at a multiple of this, so it may begin a little earlier."""
-    table: stat.Span
+    table: StatSpan
     """The sums that a table adds up."""
 
 
@@ -45,7 +44,7 @@ _MINUTE, _QUARTER, _HOUR, _DAY = (
     timedelta(hours=1),
     timedelta(days=1),
 )
-_SUMS = stat.Span
+_SUMS = StatSpan
 HOUR = Span("1h", _HOUR, _MINUTE, _SUMS.MINUTE, _QUARTER, _SUMS.QUARTER)
 DAY = Span("24h", _DAY, _QUARTER, _SUMS.QUARTER, _HOUR, _SUMS.HOUR)
 WEEK = Span("7d", 7 * _DAY, _HOUR, _SUMS.HOUR, _DAY, _SUMS.DAY)
@@ -114,7 +113,7 @@ def series(alias: str, span: Span, *, queue: str = "", task: str = "") -> list[F
     ``TimeLimitReached``.
     """
     # Single minutes of a task have no sums.
-    source = "" if task and span.chart == stat.Span.MINUTE else span.chart.value
+    source = "" if task and span.chart == StatSpan.MINUTE else span.chart.value
     which = {"queue": queue, "task": task, "of_task": bool(task)}
     back = span.length - span.step
     return _read(alias, _SERIES, {"back": back, "step": span.step, "source": source, **which})
@@ -180,8 +179,8 @@ _TRENDS = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name
 #: The step of each span, and the sums that it adds up. Single minutes of a task have no sums.
 _STEPS = {
     HOUR.name: (timedelta(minutes=5), ""),
-    DAY.name: (timedelta(hours=1), stat.Span.HOUR.value),
-    WEEK.name: (timedelta(hours=6), stat.Span.HOUR.value),
+    DAY.name: (timedelta(hours=1), StatSpan.HOUR.value),
+    WEEK.name: (timedelta(hours=6), StatSpan.HOUR.value),
 }
 
 
@@ -220,7 +219,7 @@ def trends(alias: str, span: Span, by: Literal["queue", "task"], names: Iterable
 
 MOST_QUEUES = 1_000
 #: The last full minute, and the one that is not over. These are few rows, one for each queue.
-_NOW = Span("now", _MINUTE, _MINUTE, stat.Span.MINUTE, _MINUTE, stat.Span.MINUTE)
+_NOW = Span("now", _MINUTE, _MINUTE, StatSpan.MINUTE, _MINUTE, StatSpan.MINUTE)
 
 
 def per_second(points: Collection[Figures]) -> float:

@@ -25,7 +25,7 @@ from ..jobs.claim import Claimed
 from ..jobs.current import RUNNING
 from ..jobs.steps import step_name, step_result
 from ..models import Job
-from ..models.parents import Parents
+from ..models.batch import Parents
 from ..payloads.declare import payload_argument
 from ..tasks.signatures import check_call
 from ..worker.executor import calls

@@ -22,7 +22,7 @@ except ImportError as error:
     ) from error
 
 from ..models import Edge, Job, JobBatch, JobStat, Queue, Schedule, Tally, Worker
-from ..models.stat import HISTOGRAM_BOUNDS
+from ..models.statistics import HISTOGRAM_BOUNDS
 from ..tasks.link import HAS_CHILDREN, IN_BATCH
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from django.urls import URLPattern, reverse
 from django.utils import timezone
 
 from django_pgqueue.models import Job, JobProgress, Limit, Pause, Step
-from django_pgqueue.models.stat import Span, StatRollup
+from django_pgqueue.models.statistics import StatRollup, StatSpan
 from tests.support.factories import (
     ERROR,
     BatchFactory,
@@ -178,7 +178,7 @@ def rows() -> dict[str, Any]:
         overridden=["cron", "kwargs"],
     )  # fmt: skip
     stat = JobStatFactory.create(queue_name=SHORT, task_path=HOSTILE)
-    for span in Span:
+    for span in StatSpan:
         StatRollup.objects.create(
             span=span, start=timezone.now() - timedelta(minutes=5), queue_name=SHORT, task_path=HOSTILE,
             failed=3, wait_histogram=stat.wait_histogram, run_histogram=stat.run_histogram,

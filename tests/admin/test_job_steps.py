@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.models.progress import Step
+from django_pgqueue.models.job import Step
 from tests.support.factories import JobFactory
 
 from .helpers import body, url

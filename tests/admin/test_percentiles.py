@@ -9,7 +9,7 @@ from bisect import bisect_left
 import pytest
 
 from django_pgqueue.admin.charts import percentile_text
-from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
+from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 from django_pgqueue.monitoring.spans import percentile
 
 

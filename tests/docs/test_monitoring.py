@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
+from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 
 from ..support.factories import JobFactory, JobStatFactory, WorkerFactory
 from .shop import statements

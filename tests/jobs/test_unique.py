@@ -25,7 +25,7 @@ from django_pgqueue.compat import TaskResultStatus, task_enqueued
 from django_pgqueue.exceptions import InvalidKey
 from django_pgqueue.jobs import enqueue as module
 from django_pgqueue.models import Job, Queue, UniqueWindow
-from django_pgqueue.models.progress import Step
+from django_pgqueue.models.job import Step
 from tests.app.tasks import noop
 from tests.app.unique_tasks import index, once, own_key, refresh, remind, render, sync
 from tests.support.coroutines import run

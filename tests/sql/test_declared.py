@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue import enqueue
 from django_pgqueue.checks.payloads import check_declared_tasks
 from django_pgqueue.models import DeclaredTask, Job
-from django_pgqueue.models.limit import UniqueWindow
+from django_pgqueue.models.queue import UniqueWindow
 from django_pgqueue.payloads.synchronize import synchronize_tasks
 from tests.sql import declared_tasks as tasks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
+from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 from django_pgqueue.worker.producer.accounts import STAT_SQL
 
 from .jobs import value

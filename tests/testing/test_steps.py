@@ -9,7 +9,7 @@ import pytest
 from django.test import SimpleTestCase
 
 from django_pgqueue import EventTimeout, StepError, enqueue, send_event
-from django_pgqueue.models.progress import Step
+from django_pgqueue.models.job import Step
 from django_pgqueue.testing import call_task, fake_job, run_jobs, travel
 from tests.app import step_tasks as tasks
 from tests.support.workers import fresh

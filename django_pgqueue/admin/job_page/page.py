@@ -26,9 +26,8 @@ from django.utils.translation import ngettext, pgettext
 from ...encoding import whole_number
 from ...formatting import get_logger
 from ...models import Edge, Job, JobBatch, JobStat
-from ...models.batch import counts_of
-from ...models.parents import Parents
-from ...models.progress import Step
+from ...models.batch import Parents, counts_of
+from ...models.job import Step
 from ...monitoring.jobs import moment, recorded_steps
 from ...monitoring.spans import DAY, series
 from ...postgres.timeout import TimeLimitReached

@@ -17,7 +17,7 @@ from ... import conf
 from ...formatting import age, number, period, plain, throughput
 from ...formatting import span as duration_text
 from ...models import Limit, Queue
-from ...models.stat import HISTOGRAM_BOUNDS
+from ...models.statistics import HISTOGRAM_BOUNDS
 from ...monitoring import health as monitoring
 from ...monitoring.limits import limit_figures, numbers_text, origin, rate_text
 from ...monitoring.queues import MOST_FAILURES, capped, depths, queue_figures

@@ -18,8 +18,7 @@ from ... import conf
 from ...explanation import why
 from ...formatting import counted, number, period, plain, span
 from ...models import Job, Worker
-from ...models.job import Status
-from ...models.progress import Step
+from ...models.job import Status, Step
 from ...monitoring.jobs import moment, recorded_steps
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import beginning, redact, redact_call, redact_text

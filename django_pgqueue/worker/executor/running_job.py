@@ -19,8 +19,8 @@ from ...encoding import load
 from ...exceptions import duration
 from ...formatting import get_logger
 from ...jobs.batches import Batch
+from ...models.batch import Parents
 from ...models.current import CurrentJob
-from ...models.parents import Parents
 from ...postgres.clock import known, stored
 from ...tasks.link import IN_BATCH
 from ...tasks.results import task_result

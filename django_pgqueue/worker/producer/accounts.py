@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...formatting import counted
 from ...jobs.log import Ending, is_logged, log_ending, logger
-from ...models.stat import HISTOGRAM_BOUNDS
+from ...models.statistics import HISTOGRAM_BOUNDS
 from ...postgres.arrays import number_array, text_array
 from ...redaction import redact_text
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
+from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 
 from .shop import ERRORS, TASKS, Error
 

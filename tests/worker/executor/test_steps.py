@@ -14,7 +14,7 @@ from django_pgqueue import StepError, cancel, enqueue, retry, send_event, step
 from django_pgqueue.exceptions import InvalidJSON, JobFinished
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
-from django_pgqueue.models.progress import Step
+from django_pgqueue.models.job import Step
 from tests.app import step_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh, run_due
