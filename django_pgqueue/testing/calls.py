@@ -29,7 +29,6 @@ from ..models.batch import Parents
 from ..payloads.declare import payload_argument
 from ..tasks.signatures import check_call
 from ..worker.executor import calls
-from ..worker.executor.hooks import call_within
 from ..worker.executor.outcomes import BadCall
 from ..worker.executor.running_job import RunningJob
 
@@ -206,7 +205,7 @@ def _call(running: RunningJob) -> Any:
     if iscoroutinefunction(running.task.func):
         return _checked(async_to_sync(_awaited)(running))
     try:
-        return _checked(call_within(running, calls.call_task))
+        return _checked(calls.call_within(running, calls.call_task))
     except BadCall as error:
         raise _cause(error) from None
 

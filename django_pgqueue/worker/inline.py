@@ -2,19 +2,25 @@
 
 It claims, runs and reports with the code of a worker process, but on Django's own connection of the calling
 thread. So it also works in an open transaction, such as that of a ``TestCase``, and a debugger can follow it.
+What is missing is what needs another thread or process: timeouts, and the isolation of jobs that have
+crashed. The connections are not tidied up, because they belong to the caller.
 
-Each step claims one job: that of the highest priority, and among those the one that is due first. The groups
-of a queue take turns. Weights of queues and groups, and aging, do not count here.
+Each step claims one job by its id: that of the highest priority, and among those the one that is due first.
+The groups of a queue take turns. Weights of queues and groups, and aging, do not count here.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import copy_context
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from asgiref.sync import async_to_sync
 from django.db import Error, connections, transaction
+from psycopg.pq import TransactionStatus
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import TextLoader
 
@@ -25,9 +31,12 @@ from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ..maintenance.limits import DeclaredLimits
 from ..postgres.clock import heard
 from ..postgres.session import Session
-from .executor.inline import InlineRunner
+from .executor.connections import has_written
 from .executor.outcomes import Result
+from .executor.runner import Runner
+from .executor.task_signals import Announcer
 from .options import new_id
+from .processes.started_jobs import StartedJobs
 from .producer.accounts import Counter, UnknownTasks, log_job
 from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, PolicyFiller
 from .producer.completer import REFUSALS, ProgressWriter, judged, refused
@@ -36,21 +45,27 @@ from .producer.pauses import Pauses, QueueLimits
 from .producer.ranges import FirstDue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from django.db.backends.base.base import BaseDatabaseWrapper
     from psycopg.abc import Buffer
 
-    from ..jobs.claim import Claimed
+    from ..jobs.claim import Claimed, Refusals
+    from .executor.running_job import RunningJob
 
 logger = get_logger(__name__)
 _UNPAUSE_BATCH = 1_000
+_MOST_GROUPS = 1_000
 _DUE_SQL = """
-    SELECT queue_name, priority, group_key, task_path FROM pgqueue_job_live
-    WHERE id = %s AND status IN ('pending', 'retry') AND run_after <= clock_timestamp()
+    SELECT queue_name, priority, run_after::text, id, 0.0, group_key, task_path FROM pgqueue_job_live
+    WHERE id = ANY (%s::bigint[]) AND status IN ('pending', 'retry') AND run_after <= clock_timestamp()
+    ORDER BY priority DESC, wait_position
 """
-# The jobs that a report has released, which keep their place (``jobs/claim.py``). In an open
-# transaction, each later claim would take them first, whatever has happened to them.
+# The jobs that a report has released, which keep their place (``jobs/claim.py``). In an open transaction,
+# each later claim would take them first, whatever has happened to them.
 _TAKE_RELEASED = "SELECT current_setting('pgqueue.released', true), set_config('pgqueue.released', '', true)"
+#: The mark of a range that is not read.
+_END = datetime(9999, 12, 30, tzinfo=UTC)
 
 
 class InlineWorker:
@@ -82,8 +97,7 @@ class InlineWorker:
         self._counter = Counter()
         self._unknown_tasks = UnknownTasks()
         self._progress = ProgressWriter(self._runner.changed)
-        self._following: list[int] = []  # what may start now; the next claim takes it first
-        self._refused = 0  # how many jobs the last claim has found that may not start
+        self._following: list[int] = []  # what may start now, before all others of its priority
         self._last_groups: dict[tuple[str, int], str] = {}
 
     def run_next(self) -> Result | None:
@@ -93,7 +107,7 @@ class InlineWorker:
         """
         self._unknown_tasks.tell(monotonic())
         self._declared_limits.write_if_more(self.session, self._runner.known_tasks + 1)
-        while (row := self._claim()) is not None:
+        while (row := self._claim_next()) is not None:
             if (reason := self._pauses.tasks.get(row.task_path)) is not None:
                 self._report(Result(row, Outcome(row.id, row.lease, "paused", reason=reason)))
                 continue
@@ -106,21 +120,111 @@ class InlineWorker:
         """
         self._declared_limits.write_if_more(self.session, self._runner.known_tasks + 1)
         self._read_orders()
-        found = self.session.rows(_DUE_SQL, (job_id,))
-        row = self._claim_from(one_job(*found[0][:3]), [job_id]) if self._may_start(found) else None
-        return None if row is None else self._run(row)
-
-    def _may_start(self, found: list[Any]) -> bool:
-        return any(
-            not self._pauses.stops(queue_name) and task_path not in self._pauses.tasks
-            for queue_name, _, _, task_path in found
-        )
+        for first, task_path in self._still_due([job_id]):
+            if not self._pauses.stops(first.queue_name) and task_path not in self._pauses.tasks:
+                row, _ = self._claim(job_id, first.queue_name, first.priority, first.group_key)
+                return None if row is None else self._run(row)
+        return None
 
     def close(self) -> None:
         """Write the statistics of what has run, if anything has, and the log of unknown tasks."""
         self._unknown_tasks.tell(monotonic(), all_of_them=True)
         if self._counter.due(float("inf")):
             self._counter.flush(self.session)
+
+    # -- claim
+
+    def _claim_next(self) -> Claimed | None:
+        """Claim the next job. If the gate refuses one, its limits may let others start, so look again."""
+        while True:
+            self._read_orders()
+            for first in self._due():
+                row, refusals = self._claim(first.id, first.queue_name, first.priority, first.group_key)
+                if row is not None:
+                    self._last_groups[row.queue_name, row.priority] = row.group_key or ""
+                    return row
+                if refusals.moved or refusals.ended or refusals.following:
+                    break
+            else:
+                return None
+
+    def _due(self) -> list[FirstDue]:
+        """Return the jobs that may follow, and the first due one of each range, in the order to run them.
+
+        A worker process remembers how far it has read each range. This one looks anew before each claim, so
+        it also finds what was moved into the past.
+        """
+        if self._pauses.everything:
+            return []
+        paused = self._pauses.queues
+        queues = None if self._queues is None else [name for name in self._queues if name not in paused]
+        where = (queues, [*self._except, *paused])
+        found = [FirstDue(*row) for row in self.session.rows(FIRST_DUE_SQL, (*where, [], [], [], [], [], 1))]
+        ranges: dict[tuple[str, int], list[FirstDue]] = {}
+        for first in sorted(found, key=lambda first: (-first.priority, first.run_after, first.id)):
+            if first.due_in <= 0:
+                ranges.setdefault((first.queue_name, first.priority), []).append(first)
+        following = [
+            first for first, _ in self._still_due(self._following)
+            if (first.queue_name not in where[1] if queues is None else first.queue_name in queues)
+        ]  # fmt: skip
+        others = [first for key, firsts in ranges.items() for first in self._in_turn(key, firsts)]
+        return sorted([*following, *others], key=lambda first: -first.priority)
+
+    def _still_due(self, jobs: list[int]) -> list[tuple[FirstDue, str]]:
+        """Return those of these jobs that wait and are due, with their tasks."""
+        rows = self.session.rows(_DUE_SQL, (jobs,)) if jobs else []
+        return [(FirstDue(*row), task_path) for *row, task_path in rows]
+
+    def _in_turn(self, key: tuple[str, int], firsts: list[FirstDue]) -> list[FirstDue]:
+        """Return the first job of each group of a range, beginning after the group whose turn it was. Jobs
+        without a group come before the first group.
+        """
+        plain = [first for first in firsts if first.group_key is None]
+        if len(plain) == len(firsts):
+            return plain
+        rows = self.session.rows(GROUPS_SQL, (*key, *key, "", _MOST_GROUPS))
+        groups = [
+            first for first in (FirstDue(*row) for row in rows) if first.due_in <= 0 and first.group_key
+        ]
+        last = self._last_groups.get(key, "")
+        later = [first for first in groups if str(first.group_key) > last]
+        return [*later, *plain, *(first for first in groups if first not in later)]
+
+    def _claim(
+        self, job_id: int, queue_name: str, priority: int, group_key: str | None
+    ) -> tuple[Claimed | None, Refusals]:
+        """Claim this job, as one that may follow the last claim: its range begins where there are no jobs."""
+        self._lease += 1
+        parameters: dict[str, Any] = {
+            **self._queue_limits.claim_parameters(), "queues": [queue_name], "priorities": [priority],
+            "marks": [_END], "mark_ids": [0], "groups": [group_key], "quotas": [1], "first": [job_id],
+            "limit": 1, "worker": self.worker, "lease": self._lease,
+        }  # fmt: skip
+        grouped = group_key is not None
+        statement = claim_sql(self.alias, limited=bool(self._queue_limits), grouped=grouped)
+        _, answer = self.session.run((_TAKE_RELEASED, None), (statement, parameters))
+        rows, refusals, *_ = split_answer(answer)
+        self._following = [job for job in self._following if job != job_id] + list(refusals.following)
+        for row in rows:
+            heard(self.alias, row.last_attempted_at)
+            return row, refusals
+        return None, refusals
+
+    def _read_orders(self) -> None:
+        """Learn what is paused, the limits and the backoffs, and let jobs go on whose pause is over."""
+        self.session.attach()
+        unpause = (UNPAUSE_SQL, (_UNPAUSE_BATCH,))
+        while True:
+            ((freed,),), orders = self.session.run(unpause, (orders_sql(self.worker, self.worker), None))
+            if freed != _UNPAUSE_BATCH:
+                break
+        told = read_orders(orders)
+        self._runner.outcomes.backoffs = told.backoffs
+        self._queue_limits.learn(told.limits)
+        self._pauses.learn(told.pauses, monotonic())
+
+    # -- run and report
 
     def _run(self, row: Claimed) -> Result:
         rows = self._policy_filler.sort_out([row])
@@ -137,50 +241,6 @@ class InlineWorker:
         if result.outcome.kind == "unknown":
             self._unknown_tasks.met(row, result.outcome.reason)
         return result
-
-    def _claim(self) -> Claimed | None:
-        """Claim the next job. The gate may refuse what is picked, and then there may be others."""
-        while True:
-            self._read_orders()
-            ranges = due_ranges(self.session, self._queues, self._except, self._pauses, self._last_groups)
-            if ranges is None and not self._following:
-                return None
-            if (row := self._claim_from(ranges or NOWHERE, self._following)) is not None:
-                self._last_groups[row.queue_name, row.priority] = row.group_key or ""
-                return row
-            if not (self._following or self._refused):
-                return None
-
-    def _claim_from(self, ranges: dict[str, list[Any]], first: list[int]) -> Claimed | None:
-        """Claim one of the jobs that are to be taken first, or else one of the ranges."""
-        self._lease += 1
-        parameters = {
-            **ranges, **self._queue_limits.claim_parameters(), "first": first, "limit": 1,
-            "worker": self.worker, "lease": self._lease,
-        }  # fmt: skip
-        grouped = "groups" in ranges
-        statement = claim_sql(self.alias, limited=bool(self._queue_limits), grouped=grouped)
-        _, answer = self.session.run((_TAKE_RELEASED, None), (statement, parameters))
-        rows, refusals, *_ = split_answer(answer)
-        self._following = list(refusals.following)
-        self._refused = refusals.moved + refusals.ended
-        if not rows:
-            return None
-        heard(self.alias, rows[0].last_attempted_at)
-        return rows[0]
-
-    def _read_orders(self) -> None:
-        """Learn what is paused, the limits and the backoffs, and let jobs go on whose pause is over."""
-        self.session.attach()
-        unpause = (UNPAUSE_SQL, (_UNPAUSE_BATCH,))
-        while True:
-            ((freed,),), orders = self.session.run(unpause, (orders_sql(self.worker, self.worker), None))
-            if freed != _UNPAUSE_BATCH:
-                break
-        told = read_orders(orders)
-        self._runner.backoffs = told.backoffs
-        self._queue_limits.learn(told.limits)
-        self._pauses.learn(told.pauses, monotonic())
 
     def _report(self, result: Result) -> Result:
         """Report an outcome. If the server refuses it, the job fails."""
@@ -207,83 +267,138 @@ class InlineWorker:
             self._report(Result(row, Outcome(row.id, row.lease, "release")))
 
 
+class InlineRunner(Runner):
+    """Runs one job at a time."""
+
+    _enforces_timeouts = False
+
+    def __init__(self, alias: str, worker: int) -> None:
+        super().__init__(alias, worker, Announcer(), StartedJobs.private(1))
+
+    def perform_here(self, row: Claimed) -> Result:
+        """Run a claimed job, sync or async, and return its result. An error of the worker is raised."""
+        ready = self._prepare(row)
+        if isinstance(ready, Result):
+            return ready
+        ready.in_outer_transaction = connections[self.alias].in_atomic_block
+        self._begin(ready)
+        try:
+            outcome = self._perform(ready)
+        finally:
+            self._end(ready)
+            self._started_jobs.end(row.id)
+        last = None if ready.told is None else ready.told.last
+        return Result(row, outcome, monotonic() - ready.started, ready.reported, ready.take_failure(), last)
+
+    def _perform(self, running: RunningJob) -> Outcome:
+        try:
+            with savepoints():
+                copy_context().run(self._run_body, running)
+        except BaseException as error:  # a callback raised it, or the transaction is broken
+            if running.outcome is None:
+                raise  # a bug of the worker
+            if running.reported and not isinstance(error, BrokenTransaction):
+                self._callback_failed(running, error)
+            elif running.outcome.kind not in {"failed", "retry"} and not running.reported:
+                running.outcome = self.outcomes.unsuccessful(running, error)
+        assert running.outcome is not None
+        connection = connections[self.alias]
+        if not connection.in_atomic_block and not connection.get_autocommit():
+            unsaved = [self.alias] if has_written(connection) else []
+            running.outcome = self.outcomes.tidied(running, running.outcome, unsaved)
+            # What the worker writes next is not part of the transaction that the task has left open.
+            connection.rollback()
+            connection.set_autocommit(True)
+        return running.outcome
+
+    def _run_body(self, running: RunningJob) -> None:
+        with run_callbacks():
+            if running.row.task_path in self._async_paths:
+                # The ORM work of the coroutine comes back to this thread, and so to its connections.
+                async_to_sync(self.run_async)(running)
+            else:
+                running.outcome = self._call(running)
+
+    def _raised_late(self, running: RunningJob, error: BaseException, what: str) -> None:
+        super()._raised_late(running, error, what)
+        running.error = error  # so that a test sees it
+
+
 # ----------------------------------------------------------------------------
-# Where a worker without threads looks for its next job: every range that has a due job, in their order.
+# Run a task inside a transaction that belongs to other code, such as that of Django's ``TestCase``.
 #
-# A worker process remembers how far it has read each range. This one looks anew before each claim, from the
-# start of each range, so that it also finds what was moved into the past.
+# A worker runs a task outside of transactions: each statement is committed at once, and so is each
+# ``atomic`` block, which then runs its ``on_commit`` callbacks. In an open transaction, this comes as close
+# as it can:
+#
+#     callbacks: those that the task has registered run at the end of the task. They are not left to the owner
+#     of the transaction, which may never commit.
+#
+#     a statement that fails outside of an ``atomic`` block: it breaks the whole transaction. So there is a
+#     savepoint before the task. If the task leaves the transaction broken, all that it wrote is undone.
 
-_START = datetime(1, 1, 2, tzinfo=UTC)
-_END = datetime(9999, 12, 30, tzinfo=UTC)
-_MOST_GROUPS = 1_000
+
+class BrokenTransaction(Exception):
+    """A task has handled an error of the database, but left the transaction broken."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The task has handled an error of the database outside of transaction.atomic(). A worker would "
+            "go on, but here the task runs in an open transaction, such as that of a TestCase, which the "
+            "error breaks. So all that the task has written was undone. Put the statement that may fail in "
+            "transaction.atomic(), or use a TransactionTestCase."
+        )
 
 
-def due_ranges(
-    session: Session,
-    queues: list[str] | None,
-    exclude: list[str],
-    pauses: Pauses,
-    last_groups: Mapping[tuple[str, int], str],
-) -> dict[str, list[Any]] | None:
-    """Return the arrays for the claim of one job; None if no job is due.
+@contextmanager
+def savepoints() -> Iterator[None]:
+    """Make a savepoint in each open transaction of this thread. Undo the block if it breaks one.
 
-    ``last_groups``: the group whose job was claimed last, by queue and priority. The next one follows it.
+    If it does without raising, raise ``BrokenTransaction``.
     """
-    if queues is not None:
-        queues = [name for name in queues if not pauses.stops(name)]
-    if pauses.everything or queues == []:
-        return None
-    where = (queues, [*exclude, *pauses.queues])
-    found = [FirstDue(*row) for row in session.rows(FIRST_DUE_SQL, (*where, [], [], [], [], [], 1))]
-    due = sorted(
-        (first for first in found if first.due_in <= 0),
-        key=lambda first: (-first.priority, first.run_after, first.id),
-    )
-    grouped = {(first.queue_name, first.priority) for first in due if first.group_key is not None}
-    plain = {(first.queue_name, first.priority) for first in due if first.group_key is None}
-    ranges: list[tuple[str, int, str | None]] = []
-    for key in dict.fromkeys((first.queue_name, first.priority) for first in due):
-        if key in grouped:
-            ranges += [(*key, name) for name in _turns(session, key, last_groups.get(key, ""), key in plain)]
-        else:
-            ranges.append((*key, None))
-    return _arrays(ranges, _START) if ranges else None
+    made = [(connection, str(connection.savepoint())) for connection in _in_transactions()]
+    places = {connection.alias: len(connection.run_on_commit) for connection, _ in made}
+    was_broken = False
+    try:
+        yield
+    finally:
+        for connection, name in made:
+            if _is_broken(connection):
+                was_broken = True
+                connection.needs_rollback = False
+                connection.savepoint_rollback(name)
+                del connection.run_on_commit[places[connection.alias] :]
+            else:
+                connection.savepoint_commit(name)
+    if was_broken:
+        raise BrokenTransaction
 
 
-def one_job(queue_name: str, priority: int, group_key: str | None) -> dict[str, list[Any]]:
-    """Return the arrays for a claim that finds nothing but the job of this range that it is to take first."""
-    return _arrays([(queue_name, priority, group_key)], _END)
+@contextmanager
+def run_callbacks() -> Iterator[None]:
+    """Run the ``on_commit`` callbacks that the block has registered, at its end, in their order."""
+    places = {connection.alias: len(connection.run_on_commit) for connection in _in_transactions()}
+    yield
+    for alias, place in places.items():
+        while registered := _callbacks(alias)[place:]:
+            del _callbacks(alias)[place]
+            registered[0][1]()
 
 
-def _arrays(ranges: list[tuple[str, int, str | None]], mark: datetime) -> dict[str, list[Any]]:
-    groups = [group for _, _, group in ranges]
-    arrays: dict[str, list[Any]] = {
-        "queues": [queue for queue, _, _ in ranges],
-        "priorities": [priority for _, priority, _ in ranges],
-        "marks": [mark] * len(ranges),
-        "mark_ids": [0] * len(ranges),
-    }
-    if any(group is not None for group in groups):
-        arrays |= {"groups": groups, "quotas": [1] * len(ranges)}
-    return arrays
+def _callbacks(alias: str) -> list[Any]:
+    """Return the callbacks. Django makes a new list when a savepoint is rolled back."""
+    found: list[Any] = connections[alias].run_on_commit
+    return found
 
 
-def _turns(session: Session, key: tuple[str, int], last: str, has_plain: bool) -> list[str | None]:
-    """Return the groups of a range that have due jobs, beginning after the last one. None: without a group,
-    which comes first.
-    """
-    names = [
-        first.group_key
-        for row in session.rows(GROUPS_SQL, (*key, *key, "", _MOST_GROUPS))
-        if (first := FirstDue(*row)).due_in <= 0 and first.group_key is not None
-    ]
-    later = [name for name in names if name > last]
-    plain: list[str | None] = [None] if has_plain else []
-    return [*later, *plain, *(name for name in names if name <= last)]
+def _in_transactions() -> list[BaseDatabaseWrapper]:
+    return [each for each in connections.all(initialized_only=True) if each.in_atomic_block]
 
 
-NOWHERE = _arrays([], _START)
-"""The arrays for a claim without ranges."""
+def _is_broken(connection: BaseDatabaseWrapper) -> bool:
+    pgconn = getattr(connection.connection, "pgconn", None)
+    is_in_error = pgconn is not None and pgconn.transaction_status == TransactionStatus.INERROR
+    return connection.needs_rollback or is_in_error
 
 
 # ----------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def main(writing: int) -> int:
         aliases.apply(databases)
     fork.prepare(lambda: [line, writing])
     runner = Runner(alias, worker, Announcer(), StartedJobs.private(1))
-    runner.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
+    runner.outcomes.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
     job = Claimed(*row)
     if told is not None:
         heard(alias, *told)

@@ -31,7 +31,7 @@ from ..postgres.session import LOST_CONNECTION, connect
 from ..tasks.results import public_id
 from .executor import outcomes
 from .executor.progress import WRITE_EVERY
-from .inline import InlineWorker, one_job
+from .inline import InlineWorker
 from .options import WorkerOptions, new_id
 from .producer.completer import ProgressWriter
 from .producer.connection import give_back_strangers
@@ -227,19 +227,11 @@ class _OneJob(DebuggedWorker):
 
     def run_this(self, job: Job) -> Result:
         """Run it. Raise ``CannotRun`` if it cannot be claimed."""
-        row = self._claim_job(job)
+        self._read_orders()
+        row, _ = self._claim(job.pk, job.queue_name, job.priority, job.group_key)
         if row is None:
             raise CannotRun(_why_not(Job.objects.using(self.alias).get(pk=job.pk)))
         return self._run(row)
-
-    def _claim_job(self, job: Job) -> Claimed | None:
-        """Claim a job that is pending, or waits for a retry, if its limits have room.
-
-        It is claimed as one that may follow the last claim. The range of its queue begins where there are no
-        others.
-        """
-        self._read_orders()
-        return self._claim_from(one_job(job.queue_name, job.priority, job.group_key), [job.pk])
 
 
 def run_job(pk: int, alias: str) -> Result:

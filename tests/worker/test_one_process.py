@@ -132,7 +132,7 @@ def test_the_connection_is_lost_while_a_job_runs_and_while_one_is_claimed(
 
     bodies.update(loses=end_session_quietly, x=lambda: 1)
     first, second = enqueue(tasks.run_body, "loses"), enqueue(tasks.run_body, "x")
-    claim = DebuggedWorker._claim
+    claim = DebuggedWorker._claim_next
     lost: list[int] = []
 
     def lose_the_answer(worker: DebuggedWorker) -> Any:
@@ -142,7 +142,7 @@ def test_the_connection_is_lost_while_a_job_runs_and_while_one_is_claimed(
             raise psycopg.OperationalError("lost")
         return row
 
-    monkeypatch.setattr(DebuggedWorker, "_claim", lose_the_answer)
+    monkeypatch.setattr(DebuggedWorker, "_claim_next", lose_the_answer)
     work("--burst")
     assert (fresh(first).status, fresh(first).result) == ("done", "reported later")
     assert (fresh(second).status, lost) == ("done", [second.pk])

@@ -1,35 +1,115 @@
-"""Call the body of a task with the arguments of a job."""
+"""Call the body of a task: its surroundings, the hooks of ``AROUND_ATTEMPT``, its payload and its arguments.
+
+What surrounds it: Sentry's scope, the context of the enqueue, a span, the log capture. A job that has none of
+this, in a project that has no OpenTelemetry, gets only Sentry's scope.
+
+The first hook is the outermost one. An exception of the body passes all hooks, whatever their exits return: a
+job whose failure a hook has hidden would count as done. A hook may raise another one instead, which then
+counts.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
 
+from ... import encoding
+from ...context import restored
 from ...exceptions import TaskTimeout
+from ...formatting import get_logger
 from ...jobs.current import JobContext
+from ...monitoring import sentry, tracing
 from ...payloads.store import load, missing
 from ...tasks.hooks import around_attempt
 from ...tasks.signatures import check_call
 from .fork import await_body, call_body
-from .hooks import await_within
+from .log_capture import capture_of, capturing
 from .outcomes import BadCall
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from contextlib import AbstractContextManager
+
     from ...tasks.hooks import Hook
     from .running_job import RunningJob
+
+T = TypeVar("T")
+logger = get_logger(__name__)
+
+
+def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
+    """Return the context manager in which the task runs. Its value is the scope, or None without Sentry.
+
+    It is entered in a ``contextvars`` context of the job's own, after the job has become the current one.
+    """
+    row = running.row
+    if (log := capture_of(running.task.capture_logs, row.queue_name)) is not None:
+        running.log = log
+    if row.context is None and running.log is None and not tracing.in_use():
+        return sentry.job_scope(row)
+    return _surrounded(running)
+
+
+@contextmanager
+def _surrounded(running: RunningJob) -> Iterator[Any]:
+    row = running.row
+    context = encoding.load(row.context) if row.context is not None else {}
+    if not isinstance(context, dict):
+        logger.warning("job %s runs without its context, which is nested too deeply for Python", row.id)
+        context = {}
+    with ExitStack() as stack:
+        scope = stack.enter_context(sentry.job_scope(row))
+        stack.enter_context(restored(context))
+        if running.log is not None:
+            stack.enter_context(capturing())
+        span = stack.enter_context(tracing.processing(row, context.get("trace")))
+        try:
+            yield scope
+        finally:
+            span.ended(running.error)
+
+
+# ----------------------------------------------------------------------------
+# A sync task.
+
+
+def call_within(running: RunningJob, body: Callable[[RunningJob], T]) -> T:
+    """Call ``body``, on this thread, within the hooks of a sync task."""
+    hooks = around_attempt()
+    return _call_within(hooks, running, body) if hooks else body(running)
+
+
+def _call_within(hooks: tuple[Hook, ...], running: RunningJob, body: Callable[[RunningJob], T]) -> T:
+    if not hooks:
+        return body(running)
+    manager = hooks[0].call(running.job)
+    enter, leave = _enter_and_leave(hooks[0], manager, running)
+    enter(manager)
+    try:
+        value = _call_within(hooks[1:], running, body)
+    except BaseException as error:
+        leave(manager, type(error), error, error.__traceback__)
+        raise
+    leave(manager, None, None, None)
+    return value
 
 
 def call_task(running: RunningJob) -> Any:
     """Call the body of a sync task and return its value. The caller enters the hooks (``call_within``)."""
-    payload = None if running.task.payload is None else payload_of(running)
+    payload = None if running.task.payload is None else _payload(running)
     args, kwargs = _arguments(running, payload)
     if running.timeout is None:
         return call_body(running.task.func, args, kwargs)
     return running.timeout.call(call_body, [running.task.func, args, kwargs], {})
+
+
+# ----------------------------------------------------------------------------
+# An async task.
 
 
 async def await_task(running: RunningJob) -> Any:
@@ -40,47 +120,61 @@ async def await_task(running: RunningJob) -> Any:
 async def _await_within(hooks: tuple[Hook, ...], running: RunningJob) -> Any:
     try:
         if hooks:
-            return await await_within(hooks[0], running, partial(_await_within, hooks[1:], running))
-        return await _await_body(running)
+            return await _await_hook(hooks[0], running, partial(_await_within, hooks[1:], running))
+        payload = None if running.task.payload is None else await _apayload(running)
+        args, kwargs = _arguments(running, payload)
+        try:
+            return await await_body(running.task.func, args, kwargs)
+        finally:
+            await running.finish_records()
     except asyncio.CancelledError as error:
         if running.timeout is not None and running.timeout.timed_out and not running.asked_to_stop:
             raise TaskTimeout from error
         raise
 
 
-async def _await_body(running: RunningJob) -> Any:
-    payload = None if running.task.payload is None else await apayload_of(running)
-    args, kwargs = _arguments(running, payload)
+async def _await_hook(hook: Hook, running: RunningJob, body: Callable[[], Awaitable[T]]) -> T:
+    """Await ``body`` within one hook of an async task, in its own asyncio task."""
+    manager = hook.call(running.job)
+    kind = type(manager)
+    is_async = hasattr(kind, "__aenter__")
+    enter, leave = (kind.__aenter__, kind.__aexit__) if is_async else _enter_and_leave(hook, manager, running)
+
+    async def call(function: Callable[..., Any], *error: Any) -> None:
+        answer = function(manager, *error)
+        if is_async:
+            await answer
+
+    await call(enter)
     try:
-        return await await_body(running.task.func, args, kwargs)
-    finally:
-        await running.finish_records()
+        value = await body()
+    except BaseException as error:
+        await call(leave, type(error), error, error.__traceback__)
+        raise
+    await call(leave, None, None, None)
+    return value
 
 
-def payload_of(running: RunningJob) -> Any:
-    """Return the payload of a job. Raise ``CancelJob`` if its row does not exist."""
-    if running.payload is not None:  # a test has given it
-        return running.payload
-    if running.companions is None or running.task.atomic:
-        return _one(running, load(running.task.payload, running.alias, [running.row.id]))
-    return _one(running, running.companions.payloads_with(running.row, running.task.payload, running.alias))
+def _enter_and_leave(
+    hook: Hook, manager: Any, running: RunningJob
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return how to enter and leave a context manager. Like ``with``, look at its class."""
+    kind = type(manager)
+    if hasattr(kind, "__enter__") and hasattr(kind, "__exit__"):
+        return kind.__enter__, kind.__exit__
+    if hasattr(kind, "__aenter__"):
+        raise TypeError(
+            f"AROUND_ATTEMPT: {hook.path} has returned an async context manager, but "
+            f"{running.task.module_path} is a sync task. Return one that has __enter__ and __exit__ as well."
+        )
+    raise TypeError(
+        f"AROUND_ATTEMPT: {hook.path} has returned {manager!r:.100}, not a context manager. Decorate it with "
+        "contextlib.contextmanager, and return contextlib.nullcontext() for jobs that do not need it."
+    )
 
 
-async def apayload_of(running: RunningJob) -> Any:
-    """Like ``payload_of()``, for an async job."""
-    if running.payload is None and running.reader is not None:
-        found = await running.reader.read(running.row.id, running.task.payload, running.alias)
-        if found is not None and running.row.id in found:
-            return _one(running, found)
-    return await sync_to_async(payload_of)(running)
-
-
-def _one(running: RunningJob, found: dict[int, Any]) -> Any:
-    """Take the payload out of those that were read: no other job gets the same instance."""
-    payload = found.pop(running.row.id, None)
-    if payload is None:
-        raise missing(running.task.payload, running.alias)
-    return payload
+# ----------------------------------------------------------------------------
+# Arguments and payloads.
 
 
 def _arguments(running: RunningJob, payload: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -102,3 +196,29 @@ def _arguments(running: RunningJob, payload: Any) -> tuple[list[Any], dict[str, 
     if running.task.takes_context:
         args.insert(0, JobContext(task_result=running.task_result(), job=running.job))
     return args, kwargs
+
+
+def _payload(running: RunningJob) -> Any:
+    """Return the payload of a job. Raise ``CancelJob`` if its row does not exist."""
+    row, model = running.row, running.task.payload
+    if running.payload is not None:  # a test has given it
+        return running.payload
+    if running.companions is None or running.task.atomic:
+        return _pop(running, load(model, running.alias, [row.id]))
+    return _pop(running, running.companions.payloads_with(row, model, running.alias))
+
+
+async def _apayload(running: RunningJob) -> Any:
+    if running.payload is None and running.reader is not None:
+        found = await running.reader.read(running.row.id, running.task.payload, running.alias)
+        if found is not None and running.row.id in found:
+            return _pop(running, found)
+    return await sync_to_async(_payload)(running)
+
+
+def _pop(running: RunningJob, found: dict[int, Any]) -> Any:
+    """Take the payload out of those that were read: no other job gets the same instance."""
+    payload = found.pop(running.row.id, None)
+    if payload is None:
+        raise missing(running.task.payload, running.alias)
+    return payload

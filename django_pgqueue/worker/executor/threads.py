@@ -29,9 +29,9 @@ from django.db import connections
 
 from ... import conf
 from ...formatting import get_logger
-from . import fork, outcomes
+from . import fork
 from .connections import close_unused, left_open, tidy_up
-from .outcomes import Result
+from .outcomes import Result, worker_failed
 from .payloads import Companions, PayloadReader
 from .sync_threads import JobThread, SyncThreads
 
@@ -377,7 +377,7 @@ class EventLoop:
         finally:
             unsaved = await thread.end()
         if running.outcome is not None:
-            running.outcome = self._runner.tidied(running, running.outcome, unsaved)
+            running.outcome = self._runner.outcomes.tidied(running, running.outcome, unsaved)
 
     def _ended(self, running: RunningJob, task: asyncio.Task[None]) -> None:
         self._running -= 1
@@ -388,7 +388,7 @@ class EventLoop:
         outcome = running.outcome
         if outcome is None:  # this is a bug of the worker
             logger.error("job %s is requeued because of an error in the worker", row.id, exc_info=error)
-            outcome = outcomes.worker_failed(row)
+            outcome = worker_failed(row)
         self._publish([Result(row, outcome, running.ran, failure=running.take_failure())])
         self._start_coroutines()
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
 from ...formatting import get_logger
-from ..executor.outcomes import backoffs
 from .pauses import LIMITS_SQL, PauseRow
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def read_orders(rows: Iterable[Any]) -> Told:
     for kind, *rest in rows:
         found.get(kind, found["pause"]).append((kind, *rest))
     return Told(
-        backoffs((name, base, ceiling) for _, name, _, _, base, ceiling in found["backoff"]),
+        {name: (base, ceiling) for _, name, _, _, base, ceiling in found["backoff"]},
         [(name, most) for _, name, _, _, most, _ in found["limit"]],
         [PauseRow(*row[:5]) for row in found["pause"]],
         [how for _, how, *_ in found["drain"]],
@@ -148,7 +147,7 @@ class Orders:
         """Follow the rows of ``statement``, which was sent at the time ``now``."""
         self._outdated_at = now + READ_EVERY
         told = read_orders(rows)
-        self._runner.backoffs = told.backoffs
+        self._runner.outcomes.backoffs = told.backoffs
         self._queue_limits.learn(told.limits)
         # Counted from the answer on, a pause never ends too early here. Otherwise the server might find it
         # still in force, put nothing back, and be asked no more.
@@ -203,7 +202,7 @@ class CancelRequests:
 
     def name(self, job_id: int) -> None:
         """Read the row of this job soon, if it runs here."""
-        if self._runner.runs(job_id):
+        if self._runner.running_one(job_id) is not None:
             self._named.add(job_id)
 
     def seconds_left(self) -> float:

@@ -22,7 +22,7 @@ from typing import Any
 
 from django.db import connection
 
-from django_pgqueue.worker.executor.lost_transactions import MOST
+from django_pgqueue.worker.executor.outcomes import MOST_GIVEN_BACK
 from tests.app.ledger_tasks import ATOMIC, atomic_effect
 
 from .accounts import CLOCK, Accounts, Fault, Run, by_job, explanation, wall
@@ -160,7 +160,7 @@ def _counts(runs: list[Run], last: Run) -> bool:
         for one, other in pairwise(runs)
         if one.pid == last.pid and one.claimed < last.claimed and one.attempt == other.attempt
     ]
-    return len(given) >= MOST
+    return len(given) >= MOST_GIVEN_BACK
 
 
 def _rows() -> list[Row]:

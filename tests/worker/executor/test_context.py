@@ -10,12 +10,11 @@ import pytest
 from django.db import connection
 from django.utils import translation
 
-from django_pgqueue import cancel, context, enqueue, retry
+from django_pgqueue import cancel, context, encoding, enqueue, retry
 from django_pgqueue.context import acting_as
 from django_pgqueue.encoding import TOO_DEEP
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring.tracing import CARRIER
-from django_pgqueue.worker.executor import runner as runner_module
 from tests.app import context_tasks as tasks
 from tests.support.workers import fresh, run_due
 
@@ -114,7 +113,7 @@ def test_a_context_that_python_cannot_read(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, task: Any
 ) -> None:
     """SQL can store it. How deep Python reads depends on its version."""
-    monkeypatch.setattr(runner_module, "load", lambda text: TOO_DEEP)
+    monkeypatch.setattr(encoding, "load", lambda text: TOO_DEEP)
     with request():
         job = enqueue(task)
     run_due()

@@ -12,7 +12,8 @@ from django.db.utils import InternalError, OperationalError
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
-from django_pgqueue.worker.executor import lost_transactions
+from django_pgqueue.worker.executor import outcomes
+from django_pgqueue.worker.executor.task_signals import Announcer
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.rows import claimed
@@ -30,7 +31,7 @@ LOST_SESSIONS = (
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let lost jobs run again without a delay."""
-    monkeypatch.setattr(lost_transactions, "DELAYS", (0.0, 0.0))
+    monkeypatch.setattr(outcomes, "DELAYS", (0.0, 0.0))
 
 
 def test_a_terminated_session_takes_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,12 +61,12 @@ def test_the_error_of_a_pooler_takes_no_attempt(error: Exception, cause: Excepti
     error.__cause__ = cause
     running: Any = SimpleNamespace(
         row=claimed(1), task=SimpleNamespace(on_lost="rerun"), told=None, is_finishing=True,
-        session=lost_transactions.session_of("default"),
+        session=outcomes.session_of("default"),
     )  # fmt: skip
     if is_lost:
         connection.close()
         connection.ensure_connection()
-    outcome = lost_transactions.LostTransactions("default").outcome(running, error)
+    outcome = outcomes.Outcomes("default", 1, Announcer())._lost_transaction(running, error)
     assert (outcome and outcome.kind) == ("release" if is_lost else None)
 
 
@@ -108,18 +109,18 @@ def test_a_timeout_of_the_task_itself_takes_an_attempt() -> None:
 
 
 def test_the_row_says_why_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lost_transactions, "DELAYS", (600.0, 600.0))
+    monkeypatch.setattr(outcomes, "DELAYS", (600.0, 600.0))
     job = enqueue(tasks.end_session)
     run_due()
     waiting = fresh(job)
     assert (waiting.status, waiting.attempts) == ("pending", 0)
-    assert waiting.waiting_reason == lost_transactions._REASON
+    assert waiting.waiting_reason == outcomes.CONNECTION_LOST
     assert Job.objects.filter(pk=job.pk, run_after__gt=waiting.enqueued_at).exists()
 
 
 @pytest.mark.parametrize(
     ("on_lost", "runs"),
-    [("rerun", lost_transactions.MOST + 1), ("fail", 1)],
+    [("rerun", outcomes.MOST_GIVEN_BACK + 1), ("fail", 1)],
     ids=["the task is the reason", "it must not run twice"],
 )
 def test_it_does_not_run_forever(on_lost: str, runs: int) -> None:

@@ -16,6 +16,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.running_job import RunningJob
+from django_pgqueue.worker.executor.task_signals import Announcer
 from django_pgqueue.worker.producer.completer import COLLECT_SECONDS, TRY_LOCKED_AGAIN, Completer, judged
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
@@ -94,10 +95,8 @@ def test_how_long_a_task_ran_ends_with_the_task_and_its_start_counts_until_the_r
 ) -> None:
     running = RunningJob(claimed(1, max_attempts=1), tasks.noop, worker=1, alias="default")
     running.started = monotonic() - 5
-    if error is None:
-        outcome = outcomes.succeeded(running, None)
-    else:
-        outcome = outcomes.unsuccessful(running, error, {})
+    ends = outcomes.Outcomes("default", 1, Announcer())
+    outcome = ends.succeeded(running, None) if error is None else ends.unsuccessful(running, error)
     assert outcome.ran is not None
     assert outcome.ran >= 5
     time.sleep(0.01)
@@ -122,11 +121,11 @@ def unchecked_result(running: Any, value: Any) -> Outcome:
 def test_one_outcome_that_the_server_refuses_fails_its_job_only(
     bad: str, message: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def result_of(running: Any, value: Any) -> Outcome:
+    def result_of(self: Any, running: Any, value: Any) -> Outcome:
         outcome = unchecked_result(running, value)
         return outcome._replace(result=f'"{bad}"' if bad.startswith("a") else bad) if value == 13 else outcome
 
-    monkeypatch.setattr(outcomes, "succeeded", result_of)
+    monkeypatch.setattr(outcomes.Outcomes, "succeeded", result_of)
     caplog.set_level("INFO", "django_pgqueue.job")
     jobs = [enqueue(tasks.add, number) for number in range(20)]
     producer = run_due(threads=1)

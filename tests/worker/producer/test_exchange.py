@@ -126,13 +126,13 @@ def test_an_end_without_a_grace_period_requeues_the_jobs_in_the_kept_answer(
 def test_a_refused_outcome_fails_its_job_only_and_the_kept_answer_is_taken_in(
     producer: Producer, overlapped: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    succeeded = outcomes.succeeded
+    succeeded = outcomes.Outcomes.succeeded
 
-    def unstorable(running: Any, value: Any) -> Outcome:
-        outcome = succeeded(running, value)
+    def unstorable(self: Any, running: Any, value: Any) -> Outcome:
+        outcome = succeeded(self, running, value)
         return outcome._replace(result='"\\u0000"') if outcome.id == bad else outcome
 
-    monkeypatch.setattr(outcomes, "succeeded", unstorable)
+    monkeypatch.setattr(outcomes.Outcomes, "succeeded", unstorable)
     ids = enqueue_many(tasks.noop.bind() for _ in range(1_200)).ids
     bad = ids[600]
     producer.run()
