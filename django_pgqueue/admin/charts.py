@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
 from ..models.statistics import HISTOGRAM_BOUNDS
-from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, Span, percentile
+from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, TimeSpan, percentile
 from . import display
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class SpanTab:
     is_chosen: bool
 
 
-def chosen_span(request: HttpRequest) -> Span:
+def chosen_span(request: HttpRequest) -> TimeSpan:
     """Return the span of the address; the hour if there is none, or one that does not exist."""
     return _SPANS.get(request.GET.get("span", ""), HOUR)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from django.urls import URLPattern
 
     from ..monitoring.failures import GroupFigures, Part
-    from ..monitoring.spans import Span
+    from ..monitoring.spans import TimeSpan
 
 # ----------------------------------------------------------------------------
 # The pages of failures by group: the list, one group, and the buttons that mute a group.
@@ -195,11 +195,11 @@ class FailurePages(DatabaseAdmin[M]):
         return reverse(name, args=arguments, current_app=self.admin_site.name)
 
 
-def _span(request: HttpRequest) -> Span:
+def _span(request: HttpRequest) -> TimeSpan:
     return SPANS.get(_given(request, "span"), DAY)
 
 
-def _spans(current: Span, kept: dict[str, str]) -> list[SpanTab]:
+def _spans(current: TimeSpan, kept: dict[str, str]) -> list[SpanTab]:
     """Return the links to the other spans."""
     return [
         SpanTab(str(LABELS[name]), "?" + urlencode({"span": name, **kept}), name == current.name)
@@ -223,7 +223,7 @@ def _choices(names: list[str], chosen: str) -> list[str]:
 MOST_IN_BLOCK = 5
 
 
-def failure_block(admin: DatabaseAdmin[Any], span: Span = DAY, task: str = "") -> dict[str, Any]:
+def failure_block(admin: DatabaseAdmin[Any], span: TimeSpan = DAY, task: str = "") -> dict[str, Any]:
     """Return what ``failures_block.html`` shows as ``failures``, of all tasks or of one. ``admin`` is the
     admin of jobs.
     """
@@ -287,7 +287,7 @@ def jobs_of(alias: str, fingerprint: str) -> JobsOfGroup:
     )
 
 
-def row(group: GroupFigures, url: str, span: Span) -> dict[str, Any]:
+def row(group: GroupFigures, url: str, span: TimeSpan) -> dict[str, Any]:
     """Return what the list shows of a group."""
     return {
         "url": url,
@@ -305,7 +305,7 @@ def row(group: GroupFigures, url: str, span: Span) -> dict[str, Any]:
     }
 
 
-def detail(group: GroupFigures, span: Span) -> dict[str, Any]:
+def detail(group: GroupFigures, span: TimeSpan) -> dict[str, Any]:
     """Return what the page of a group shows."""
     short = application_part(group.traceback)
     return {

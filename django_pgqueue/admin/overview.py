@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest, HttpResponse
 
-    from ..monitoring.health import Problem, QueueState
-    from ..monitoring.spans import Figures, Span
+    from ..monitoring.health import HealthProblem, QueueState
+    from ..monitoring.spans import Figures, TimeSpan
     from .base import DatabaseAdmin
     from .charts import Color
     from .paused import Paused
@@ -114,7 +114,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _by_queue(alias: str, span: Span) -> dict[str, Figures] | None:
+def _by_queue(alias: str, span: TimeSpan) -> dict[str, Figures] | None:
     """Return what ran in each queue; None if it took too long."""
     rows = within(alias, PATIENCE, lambda: breakdown(alias, span, "queue", most=MOST_QUEUES))
     return None if rows is None else {row.queue_name: row for row in rows}
@@ -154,7 +154,7 @@ def _charts(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def charts(alias: str, span: Span) -> list[Chart]:
+def charts(alias: str, span: TimeSpan) -> list[Chart]:
     """Return the charts of a span. The last point is not over. Raises ``TimeLimitReached``."""
     points = [point for point in series(alias, span) if point.seconds >= _SOON]
     starts = [point.start for point in points]
@@ -186,7 +186,7 @@ def _rate(rate: float) -> str:
 # The problems of the verdict, each with the way to its fix: a page, a command, or a button.
 
 
-def _trouble(links: PageLinks, problem: Problem, pauses: Paused, resumes: bool) -> dict[str, str]:
+def _trouble(links: PageLinks, problem: HealthProblem, pauses: Paused, resumes: bool) -> dict[str, str]:
     """Return a problem for the template. ``pauses`` tell who has paused a queue, and why."""
     kind, name, text = problem.kind, problem.queue_name, str(problem)
     found = {}

@@ -17,7 +17,7 @@ from django.utils.dateparse import parse_datetime
 from .. import conf
 from ..compat import InvalidTask
 from ..exceptions import moment as with_zone
-from ..monitoring.spans import SPANS, Span
+from ..monitoring.spans import SPANS, TimeSpan
 from ..postgres.clock import local
 from ..tasks.options import queue_name
 from ..tasks.results import parse_id
@@ -148,9 +148,9 @@ def seconds(least: float = 0) -> Callable[[Any], float]:
     return read
 
 
-def span(value: Any) -> Span:
+def span(value: Any) -> TimeSpan:
     """Read one of the spans that have statistics."""
-    length = value.length if isinstance(value, Span) else timedelta(seconds=seconds()(value))
+    length = value.length if isinstance(value, TimeSpan) else timedelta(seconds=seconds()(value))
     for each in SPANS.values():
         if each.length == length:
             return each

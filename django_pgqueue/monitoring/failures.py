@@ -22,7 +22,7 @@ from .spans import DAY, HOUR, MONTH, SPAN_TIMEOUT, WEEK
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from .spans import Span
+    from .spans import TimeSpan
 
 #: The distance of the points of a chart, and the counts that it adds up.
 _STEPS = {
@@ -107,7 +107,7 @@ class GroupFigures:
 
 
 def groups(
-    alias: str, span: Span, *, queue: str = "", task: str = "", muted: bool = False, most: int = 20
+    alias: str, span: TimeSpan, *, queue: str = "", task: str = "", muted: bool = False, most: int = 20
 ) -> list[GroupFigures]:
     """Return the groups with the most failures of the span, each with its points.
 
@@ -120,7 +120,7 @@ def groups(
     return found
 
 
-def group(alias: str, fingerprint: str, span: Span = DAY) -> GroupFigures | None:
+def group(alias: str, fingerprint: str, span: TimeSpan = DAY) -> GroupFigures | None:
     """Return a group with its points and the traceback of its newest failure; None if there is none."""
     found = _groups(alias, span, fingerprint=fingerprint) if fingerprint else []
     for each in found:
@@ -128,7 +128,7 @@ def group(alias: str, fingerprint: str, span: Span = DAY) -> GroupFigures | None
     return found[0] if found else None
 
 
-def points(alias: str, span: Span, fingerprints: Iterable[str]) -> dict[str, list[Point]]:
+def points(alias: str, span: TimeSpan, fingerprints: Iterable[str]) -> dict[str, list[Point]]:
     """Return the points of a chart for each of these groups, oldest first; the last one is not over yet."""
     found: dict[str, list[Point]] = {fingerprint: [] for fingerprint in fingerprints}
     step, source = _STEPS[span.name]
@@ -138,7 +138,7 @@ def points(alias: str, span: Span, fingerprints: Iterable[str]) -> dict[str, lis
     return found
 
 
-def parts(alias: str, fingerprint: str, span: Span, most: int = 20) -> dict[str, list[Part]]:
+def parts(alias: str, fingerprint: str, span: TimeSpan, most: int = 20) -> dict[str, list[Part]]:
     """Return the failures of a group in the span by "task", "queue" and "version", the most frequent first.
 
     Raises ``TimeLimitReached``.
@@ -150,7 +150,7 @@ def parts(alias: str, fingerprint: str, span: Span, most: int = 20) -> dict[str,
     return found
 
 
-def _groups(alias: str, span: Span, **which: Any) -> list[GroupFigures]:
+def _groups(alias: str, span: TimeSpan, **which: Any) -> list[GroupFigures]:
     defaults = {"fingerprint": "", "queue": "", "task": "", "muted": False, "most": 1}
     rows = _rows(alias, _GROUPS, {**defaults, **_counts(span), **which})
     return [_redacted(GroupFigures(*row)) for row in rows]
@@ -164,7 +164,7 @@ def _redacted(found: GroupFigures) -> GroupFigures:
     return found
 
 
-def _counts(span: Span) -> dict[str, Any]:
+def _counts(span: TimeSpan) -> dict[str, Any]:
     return {"source": span.table.value, "grain": span.grain, "back": span.length}
 
 

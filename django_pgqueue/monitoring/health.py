@@ -27,7 +27,7 @@ from ..models import Pause
 from ..models.statistics import StatSpan
 from ..postgres.timeout import TimeLimitReached, time_limit, within
 from .queues import MOST, Depth, capped, depths, foreign_locks, lost_jobs
-from .spans import Span, per_second, series
+from .spans import TimeSpan, per_second, series
 from .workers import Crew, Vital
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ ALL_OTHERS = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class HealthProblem:
     """Why a database or a queue is not healthy."""
 
     kind: str
@@ -69,7 +69,7 @@ class Health:
     """What was found in one database."""
 
     database: str
-    problems: tuple[Problem, ...]
+    problems: tuple[HealthProblem, ...]
     workers: int = 0
     """How many workers claim jobs."""
     ready: int = 0
@@ -120,7 +120,7 @@ class Health:
 
 #: The last hour, and the one before.
 _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
-_SPAN = Span("2h", 2 * _HOUR, _MINUTE, StatSpan.MINUTE, _HOUR, StatSpan.HOUR)
+_SPAN = TimeSpan("2h", 2 * _HOUR, _MINUTE, StatSpan.MINUTE, _HOUR, StatSpan.HOUR)
 _FEW_FAILURES = 10
 _FEW_OF_ALL = 0.01  # of the attempts
 
@@ -203,7 +203,7 @@ def judge(state: QueueState) -> Health:
     return _judged(state, [*major, *_lost(state), *_silent(state), *_failures(state), *_paused(state)])
 
 
-def _judged(state: QueueState, problems: Iterable[Problem], queues: Collection[str] = ()) -> Health:
+def _judged(state: QueueState, problems: Iterable[HealthProblem], queues: Collection[str] = ()) -> Health:
     crew, seen = state.crew, _seen(state, queues)
     is_starting = crew is not None and crew.one_is_starting
     return Health(
@@ -242,18 +242,18 @@ def thresholds_of(queue: str, given: Mapping[str, Any] | None = None) -> Thresho
 # The problems.
 
 
-def _unreadable() -> Problem:
-    return Problem("unreachable", "", _("the database cannot be read"))
+def _unreadable() -> HealthProblem:
+    return HealthProblem("unreachable", "", _("the database cannot be read"))
 
 
-def _slow() -> Problem:
+def _slow() -> HealthProblem:
     limit = {"limit": period(timedelta(seconds=PATIENCE))}
-    return Problem("unreachable", "", _("the database did not answer within %(limit)s") % limit)
+    return HealthProblem("unreachable", "", _("the database did not answer within %(limit)s") % limit)
 
 
 def _major(
     state: QueueState, queues: Collection[str] = (), given: Mapping[str, Any] | None = None
-) -> Iterator[Problem]:
+) -> Iterator[HealthProblem]:
     """Yield the problems of queues and workers against their thresholds."""
     crew, named = state.crew, {*_named(), *queues}
     assert crew is not None
@@ -272,12 +272,12 @@ def _major(
             "%(count)d slots are taken by lost jobs, whose tasks have not ended",
             lost,
         )
-        yield Problem("lost_jobs", "", text % {"count": lost})
+        yield HealthProblem("lost_jobs", "", text % {"count": lost})
     if state.holders:
-        yield Problem("foreign_lock", "", "; ".join(map(str, state.holders)))
+        yield HealthProblem("foreign_lock", "", "; ".join(map(str, state.holders)))
 
 
-def _without_workers(crew: Crew, limit: Thresholds) -> Iterator[Problem]:
+def _without_workers(crew: Crew, limit: Thresholds) -> Iterator[HealthProblem]:
     """Yield the problem that too few workers claim jobs at all."""
     alive = crew.count(Vital.RUNNING)
     if alive >= limit.workers:
@@ -288,32 +288,32 @@ def _without_workers(crew: Crew, limit: Thresholds) -> Iterator[Problem]:
             "%(alive)d workers claim jobs, at least %(least)d are expected",
             alive,
         )
-        yield Problem("few_workers", "", text % {"alive": alive, "least": limit.workers})
+        yield HealthProblem("few_workers", "", text % {"alive": alive, "least": limit.workers})
     elif crew.one_is_starting:
-        yield Problem("no_worker", "", _("no worker claims jobs yet, but one is starting"))
+        yield HealthProblem("no_worker", "", _("no worker claims jobs yet, but one is starting"))
     elif crew.count(Vital.DRAINING):
-        yield Problem("no_worker", "", _("no worker claims jobs, because all are stopping"))
+        yield HealthProblem("no_worker", "", _("no worker claims jobs, because all are stopping"))
     else:
-        yield Problem("no_worker", "", _("no worker claims jobs"))
+        yield HealthProblem("no_worker", "", _("no worker claims jobs"))
 
 
-def _late(depth: Depth, limit: Thresholds) -> Iterator[Problem]:
+def _late(depth: Depth, limit: Thresholds) -> Iterator[HealthProblem]:
     """Yield the problems that the jobs of a queue wait too long, or that there are too many."""
     name = depth.queue_name
     if limit.age is not None and depth.oldest_ready > limit.age:
         ages = {"queue": name, "age": age(depth.oldest_ready), "most": age(limit.age)}
         text = _("%(queue)s: the oldest ready job waits for %(age)s, longer than %(most)s") % ages
-        yield Problem("age", name, text)
+        yield HealthProblem("age", name, text)
     if limit.depth is not None and depth.ready > limit.depth:
         text = ngettext(
             "%(queue)s: more than %(most)d job is ready",
             "%(queue)s: more than %(most)d jobs are ready",
             limit.depth,
         )
-        yield Problem("depth", name, text % {"queue": name, "most": limit.depth})
+        yield HealthProblem("depth", name, text % {"queue": name, "most": limit.depth})
 
 
-def _unserved(depth: Depth, crew: Crew, limit: Thresholds) -> Iterator[Problem]:
+def _unserved(depth: Depth, crew: Crew, limit: Thresholds) -> Iterator[HealthProblem]:
     """Yield the problem that too few workers claim the jobs of a queue."""
     serving = crew.serving(depth.queue_name)
     if serving < limit.workers:
@@ -323,20 +323,20 @@ def _unserved(depth: Depth, crew: Crew, limit: Thresholds) -> Iterator[Problem]:
             limit.workers,
         )
         numbers = {"queue": depth.queue_name, "serving": serving, "least": limit.workers}
-        yield Problem("unserved", depth.queue_name, text % numbers)
+        yield HealthProblem("unserved", depth.queue_name, text % numbers)
 
 
-def _lost(state: QueueState) -> Iterator[Problem]:
+def _lost(state: QueueState) -> Iterator[HealthProblem]:
     if count := sum((state.lost or {}).values()):
         text = ngettext(
             "%(count)d running job has lost its worker, and waits for recovery",
             "%(count)d running jobs have lost their workers, and wait for recovery",
             count,
         )
-        yield Problem("lost", "", text % {"count": count})
+        yield HealthProblem("lost", "", text % {"count": count})
 
 
-def _silent(state: QueueState) -> Iterator[Problem]:
+def _silent(state: QueueState) -> Iterator[HealthProblem]:
     workers = [worker for worker in state.crew.workers if worker.vital == Vital.SILENT] if state.crew else []
     if workers:
         count, longest = len(workers), max(worker.age for worker in workers)
@@ -345,22 +345,22 @@ def _silent(state: QueueState) -> Iterator[Problem]:
             "%(count)d workers have sent no heartbeat, for up to %(age)s",
             count,
         )
-        yield Problem("silent", "", text % {"count": count, "age": age(longest.total_seconds())})
+        yield HealthProblem("silent", "", text % {"count": count, "age": age(longest.total_seconds())})
 
 
-def _failures(state: QueueState) -> Iterator[Problem]:
+def _failures(state: QueueState) -> Iterator[HealthProblem]:
     now, before = state.failed
     attempts = sum(each.attempts for each in state.hour)
     if now >= max(_FEW_FAILURES, _FEW_OF_ALL * attempts) and now > 2 * before:
         text = _("%(now)d jobs failed in the last hour, %(before)d in the hour before")
-        yield Problem("failures", "", text % {"now": now, "before": before})
+        yield HealthProblem("failures", "", text % {"now": now, "before": before})
 
 
-def _paused(state: QueueState) -> Iterator[Problem]:
+def _paused(state: QueueState) -> Iterator[HealthProblem]:
     """Yield the pauses that hold jobs back: one of everything, or of a queue with jobs that are ready."""
     pauses, found = state.pauses or [], state.depths or {}
     if any(pause.kind == Pause.Kind.ALL for pause in pauses):
-        yield Problem("paused", "", _("everything is paused"))
+        yield HealthProblem("paused", "", _("everything is paused"))
         return
     for name in (pause.name for pause in pauses if pause.kind == Pause.Kind.QUEUE):
         if name in found and (ready := found[name].ready):
@@ -369,7 +369,7 @@ def _paused(state: QueueState) -> Iterator[Problem]:
                 "%(queue)s: paused, and %(count)d jobs wait",
                 ready,
             )
-            yield Problem("paused", name, text % {"queue": name, "count": ready})
+            yield HealthProblem("paused", name, text % {"queue": name, "count": ready})
 
 
 # ----------------------------------------------------------------------------
@@ -405,7 +405,7 @@ FIXES = {
 }
 
 
-def _fix(problem: Problem, alias: str, *, is_starting: bool) -> str:
+def _fix(problem: HealthProblem, alias: str, *, is_starting: bool) -> str:
     """Return what helps against a problem. ``is_starting``: whether a worker is."""
     if is_starting and problem.kind in ("no_worker", "few_workers"):
         return _("See the log of the worker that starts.")

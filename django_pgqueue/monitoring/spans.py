@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """How far back to look."""
 
     name: str
@@ -45,10 +45,10 @@ _MINUTE, _QUARTER, _HOUR, _DAY = (
     timedelta(days=1),
 )
 _SUMS = StatSpan
-HOUR = Span("1h", _HOUR, _MINUTE, _SUMS.MINUTE, _QUARTER, _SUMS.QUARTER)
-DAY = Span("24h", _DAY, _QUARTER, _SUMS.QUARTER, _HOUR, _SUMS.HOUR)
-WEEK = Span("7d", 7 * _DAY, _HOUR, _SUMS.HOUR, _DAY, _SUMS.DAY)
-MONTH = Span("30d", 30 * _DAY, 6 * _HOUR, _SUMS.HOUR, _DAY, _SUMS.DAY)
+HOUR = TimeSpan("1h", _HOUR, _MINUTE, _SUMS.MINUTE, _QUARTER, _SUMS.QUARTER)
+DAY = TimeSpan("24h", _DAY, _QUARTER, _SUMS.QUARTER, _HOUR, _SUMS.HOUR)
+WEEK = TimeSpan("7d", 7 * _DAY, _HOUR, _SUMS.HOUR, _DAY, _SUMS.DAY)
+MONTH = TimeSpan("30d", 30 * _DAY, 6 * _HOUR, _SUMS.HOUR, _DAY, _SUMS.DAY)
 SPANS = {span.name: span for span in (HOUR, DAY, WEEK, MONTH)}
 
 SPAN_TIMEOUT = 5.0  # seconds that the statement may take
@@ -106,7 +106,7 @@ class Figures:
         return percentile(self.run_histogram, share)
 
 
-def series(alias: str, span: Span, *, queue: str = "", task: str = "") -> list[Figures]:
+def series(alias: str, span: TimeSpan, *, queue: str = "", task: str = "") -> list[Figures]:
     """Return the points of a chart, oldest first, of all jobs or those of one queue or task.
 
     There is a point for each step, also if nothing ran. The last one is not over yet. Raises
@@ -121,7 +121,7 @@ def series(alias: str, span: Span, *, queue: str = "", task: str = "") -> list[F
 
 def breakdown(
     alias: str,
-    span: Span,
+    span: TimeSpan,
     by: Literal["queue", "task"],
     *,
     queue: str = "",
@@ -193,7 +193,9 @@ class Trend:
     """Attempts that raised, whether they are tried again or not."""
 
 
-def trends(alias: str, span: Span, by: Literal["queue", "task"], names: Iterable[str]) -> dict[str, Trend]:
+def trends(
+    alias: str, span: TimeSpan, by: Literal["queue", "task"], names: Iterable[str]
+) -> dict[str, Trend]:
     """Return the trend of each name, over the last hour, day or week. Raises ``TimeLimitReached``."""
     step, source = _STEPS[span.name]
     count = span.length // step
@@ -219,7 +221,7 @@ def trends(alias: str, span: Span, by: Literal["queue", "task"], names: Iterable
 
 MOST_QUEUES = 1_000
 #: The last full minute, and the one that is not over. These are few rows, one for each queue.
-_NOW = Span("now", _MINUTE, _MINUTE, StatSpan.MINUTE, _MINUTE, StatSpan.MINUTE)
+_NOW = TimeSpan("now", _MINUTE, _MINUTE, StatSpan.MINUTE, _MINUTE, StatSpan.MINUTE)
 
 
 def per_second(points: Collection[Figures]) -> float:

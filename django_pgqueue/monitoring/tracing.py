@@ -31,8 +31,6 @@ _MOST = 4096
 _FLUSH_MILLISECONDS = 2000
 _SYSTEM = "pgqueue"
 
-_api: Any = None
-
 
 class TracedJob(TaggedJob, Protocol):
     """The attributes of a job that its span needs."""
@@ -44,7 +42,7 @@ class TracedJob(TaggedJob, Protocol):
 
 def in_use() -> bool:
     """Return whether the project uses OpenTelemetry."""
-    return "opentelemetry.trace" in sys.modules and _otel() is not None
+    return _otel() is not None
 
 
 def carrier() -> dict[str, str] | None:
@@ -180,23 +178,13 @@ def flush() -> None:
         force_flush(_FLUSH_MILLISECONDS)
 
 
-class _Api:
-    """The parts of OpenTelemetry's API that are used here."""
-
-    def __init__(self) -> None:
-        # Another thread may be importing it. An import waits for that.
-        from opentelemetry import context, propagate, trace
-
-        self.context = context
-        self.propagate = propagate
-        self.trace = trace
-
-
 def _otel() -> Any:
     """Return the API if the project has imported it and CONTEXT has "trace", and otherwise None."""
-    global _api
-    if _api is None:
-        if "opentelemetry.trace" not in sys.modules:
-            return None
-        _api = _Api()
-    return _api if "trace" in conf.current().context else None
+    if "opentelemetry.trace" not in sys.modules or "trace" not in conf.current().context:
+        return None
+    # Another thread may be importing it. These imports wait for that.
+    import opentelemetry.context
+    import opentelemetry.propagate
+    import opentelemetry.trace
+
+    return opentelemetry

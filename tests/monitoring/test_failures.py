@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue.monitoring.failures import group, groups, mute, parts
-from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span
+from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, TimeSpan
 from tests.support.failures import fold, note
 from tests.support.sessions import Connect, Connection
 
@@ -18,7 +18,7 @@ def one(connect: Connect) -> Connection:
 
 
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
-def test_the_groups_of_a_span_and_their_points(one: Connection, span: Span) -> None:
+def test_the_groups_of_a_span_and_their_points(one: Connection, span: TimeSpan) -> None:
     note(one, "f", failed=2, retried=3, version="v1")
     note(one, "f", str(span.length * 0.6), task_path="mail.tasks.send", queue_name="mail")
     note(one, "g", job_id=7, version="v2", error_class="app.Gone")

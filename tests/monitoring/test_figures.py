@@ -14,9 +14,19 @@ from django.utils import timezone
 from django_pgqueue import enqueue, pause
 from django_pgqueue.monitoring import health as health_module
 from django_pgqueue.monitoring import queues as depth_module
-from django_pgqueue.monitoring.health import Problem, health
+from django_pgqueue.monitoring.health import HealthProblem, health
 from django_pgqueue.monitoring.queues import Depth, depths
-from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span, breakdown, series, totals
+from django_pgqueue.monitoring.spans import (
+    DAY,
+    HOUR,
+    MONTH,
+    SPANS,
+    WEEK,
+    TimeSpan,
+    breakdown,
+    series,
+    totals,
+)
 from django_pgqueue.monitoring.workers import Crew, Vital, busy_text
 from django_pgqueue.postgres.session import SUPERVISOR
 from django_pgqueue.postgres.session import connect as open_session
@@ -37,7 +47,9 @@ def ago(**time: float) -> Any:
 
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
 @pytest.mark.parametrize("is_rolled_up", [True, False])
-def test_a_chart_and_a_table_count_everything_once(connect: Connect, span: Span, is_rolled_up: bool) -> None:
+def test_a_chart_and_a_table_count_everything_once(
+    connect: Connect, span: TimeSpan, is_rolled_up: bool
+) -> None:
     one = connect(autocommit=True)
     length = span.length / timedelta(minutes=1)
     back = [0, 5, length / 2, length * 0.9]
@@ -188,7 +200,7 @@ def test_each_threshold() -> None:
         "unhealthy: mail: the oldest ready job waits for 5 min, longer than 1 min"
     )
     assert health("default", ["idle"]).problems == (
-        Problem("unserved", "idle", "idle: served by 0 of at least 1 worker"),
+        HealthProblem("unserved", "idle", "idle: served by 0 of at least 1 worker"),
     )
     pause(everything=True)
     assert health("default").is_healthy, "the jobs wait on purpose"
@@ -197,7 +209,7 @@ def test_each_threshold() -> None:
 def test_missing_workers_are_told_once() -> None:
     enqueue(noop)
     JobFactory.create(queue_name="mail")
-    assert health("default").problems == (Problem("no_worker", "", "no worker claims jobs"),)
+    assert health("default").problems == (HealthProblem("no_worker", "", "no worker claims jobs"),)
     assert health("default").line == "unhealthy: no worker claims jobs"
 
 
@@ -214,14 +226,14 @@ def test_a_worker_that_is_starting_is_told() -> None:
     assert health("default", workers=0).is_healthy
     WorkerFactory.create()
     assert health("default", workers=2).problems == (
-        Problem("few_workers", "", "1 worker claims jobs, at least 2 are expected"),
+        HealthProblem("few_workers", "", "1 worker claims jobs, at least 2 are expected"),
     )
 
 
 def test_slots_that_lost_jobs_take_are_told() -> None:
     worker = WorkerFactory.create(slots=4, lost=2)
     assert health("default").problems == (
-        Problem("lost_jobs", "", "2 slots are taken by lost jobs, whose tasks have not ended"),
+        HealthProblem("lost_jobs", "", "2 slots are taken by lost jobs, whose tasks have not ended"),
     )
     (found,) = Crew("default").workers
     assert (found.pk, found.busy, busy_text(found)) == (worker.pk, 2, "2 of 4, 2 by lost jobs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.monitoring.spans import DAY, HOUR, WEEK, Span, trends
+from django_pgqueue.monitoring.spans import DAY, HOUR, WEEK, TimeSpan, trends
 from tests.support.sessions import Connect
 from tests.support.statistics import count, roll_up
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("span", "steps", "back"), [(HOUR, 12, 25), (DAY, 24, 600), (WEEK, 28, 3 * 1440)])
 @pytest.mark.parametrize("is_rolled_up", [False, True])
 def test_each_attempt_is_in_one_step_of_its_queue_and_task(
-    connect: Connect, span: Span, steps: int, back: int, is_rolled_up: bool
+    connect: Connect, span: TimeSpan, steps: int, back: int, is_rolled_up: bool
 ) -> None:
     one = connect(autocommit=True)
     count(one, [0, back], 2)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...encoding import whole_number
 from ...formatting import throughput
-from ...monitoring.spans import Figures, Span, breakdown, per_second, trends
+from ...monitoring.spans import Figures, TimeSpan, breakdown, per_second, trends
 from ...postgres.timeout import TimeLimitReached
 from ...tasks.registry import known_tasks
 from .. import display
@@ -145,7 +145,7 @@ def _given(request: HttpRequest, name: str) -> str:
 
 
 def _rows(
-    admin: DatabaseAdmin[Any], request: HttpRequest, span: Span, queue: str
+    admin: DatabaseAdmin[Any], request: HttpRequest, span: TimeSpan, queue: str
 ) -> tuple[list[TaskRow], bool, bool]:
     """Return the rows, whether there are more, and whether the statistics could not be read in time."""
     known = known_tasks()
@@ -204,7 +204,7 @@ def _headings(request: HttpRequest, order: str) -> list[dict[str, Any]]:
     return found
 
 
-def _add_trends(alias: str, span: Span, rows: list[TaskRow]) -> None:
+def _add_trends(alias: str, span: TimeSpan, rows: list[TaskRow]) -> None:
     try:
         found = trends(alias, span, "task", [row.path for row in rows if row.figures.attempts])
     except TimeLimitReached:

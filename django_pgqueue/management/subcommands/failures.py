@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-    from ...monitoring.spans import Span
+    from ...monitoring.spans import TimeSpan
 
 NAME = "failures"
 HELP = "List failures by error and place in the code, those with the most attempts first, or show one group"
@@ -52,7 +52,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         _list(options, back, stdout)
 
 
-def _list(options: dict[str, Any], back: Span, stdout: OutputWrapper) -> None:
+def _list(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> None:
     which = {name: options.get(name) or "" for name in ("queue", "task")}
     most, muted = min(options.get("limit") or 50, 1_000), bool(options.get("muted"))
     found = groups(options["database"], back, **which, muted=muted, most=most)
@@ -79,7 +79,7 @@ def _list(options: dict[str, Any], back: Span, stdout: OutputWrapper) -> None:
     stdout.write(table(head, rows, right=(1, 2), width=width_of(stdout)))
 
 
-def _show(options: dict[str, Any], back: Span, stdout: OutputWrapper) -> None:
+def _show(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> None:
     alias, fingerprint = options["database"], options["fingerprint"].replace("\0", "")
     found = group(alias, fingerprint, back)
     if found is None:

@@ -60,7 +60,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     exporter.run()
 
 
-class _Handler(WSGIRequestHandler):
+class _ScrapeHandler(WSGIRequestHandler):
     timeout = 10  # seconds: a client that sends nothing must not hold up the next one
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
@@ -72,7 +72,7 @@ class Exporter(WSGIServer):
     """Serves an application until SIGTERM or Ctrl-C. Raises ``OSError`` if it cannot listen."""
 
     def __init__(self, app: Any, address: str, port: int) -> None:
-        super().__init__((address, port), _Handler)
+        super().__init__((address, port), _ScrapeHandler)
         self._app = app
         self.set_app(self._answer)
 

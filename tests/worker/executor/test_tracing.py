@@ -36,7 +36,6 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider.add_span_processor(SimpleSpanProcessor(found))
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    monkeypatch.setattr(tracing, "_api", None)
     yield found
     provider.shutdown()
 
