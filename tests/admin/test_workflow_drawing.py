@@ -60,7 +60,7 @@ def data(workflow: Workflow) -> dict[str, Any]:
 
 
 def shown(workflow: Workflow) -> dict[str, tuple[NodeKind, int, dict[str, int]]]:
-    return {pages.node_label(node): (node.kind, node.size, node.counts) for node in workflow.nodes.values()}
+    return {pages.short_name(node): (node.kind, node.size, node.counts) for node in workflow.nodes.values()}
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_folded_jobs_stand_in_the_column_of_each_of_them() -> None:
         job(workflow, key + 1, key, task="b")
         job(workflow, key + 1_000, key + 1, task="a")
     small = folded(workflow)
-    assert [pages.node_label(node) for node in small.nodes.values()] == [
+    assert [pages.short_name(node) for node in small.nodes.values()] == [
         "resize",
         "a × 300",
         "b × 300",

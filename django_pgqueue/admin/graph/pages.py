@@ -105,16 +105,22 @@ class WorkflowPages(ReadOnlyAdmin[M]):
         """Return what the template shows."""
         alias = self.get_queryset(request).db
         whole = read(alias, row.pk, limits)
-        jobs = [int(str(node.key)) for node in whole.nodes.values() if node.kind == NodeKind.JOB]
-        _leave_out(whole, hidden_of(self.admin_site, request, alias, jobs))
+        jobs = {
+            key for key, node in whole.nodes.items() if node.kind == NodeKind.JOB and isinstance(key, int)
+        }
+        whole.leave_out(hidden_of(self.admin_site, request, alias, jobs))
         workflow = folded(whole)
         called = _("batch %(id)s") if isinstance(row, JobBatch) else _("job %(id)s")
         title = _("Workflow of %(name)s") % {"name": called % {"id": row.pk}}
+        counts = sum((whole.nodes[key].counts for key in whole.nodes if key in jobs), Counter[str]())
+        count = _("jobs: %(count)s") % {"count": display.number(counts.total())}
+        summary = ", ".join([count, *counted(counts).values()])
+        boxes = boxes_of(workflow, lambda *given: self._url_of(request, *given))
         return {
             "title": title,
-            "summary": _summary(whole),
-            "boxes": (boxes := boxes_of(workflow, lambda *given: self._url_of(request, *given))),
-            "drawing": drawing(workflow, boxes, title, _summary(whole)),
+            "summary": summary,
+            "boxes": boxes,
+            "drawing": drawing(workflow, boxes, title, summary),
             "problem": workflow.problem,
             "is_folded": workflow is not whole,
             "source": self._page("workflow", row),
@@ -147,22 +153,6 @@ def _has_workflow(row: Any) -> bool:
     if isinstance(row, JobBatch):
         return True
     return bool(row.parent_ids or row.batch_id is not None or row.marks & HAS_CHILDREN)
-
-
-def _leave_out(workflow: Workflow, hidden: set[int]) -> None:
-    """Remove the nodes of jobs that a user may not see, and their arrows."""
-    for key in hidden:
-        del workflow.nodes[key]
-    for ends in [ends for ends in workflow.arrows if hidden.intersection(ends)]:
-        del workflow.arrows[ends]
-
-
-def _summary(workflow: Workflow) -> str:
-    """Return the number of jobs and batches, and the number of jobs in each state."""
-    jobs = [node for node in workflow.nodes.values() if node.kind == NodeKind.JOB]
-    counts = sum((node.counts for node in jobs), Counter[str]())
-    parts = [_("jobs: %(count)s") % {"count": display.number(len(jobs))}, *counted(counts).values()]
-    return ", ".join(parts)
 
 
 # ----------------------------------------------------------------------------
@@ -274,7 +264,8 @@ def boxes_of(workflow: Workflow, url_of: Callable[[Node, str], str]) -> list[dic
     return [
         {
             "node": node,
-            "anchor": _anchor(node.key),
+            # The same for a node each time, so that the focus stays when the drawing is read again.
+            "anchor": _anchor(key),
             "name": full_name(node),
             "state": state_words(node),
             "counts": [
@@ -282,7 +273,6 @@ def boxes_of(workflow: Workflow, url_of: Callable[[Node, str], str]) -> list[dic
                 for state, text in counted(node.counts).items()
                 if node.kind == NodeKind.JOB and node.size > 1
             ],
-            "note": node.note,
             "url": url_of(node, ""),
             "is_here": key == workflow.here,
             "waits_for": waits[key],
@@ -293,71 +283,60 @@ def boxes_of(workflow: Workflow, url_of: Callable[[Node, str], str]) -> list[dic
 
 def drawing(workflow: Workflow, boxes: list[dict[str, Any]], title: str, summary: str) -> dict[str, Any]:
     """Return the JSON from which the script draws."""
-    return {
-        "title": title,
-        "summary": summary,
-        "nodes": [_drawn(**box) for box in boxes],
-        "arrows": [
-            [_anchor(parent), _anchor(child), arrow.value, workflow.nodes[parent].has_failed]
-            for (parent, child), arrow in workflow.arrows.items()
-        ],
-    }
+    arrows = [
+        [_anchor(parent), _anchor(child), arrow.value, workflow.nodes[parent].has_failed]
+        for (parent, child), arrow in workflow.arrows.items()
+    ]
+    return {"title": title, "summary": summary, "nodes": [_drawn(box) for box in boxes], "arrows": arrows}
 
 
-def _drawn(node: Node, anchor: str, name: str, state: str, note: str, **box: Any) -> dict[str, Any]:
+def _drawn(box: dict[str, Any]) -> dict[str, Any]:
     """Return a node as the script draws it: two short lines, and the whole as its title."""
-    words = [f"#{node.key}" if isinstance(node.key, int) else "", state]
-    is_job = node.kind == NodeKind.JOB and node.size == 1
+    node: Node = box["node"]
+    words = [f"#{node.key}" if isinstance(node.key, int) else "", box["state"]]
+    told = ": ".join(filter(None, [box["name"], box["state"]]))
     return {
-        "id": anchor,
+        "id": box["anchor"],
         "kind": node.kind,
         "status": node.state,
-        "label": Truncator(written_out(node_label(node))).chars(_MOST_OF_NAME),
+        "label": Truncator(written_out(short_name(node))).chars(_MOST_OF_NAME),
         "text": Truncator(" · ".join(filter(None, words))).chars(_MOST_OF_STATE),
-        "title": written_out((f"{name}: {state}" if state else name) + (f". {note}" if note else "")),
+        "title": written_out(f"{told}. {node.note}" if node.note else told),
         "url": box["url"],
         "isHere": box["is_here"],
-        "bar": [] if is_job else [[part, node.counts[part]] for part in _BAR if node.counts[part]],
+        "bar": [] if node.is_one_job else [[part, node.counts[part]] for part in _BAR if node.counts[part]],
     }
 
 
 def _anchor(key: Key) -> str:
-    """Return the same id for a node each time, so that the focus stays when the drawing is read again."""
     return str(key) if isinstance(key, int) else f"of-{crc32(repr(key).encode())}"
 
 
-def node_label(node: Node) -> str:
+def short_name(node: Node) -> str:
     """Return the name in the drawing: of a task without its module, and how many there are."""
-    return _times(_short(node), node)
-
-
-def _times(name: str, node: Node) -> str:
-    return f"{name} × {display.number(node.size)}" if node.size > 1 else name
-
-
-def _short(node: Node) -> str:
-    if node.kind == NodeKind.JOB:
-        return node.name.rpartition(".")[2] or _("other tasks")
-    if node.kind == NodeKind.GONE:
-        return _("no longer kept")
-    return node.name or (_("batch") if node.size == 1 else _("batches"))
+    name = {
+        NodeKind.JOB: node.name.rpartition(".")[2] or _("other tasks"),
+        NodeKind.BATCH: node.name or (_("batch") if node.size == 1 else _("batches")),
+        NodeKind.GONE: _("no longer kept"),
+    }[node.kind]
+    return name if node.size == 1 else f"{name} × {display.number(node.size)}"
 
 
 def full_name(node: Node) -> str:
     """Return the name in the table, with the whole path of a task and the id of a job or batch."""
     if node.size > 1:
-        return _times(node.name or _short(node), node)
-    if node.kind == NodeKind.JOB:
-        return _("%(task)s (%(id)s)") % {"task": node.name, "id": node.key}
-    if node.kind == NodeKind.BATCH:
-        name = node.name or _("without a name")
-        return _("batch %(id)s, %(name)s") % {"id": node.key, "name": name}
-    return _("%(id)s, no longer kept") % {"id": node.key}
+        return f"{node.name} × {display.number(node.size)}" if node.name else short_name(node)
+    text = {
+        NodeKind.JOB: _("%(task)s (%(id)s)"),
+        NodeKind.BATCH: _("batch %(id)s, %(name)s"),
+        NodeKind.GONE: _("%(id)s, no longer kept"),
+    }[node.kind]
+    return text % {"id": node.key, "task": node.name, "name": node.name or _("without a name")}
 
 
 def state_words(node: Node) -> str:
     """Return the state of a job, or the number of jobs in each state."""
-    if node.kind == NodeKind.JOB and node.size == 1:
+    if node.is_one_job:
         return _state(node.state)
     if node.kind == NodeKind.BATCH and node.size == 1 and not node.counts:
         return pgettext("batch", "empty")

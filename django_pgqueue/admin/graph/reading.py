@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from django.db import connections
 from django.utils.translation import gettext as _
 
 from ...models.job import Status
-from ...postgres.timeout import TimeLimitReached, time_limit
+from ...postgres.timeout import TimeLimitReached, within
 from ...redaction import redact_text
 from ...tasks.link import HAS_CHILDREN
 from .. import display
@@ -96,6 +96,11 @@ class Node:
         return next((state for state in MATTERS if self.counts[state]), "")
 
     @property
+    def is_one_job(self) -> bool:
+        """Whether the node is a job."""
+        return self.kind == NodeKind.JOB and self.size == 1
+
+    @property
     def has_failed(self) -> bool:
         """Whether the node is a job that has failed, or a batch that has finished and in which one has."""
         return self.is_finished and self.size == 1 and self.state == Status.FAILED.value
@@ -117,6 +122,11 @@ class Workflow:
     def is_finished(self) -> bool:
         """Whether nothing changes any more, unless a user retries or adds a job."""
         return all(node.is_finished for node in self.nodes.values())
+
+    def leave_out(self, hidden: set[int]) -> None:
+        """Remove the nodes of jobs that a user may not see, and their arrows."""
+        self.nodes = {key: node for key, node in self.nodes.items() if key not in hidden}
+        self.arrows = {ends: arrow for ends, arrow in self.arrows.items() if not hidden.intersection(ends)}
 
 
 # ----------------------------------------------------------------------------
@@ -142,49 +152,31 @@ class _Job(NamedTuple):
     parents: list[int]
     waiting_reason: str
 
-
-class _Batch(NamedTuple):
-    """A row of ``batches.sql``."""
-
-    id: int
-    name: str
-    is_open: bool
-    is_finished: bool
-    added: int
-    done: int
-    failed: int
-    cancelled: int
-
-
-class _Wanted(NamedTuple):
-    """The ids that the next statement asks for."""
-
-    ids: set[int]
-    batches: set[int]
-    parents: set[int]
-
     @property
-    def is_empty(self) -> bool:
-        return not any(self)
+    def around(self) -> set[int]:
+        """What it waits for, and its batch. Nobody knows which of its parents are batches."""
+        return {*self.parents} if self.batch is None else {*self.parents, self.batch}
 
 
 def read(alias: str, here: int, limits: Limits | None = None) -> Workflow:
     """Return the workflow around the job or batch with this id."""
-    walk = _Walk(alias, limits or Limits())
-    start = monotonic()
-    walk.go(here)
-    is_whole = not walk.problem
-    batches = walk.batches(here)
-    workflow = Workflow(here, problem=walk.problem)
+    limits = limits or Limits()
+    walk, start = _Walk(alias, limits), monotonic()
+    too_long = _("The database took too long, so this is not the whole workflow.")
+    problem = within(alias, limits.seconds, lambda: walk.go(here))
+    workflow = Workflow(here, problem=too_long if problem is None else problem)
     for job in walk.jobs.values():
-        workflow.nodes[job.id] = _job_node(job)
-    live: dict[int | None, Counter[str]] = defaultdict(Counter)
+        workflow.nodes[job.id] = Node(
+            job.id, NodeKind.JOB, job.task_path, Counter({job.status: 1}), batch=job.batch,
+            note=redact_text(job.waiting_reason, job.task_path), is_finished=Status(job.status).is_terminal,
+        )  # fmt: skip
+    keys = {here}.union(*(job.around for job in walk.jobs.values())) - walk.jobs.keys()
+    batches = within(alias, limits.seconds, lambda: _read_batches(alias, sorted(keys))) if keys else []
+    _add_batches(workflow, batches or [])
+    if batches is None:
+        workflow.problem = too_long
     for job in walk.jobs.values():
-        live[job.batch].update([] if Status(job.status).is_terminal else [job.status])
-    for batch in batches:
-        workflow.nodes[batch.id] = _batch_node(batch, live[batch.id] if is_whole else None)
-    for job in walk.jobs.values():
-        _add_arrows(workflow, job, walk.asked_ids)
+        _add_arrows(workflow, job, walk.asked["ids"])
     workflow.seconds = monotonic() - start
     return workflow
 
@@ -194,36 +186,25 @@ class _Walk:
 
     def __init__(self, alias: str, limits: Limits) -> None:
         self.jobs: dict[int, _Job] = {}
-        self.asked_ids: set[int] = set()
-        """All of these that exist, and are jobs, are in ``jobs``."""
-        self.problem = ""
-        self._alias = alias
-        self._limits = limits
-        self._asked_batches: set[int] = set()
-        self._asked_parents: set[int] = set()
+        self.asked: dict[str, set[int]] = {part: set() for part in _STEPS}
+        """All of these "ids" that exist, and are jobs, are in ``jobs``."""
+        self._alias, self._limits = alias, limits
 
-    def go(self, here: int) -> None:
-        """Read from ``here`` on."""
-        try:
-            with time_limit(self._alias, self._limits.seconds):
-                with connections[self._alias].cursor() as cursor:
-                    cursor.execute(_PINNED)
-                self.problem = self._steps(here)
-        except TimeLimitReached:
-            self.problem = _too_long()
-
-    def _steps(self, here: int) -> str:
-        """Return why this was not all; empty if it was."""
+    def go(self, here: int) -> str:
+        """Read from ``here`` on. Return why this was not all; empty if it was."""
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(_PINNED)
         end = monotonic() + self._limits.seconds
         # First alone: were it one of many, the limit might leave it out.
-        first = self._level(_Wanted({here}, set(), set()))
-        wanted = _Wanted(first.ids, first.batches | {here}, first.parents | {here})
+        wanted = self._level({"ids": {here}})
+        wanted["batches"].add(here)
+        wanted["parents"].add(here)
         for _step in range(self._limits.steps):
             wanted = self._level(wanted)
             if len(self.jobs) > self._limits.jobs:
                 self.jobs.popitem()
                 break
-            if wanted.is_empty:
+            if not any(wanted.values()):
                 return ""
             if monotonic() > end:
                 raise TimeLimitReached
@@ -231,72 +212,49 @@ class _Walk:
             "count": display.number(len(self.jobs))
         }
 
-    def _level(self, wanted: _Wanted) -> _Wanted:
+    def _level(self, wanted: dict[str, set[int]]) -> dict[str, set[int]]:
         """Read the jobs one step away, one more than permitted. Return where the next step leads to."""
-        values = {name: sorted(ids) for name, ids in wanted._asdict().items() if ids}
+        values = {part: sorted(ids) for part, ids in wanted.items() if ids}
         # A part that asks for nothing would be planned for each leaf all the same.
-        parts = " UNION ".join(_JOBS + _STEPS[name] for name in values)
+        parts = " UNION ".join(_JOBS + _STEPS[part] for part in values)
         with connections[self._alias].cursor() as cursor:
             cursor.execute(f"{parts} LIMIT %(most)s", {**values, "most": self._limits.jobs + 1})
             rows = sorted(_Job(*row) for row in cursor.fetchall())
-        following = _Wanted(set(), set(), set())
+        found: dict[str, set[int]] = {part: set() for part in _STEPS}
         for job in rows:
             if len(self.jobs) > self._limits.jobs:
-                return following
+                return found
             if self.jobs.setdefault(job.id, job) is job:
-                self._follow(job, following)
-        self.asked_ids |= wanted.ids
-        self._asked_batches |= wanted.batches
-        self._asked_parents |= wanted.parents
-        return _Wanted(
-            following.ids - self.asked_ids - self.jobs.keys(),
-            following.batches - self._asked_batches - self.jobs.keys(),
-            following.parents - self._asked_parents,
-        )
-
-    def _follow(self, job: _Job, following: _Wanted) -> None:
-        """Add where the arrows of a job lead to. Nobody knows which of its parents are batches."""
-        around = {*job.parents} if job.batch is None else {*job.parents, job.batch}
-        for ids in following:
-            ids.update(around)
-        # A job that was over when others were told to wait for it has no mark.
-        if job.marks & HAS_CHILDREN or len(self.jobs) < _FEW:
-            following.parents.add(job.id)
-
-    def batches(self, here: int) -> list[_Batch]:
-        """Return the batches of these jobs, those that they wait for, and ``here`` if it is one."""
-        ids = {each for job in self.jobs.values() for each in (*job.parents, job.batch) if each is not None}
-        asked = sorted((ids | {here}) - self.jobs.keys())
-        if not asked:
-            return []
-        try:
-            with time_limit(self._alias, self._limits.seconds), connections[self._alias].cursor() as cursor:
-                cursor.execute(_BATCHES, {"ids": asked})
-                return [_Batch(*row) for row in cursor.fetchall()]
-        except TimeLimitReached:
-            self.problem = _too_long()
-            return []
+                for ids in found.values():
+                    ids |= job.around
+                # A job that was over when others were told to wait for it has no mark.
+                if job.marks & HAS_CHILDREN or len(self.jobs) < _FEW:
+                    found["parents"].add(job.id)
+        for part, ids in wanted.items():
+            self.asked[part] |= ids
+        found["ids"] -= self.jobs.keys()
+        found["batches"] -= self.jobs.keys()
+        return {part: ids - self.asked[part] for part, ids in found.items()}
 
 
-def _too_long() -> str:
-    return _("The database took too long, so this is not the whole workflow.")
+def _read_batches(alias: str, keys: list[int]) -> list[Any]:
+    """Return those of these ids that are batches, as rows of ``batches.sql``."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_BATCHES, {"ids": keys})
+        rows: list[Any] = cursor.fetchall()
+        return rows
 
 
-def _job_node(job: _Job) -> Node:
-    return Node(
-        job.id, NodeKind.JOB, job.task_path, Counter({job.status: 1}), batch=job.batch,
-        note=redact_text(job.waiting_reason, job.task_path), is_finished=Status(job.status).is_terminal,
-    )  # fmt: skip
-
-
-def _batch_node(batch: _Batch, live: Counter[str] | None) -> Node:
-    """Return the node of a batch. ``live`` has the states of its live members; None if not all were read."""
-    counts = Counter(done=batch.done, failed=batch.failed, cancelled=batch.cancelled)
-    counts.update(Counter({LIVE: batch.added - counts.total()}) if live is None else live)
-    return Node(
-        batch.id, NodeKind.BATCH, batch.name, +counts, note=_("still open") if batch.is_open else "",
-        is_finished=batch.is_finished,
-    )  # fmt: skip
+def _add_batches(workflow: Workflow, batches: list[Any]) -> None:
+    """Add the nodes of batches. The states of live members are known only if all of them were read."""
+    live: dict[int | None, Counter[str]] = defaultdict(Counter)
+    for node in workflow.nodes.values():
+        live[node.batch].update(() if node.is_finished else node.counts)
+    for key, name, is_open, is_finished, added, done, failed, cancelled in batches:
+        counts = Counter(done=done, failed=failed, cancelled=cancelled)
+        counts.update(Counter({LIVE: added - counts.total()}) if workflow.problem else live[key])
+        note = _("still open") if is_open else ""
+        workflow.nodes[key] = Node(key, NodeKind.BATCH, name, +counts, note=note, is_finished=is_finished)
 
 
 def _add_arrows(workflow: Workflow, job: _Job, asked: set[int]) -> None:

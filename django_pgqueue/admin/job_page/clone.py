@@ -8,7 +8,6 @@ arguments to copy: add a row of its model instead.
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -83,24 +82,22 @@ class JobClones(JobFields):
 
     def _made(self, request: HttpRequest, job: Job, made: Job) -> HttpResponse:
         """Say what came of it, note it in the history of both jobs, and go to the new one."""
-        url = self.clone_url("change", made)
+        words, level = _("Job %(id)d was enqueued."), messages.SUCCESS
         if made.enqueue_outcome == "existing":
-            words: Any = _("No job was enqueued: job %(id)d has the unique key of this call.")
-            self.message_user(request, words % {"id": made.pk}, messages.WARNING)
-            return HttpResponseRedirect(url)
-        if made.enqueue_outcome == "replaced":  # on_conflict="replace"
+            words = _("No job was enqueued: job %(id)d has the unique key of this call.")
+            level = messages.WARNING
+        elif made.enqueue_outcome == "replaced":  # on_conflict="replace"
             self.log_change(request, made, _("Got the values of a copy of job %(id)d.") % {"id": job.pk})
             words = _(
                 "No job was enqueued: job %(id)d, which has the unique key of this call, "
                 "has these values now."
             )
-            self.message_user(request, words % {"id": made.pk}, messages.WARNING)
-            return HttpResponseRedirect(url)
-        self.log_change(request, job, _("Enqueued again as job %(id)d.") % {"id": made.pk})
-        self.log_addition(request, made, _("Enqueued again from job %(id)d.") % {"id": job.pk})
-        words = _("Job %(id)d was enqueued.") % {"id": made.pk}
-        self.message_user(request, words, messages.SUCCESS)
-        return HttpResponseRedirect(url)
+            level = messages.WARNING
+        else:
+            self.log_change(request, job, _("Enqueued again as job %(id)d.") % {"id": made.pk})
+            self.log_addition(request, made, _("Enqueued again from job %(id)d.") % {"id": job.pk})
+        self.message_user(request, words % {"id": made.pk}, level)
+        return HttpResponseRedirect(self.clone_url("change", made))
 
 
 # ----------------------------------------------------------------------------
@@ -139,48 +136,40 @@ class CloneForm(EditForm):
         zone = display.zone_name()
         self.fields["run_after"].help_text = _("In the time zone %(zone)s. Empty: now.") % {"zone": zone}
 
-    def clean_args(self) -> list[Any]:
+    def clean_args(self) -> Any:
         """Require a list. What is redacted and left as it is stands for what is stored."""
-        args: list[Any] = self._checked("args", list, self._shown[0], self.job.args)
-        return args
+        return self._checked("args", [], self._shown[0], _("Enter a JSON list."))
 
-    def clean_kwargs(self) -> dict[str, Any]:
+    def clean_kwargs(self) -> Any:
         """Require an object."""
-        kwargs: dict[str, Any] = self._checked("kwargs", dict, self._shown[1], self.job.kwargs)
-        return kwargs
+        return self._checked("kwargs", {}, self._shown[1], _("Enter a JSON object."))
+
+    def _checked(self, name: str, empty: Any, shown: Any, words: str) -> Any:
+        given = self.cleaned_data[name]
+        value = restored(empty if given is None else given, shown, getattr(self.job, name))
+        if not isinstance(value, type(empty)):
+            raise ValidationError(words, code="invalid")
+        return value
 
     def enqueue(self) -> Job | None:
         """Enqueue the copy, if all values are right. What ``enqueue()`` raises is an error of the form."""
         if not self.is_valid():
             return None
+        values, job = self.cleaned_data, self.job
         try:
-            return self._enqueue(self.cleaned_data)
+            task: Task[..., Any] = find_task(job.task_path).using(
+                database=self.using,
+                queue_name=values["queue_name"] or job.queue_name,
+                priority=job.priority if values["priority"] is None else values["priority"],
+                run_after=values["run_after"],
+                metadata=job.metadata,
+            )
+            with transaction.atomic(using=self.using):  # a refused statement leaves nothing behind
+                made = enqueue(task, *values["args"], **values["kwargs"])
+                # With on_conflict="replace" it may be a hidden job that has changed.
+                if self._is_restricted and made.enqueue_outcome != "created":
+                    raise ValueError(_("No job was enqueued: another job has the unique key of this call."))
         except (PgQueueError, InvalidTask, TypeError, ValueError) as error:
             self.add_error(None, str(error))
-        return None
-
-    def _checked(self, name: str, wanted: type[Any], shown: Any, stored: Any) -> Any:
-        given = self.cleaned_data[name]
-        value = restored(wanted() if given is None else given, shown, stored)
-        if not isinstance(value, wanted):
-            words = _("Enter a JSON list.") if wanted is list else _("Enter a JSON object.")
-            raise ValidationError(words, code="invalid")
-        return value
-
-    def _enqueue(self, values: dict[str, Any]) -> Job:
-        """Enqueue the job in the database to write to. A refused statement leaves nothing behind."""
-        alias = self.using
-        task: Task[..., Any] = find_task(self.job.task_path).using(
-            database=alias,
-            queue_name=values["queue_name"] or self.job.queue_name,
-            priority=self.job.priority if values["priority"] is None else values["priority"],
-            run_after=values["run_after"],
-            metadata=self.job.metadata,
-        )
-        call = partial(enqueue, task, *values["args"], **values["kwargs"])
-        with transaction.atomic(using=alias):
-            made = call()
-            # With on_conflict="replace" it may be a hidden job that has changed.
-            if self._is_restricted and made.enqueue_outcome != "created":
-                raise ValueError(_("No job was enqueued: another job has the unique key of this call."))
-            return made
+            return None
+        return made
