@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from asgiref.sync import sync_to_async
 from django.db import connections
 from django.utils.translation import gettext, gettext_noop
 
 from .. import conf
+from ..compat import for_async
 from ..jobs.control import locate
 from ..monitoring.workers import one_is_starting
 from ..redaction import beginning, redact_text
 from ..tasks.task_results import public_id
-from .facts import plain
-from .words import sentence
+from .words import plain, sentence
 
 if TYPE_CHECKING:
     from ..compat import TaskResult
@@ -96,9 +95,7 @@ def _redacted(code: str, facts: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-async def awhy(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = None) -> Reason:
-    """Like ``why()``, for async code."""
-    return await sync_to_async(why)(job, using=using)
+awhy = for_async(why)
 
 
 # ----------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from ...explanation import why
-from ...explanation.facts import Moment, Reference, Sentence, count
-from ...explanation.words import sentence
+from ...explanation.words import Moment, Reference, Sentence, count, sentence
 from ...models import Job, JobBatch, JobStat, Limit, Pause, UniqueWindow, Worker
 from ...models.job import UniqueScope
 from ...postgres.aliases import write_alias
