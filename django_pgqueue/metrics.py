@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import Error
 from prometheus_client import CollectorRegistry
@@ -29,7 +29,7 @@ from .monitoring.workers import Crew, Vital
 from .postgres.timeout import TimeLimitReached, time_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from prometheus_client.core import Metric
 
@@ -40,6 +40,44 @@ logger = get_logger(__name__)
 PATIENCE = 1.0  # seconds that one statement may take
 MOST = 200  # up to here, jobs are counted exactly: a scrape must be cheap
 _CLASSES = [*(repr(round(bound, 3)) for bound in HISTOGRAM_BOUNDS), "+Inf"]
+
+
+#: Class, help and labels after ``database``, by name.
+_FAMILIES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
+    "up": (GaugeMetricFamily, "Whether the database of the queue answered.", ()),
+    "scrape_duration_seconds": (GaugeMetricFamily, "How long it took to read these figures.", ()),
+    "jobs": (
+        GaugeMetricFamily,
+        f"Live jobs, by state. Counts above {MOST} are estimates.",
+        ("queue", "state"),
+    ),
+    "oldest_ready_age_seconds": (
+        GaugeMetricFamily,
+        "How long the oldest job that a worker may claim has been due; 0 if there is none.",
+        ("queue",),
+    ),
+    "longest_running_age_seconds": (
+        GaugeMetricFamily,
+        "How long the longest running job has been running; 0 if there is none.",
+        ("queue",),
+    ),
+    "queue_paused": (GaugeMetricFamily, "Whether the queue, or everything, is paused.", ("queue",)),
+    "queue_workers": (GaugeMetricFamily, "Worker processes that claim jobs of the queue.", ("queue",)),
+    "workers": (GaugeMetricFamily, "Worker processes, by state.", ("state",)),
+    "slots": (GaugeMetricFamily, "Jobs that the workers can run at the same time.", ()),
+    "busy_slots": (GaugeMetricFamily, "Slots that are in use.", ()),
+    "attempts": (CounterMetricFamily, "Attempts that ended, by outcome.", ("queue", "task", "outcome")),
+    "wait_seconds": (
+        HistogramMetricFamily,
+        "From the time when the job was due to its start.",
+        ("queue", "task"),
+    ),
+    "run_seconds": (
+        HistogramMetricFamily,
+        "From the start of the attempt to its end.",
+        ("queue", "task"),
+    ),
+}
 
 
 class PgQueueCollector(Collector):
@@ -66,13 +104,13 @@ class PgQueueCollector(Collector):
                     # Queues without live jobs have zeros: their series must not end.
                     names = {*Queue.objects.using(alias).values_list("pk", flat=True)}
                     found = depths(alias, names.union(total.queue_name for total in every), MOST)
-                page.add(alias, found, crew, every)
+                page.add_database(alias, found, crew, every)
                 is_up = 1
             except (Error, TimeLimitReached) as error:
                 logger.warning("no metrics of the database %r: %s", alias, error or "it took too long")
                 is_up = 0
-            page.up.add_metric([alias], is_up)
-            page.seconds.add_metric([alias], perf_counter() - began)
+            page.add("up", [alias], is_up)
+            page.add("scrape_duration_seconds", [alias], perf_counter() - began)
         yield from page.families()
 
 
@@ -87,80 +125,42 @@ class _Page:
     """The families of one scrape, to which each database adds its samples."""
 
     def __init__(self) -> None:
-        queue, task = ["database", "queue"], ["database", "queue", "task"]
-        self.up = GaugeMetricFamily(
-            "pgqueue_up", "Whether the database of the queue answered.", labels=["database"]
-        )
-        self.seconds = GaugeMetricFamily(
-            "pgqueue_scrape_duration_seconds", "How long it took to read these figures.", labels=["database"]
-        )
-        self.jobs = GaugeMetricFamily(
-            "pgqueue_jobs",
-            f"Live jobs, by state. Counts above {MOST} are estimates.",
-            labels=[*queue, "state"],
-        )
-        self.age = GaugeMetricFamily(
-            "pgqueue_oldest_ready_age_seconds",
-            "How long the oldest job that a worker may claim has been due; 0 if there is none.",
-            labels=queue,
-        )
-        self.longest = GaugeMetricFamily(
-            "pgqueue_longest_running_age_seconds",
-            "How long the longest running job has been running; 0 if there is none.",
-            labels=queue,
-        )
-        self.paused = GaugeMetricFamily(
-            "pgqueue_queue_paused", "Whether the queue, or everything, is paused.", labels=queue
-        )
-        self.serving = GaugeMetricFamily(
-            "pgqueue_queue_workers", "Worker processes that claim jobs of the queue.", labels=queue
-        )
-        self.workers = GaugeMetricFamily(
-            "pgqueue_workers", "Worker processes, by state.", labels=["database", "state"]
-        )
-        self.slots = GaugeMetricFamily(
-            "pgqueue_slots", "Jobs that the workers can run at the same time.", labels=["database"]
-        )
-        self.busy = GaugeMetricFamily("pgqueue_busy_slots", "Slots that are in use.", labels=["database"])
-        self.attempts = CounterMetricFamily(
-            "pgqueue_attempts", "Attempts that ended, by outcome.", labels=[*task, "outcome"]
-        )
-        self.waits = HistogramMetricFamily(
-            "pgqueue_wait_seconds", "From the time when the job was due to its start.", labels=task
-        )
-        self.runs = HistogramMetricFamily(
-            "pgqueue_run_seconds", "From the start of the attempt to its end.", labels=task
-        )
+        self._families = {
+            name: family(f"pgqueue_{name}", text, labels=["database", *labels])
+            for name, (family, text, labels) in _FAMILIES.items()
+        }
 
-    def families(self) -> list[Metric]:
+    def families(self) -> Iterable[Metric]:
         """Return them, in the order in which a reader looks for them."""
-        return [
-            self.up, self.seconds, self.jobs, self.age, self.longest, self.paused, self.serving, self.workers,
-            self.slots, self.busy, self.attempts, self.waits, self.runs,
-        ]  # fmt: skip
+        return self._families.values()
 
-    def add(self, alias: str, found: dict[str, Depth], crew: Crew, every: Sequence[AttemptTotal]) -> None:
+    def add(self, name: str, labels: Sequence[str], value: float) -> None:
+        """Add a sample."""
+        self._families[name].add_metric(labels, value)
+
+    def add_database(
+        self, alias: str, found: dict[str, Depth], crew: Crew, every: Sequence[AttemptTotal]
+    ) -> None:
         """Add the samples of a database."""
         for name, depth in found.items():
             labels = [alias, name]
             for state in ("ready", "scheduled", "retrying", "running", "blocked"):
-                self.jobs.add_metric([*labels, state], getattr(depth, state))
-            self.age.add_metric(labels, depth.oldest_ready)
-            self.longest.add_metric(labels, depth.longest_running)
-            self.paused.add_metric(labels, int(depth.is_paused))
-            self.serving.add_metric(labels, crew.serving(name))
+                self.add("jobs", [*labels, state], getattr(depth, state))
+            self.add("oldest_ready_age_seconds", labels, depth.oldest_ready)
+            self.add("longest_running_age_seconds", labels, depth.longest_running)
+            self.add("queue_paused", labels, int(depth.is_paused))
+            self.add("queue_workers", labels, crew.serving(name))
         for vital in Vital:
-            self.workers.add_metric([alias, vital.value], crew.count(vital))
-        self.slots.add_metric([alias], crew.slots)
-        self.busy.add_metric([alias], crew.busy)
+            self.add("workers", [alias, vital.value], crew.count(vital))
+        self.add("slots", [alias], crew.slots)
+        self.add("busy_slots", [alias], crew.busy)
         for total in every:
             labels = [alias, total.queue_name, total.task_path]
             for outcome, count in total.outcomes.items():
-                self.attempts.add_metric([*labels, outcome], count)
-            for family, histogram, seconds in (
-                (self.waits, total.wait_histogram, total.wait_seconds),
-                (self.runs, total.run_histogram, total.run_seconds),
-            ):
-                family.add_metric(
-                    labels, list(zip(_CLASSES, accumulate(histogram), strict=True)), sum_value=seconds
-                )
+                self.add("attempts", [*labels, outcome], count)
+            self._add_histogram("wait_seconds", labels, total.wait_histogram, total.wait_seconds)
+            self._add_histogram("run_seconds", labels, total.run_histogram, total.run_seconds)
+
+    def _add_histogram(self, name: str, labels: list[str], counts: list[int], seconds: float) -> None:
+        buckets = list(zip(_CLASSES, accumulate(counts), strict=True))
+        self._families[name].add_metric(labels, buckets, sum_value=seconds)

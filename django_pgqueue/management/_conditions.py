@@ -6,24 +6,23 @@ Each function raises a ``CommandError`` with a remedy.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
-from django.db import connections
+from django.db import OperationalError, connections
 
 from ..checks.database import database_problems
 from ..formatting import get_logger
 from ..models import Worker
+from ..postgres.session import LOST_CONNECTION
 from ..tasks.hooks import around_attempt, before_enqueue
 from ..tasks.registry import declared_queues, queues_in_use
 
 logger = get_logger(__name__)
-
-#: What the statements of a worker raise if its search path leads elsewhere.
-NOT_FOUND = (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
 
 
 def check_vendor(alias: str) -> None:
@@ -74,18 +73,22 @@ def check_database(alias: str) -> None:
             logger.warning("%s %s", problem.msg, problem.hint)
 
 
-def unreachable(alias: str, error: Exception) -> CommandError:
-    """Return the error to raise if there is no server."""
-    return CommandError(f"The database {alias!r} cannot be reached: {str(error).strip()}")
+@contextmanager
+def reachable(alias: str) -> Iterator[None]:
+    """Turn into a ``CommandError`` that there is no server, or that sessions of workers find no queue there.
 
-
-def not_found(alias: str, error: Exception) -> CommandError:
-    """Return the error to raise for NOT_FOUND after ``check_database``, which has found everything."""
-    return CommandError(
-        f"Sessions of workers do not find the queue in the database {alias!r}, but Django does: its "
-        "connections have another search path, which is not that of the role or of OPTIONS. "
-        f"({str(error).partition(chr(10))[0]})"
-    )
+    ``check_database`` has found everything before, but through a connection of Django.
+    """
+    try:
+        yield
+    except (OperationalError, *LOST_CONNECTION) as error:
+        raise CommandError(f"The database {alias!r} cannot be reached: {str(error).strip()}") from error
+    except (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable) as error:
+        raise CommandError(
+            f"Sessions of workers do not find the queue in the database {alias!r}, but Django does: its "
+            "connections have another search path, which is not that of the role or of OPTIONS. "
+            f"({str(error).splitlines()[0]})"
+        ) from error
 
 
 def warn_of_unknown_queues(alias: str, option: str, names: Iterable[str]) -> None:

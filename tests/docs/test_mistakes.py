@@ -22,7 +22,7 @@ import django_pgqueue
 from django_pgqueue import current_job, enqueue, task, why
 from django_pgqueue.checks import tasks
 from django_pgqueue.jobs import enqueue as enqueue_module
-from django_pgqueue.management._conditions import unreachable, warn_of_unknown_queues
+from django_pgqueue.management._conditions import reachable, warn_of_unknown_queues
 from django_pgqueue.models import Job
 from tests.support.databases import alias, fresh_database
 
@@ -154,7 +154,9 @@ def test_mistakes_with_the_command(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         warn_of_unknown_queues("default", "--queues", ["mial"])
     says(caplog.messages[-1])
-    says(unreachable("default", OperationalError("connection refused")))
+    with pytest.raises(CommandError) as caught, reachable("default"):
+        raise OperationalError("connection refused")
+    says(caught.value)
     with transaction.atomic(), pytest.raises(CommandError) as caught:
         call_command("runqueueworker", stdout=StringIO())
     says(caught.value)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
-from django.db import OperationalError, connections
+from django.db import connections
 from django.utils import translation
 
 from ...exceptions import PgQueueError
 from ...postgres.timeout import TimeLimitReached
 from .._arguments import database_alias
-from .._conditions import check_database, check_vendor, unreachable
+from .._conditions import check_database, check_vendor, reachable
 from .._output import no_reader, prepare
 from .._parser import BROKEN_PIPE, DEFAULT, INTERRUPTED, USAGE, accept_options, found, hinting
 
@@ -54,10 +54,8 @@ class Command(BaseCommand):
         try:
             alias = database_alias(given["database"])
             check_vendor(alias)
-            try:
+            with reachable(alias):
                 connections[alias].ensure_connection()
-            except OperationalError as error:
-                raise unreachable(alias, error) from error
             check_database(alias)
             prepare(self.stdout)
             try:

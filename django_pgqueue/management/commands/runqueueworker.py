@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
-from django.db import OperationalError, connections
+from django.db import connections
 
 from ... import conf
 from ...formatting import get_logger
 from ...payloads.synchronize import synchronize_tasks
-from ...postgres.session import LOST_CONNECTION
 from ...schedules.synchronize import synchronize
 from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
@@ -33,13 +32,11 @@ from .._arguments import (
 )
 from .._banner import Server, banner
 from .._conditions import (
-    NOT_FOUND,
     check_caller,
     check_database,
     check_hooks,
     check_vendor,
-    not_found,
-    unreachable,
+    reachable,
     warn_of_unknown_queues,
 )
 from .._parser import USAGE, hinting
@@ -202,11 +199,8 @@ class Command(BaseCommand):
         if self._parent is not None:
             _reload.watch(self._parent, lambda path: self._reload(supervisor, path))
         try:
-            code = supervisor.run(lambda: self._begin(options, given))
-        except LOST_CONNECTION as error:
-            raise unreachable(options.alias, error) from error
-        except NOT_FOUND as error:
-            raise not_found(options.alias, error) from error
+            with reachable(options.alias):
+                code = supervisor.run(lambda: self._begin(options, given))
         finally:
             if not self._is_program:
                 supervisor.release()
@@ -223,12 +217,8 @@ class Command(BaseCommand):
         from ...worker.one_process import OneProcess
 
         worker = OneProcess(options, self._notify)
-        try:
+        with reachable(options.alias):
             worker.run(lambda: self._begin(options, given))
-        except LOST_CONNECTION as error:
-            raise unreachable(options.alias, error) from error
-        except NOT_FOUND as error:
-            raise not_found(options.alias, error) from error
         self._end_burst(options, worker.interrupted_by)
 
     def _end_burst(self, options: WorkerOptions, number: signal.Signals | None) -> None:
@@ -248,25 +238,20 @@ class Command(BaseCommand):
         """Report problems that would stop every worker process. If there are none, write the tasks
         and the schedules that this version of the code declares, and print the banner.
         """
-        alias = options.alias
+        alias, verbosity = options.alias, given["verbosity"]
         was_open = connections[alias].connection is not None
         try:
-            check_database(alias)
-            synchronize_tasks(alias)
-            if options.schedules:
-                synchronize(alias)
-            warn_of_unknown_queues(alias, "--queues", options.queues)
-            warn_of_unknown_queues(alias, "--exclude-queues", options.exclude_queues)
-            if given["verbosity"]:
-                text = banner(
-                    options,
-                    Server.of(alias),
-                    checked=not given["skip_checks"],
-                    list_tasks=given["verbosity"] > 1,
-                )
-                self._print(f"{text}\n")
-        except OperationalError as error:
-            raise unreachable(alias, error) from error
+            with reachable(alias):
+                check_database(alias)
+                synchronize_tasks(alias)
+                if options.schedules:
+                    synchronize(alias)
+                warn_of_unknown_queues(alias, "--queues", options.queues)
+                warn_of_unknown_queues(alias, "--exclude-queues", options.exclude_queues)
+                server = Server.of(alias)
+            if verbosity:
+                checked = not given["skip_checks"]
+                self._print(f"{banner(options, server, checked=checked, list_tasks=verbosity > 1)}\n")
         finally:
             if not was_open:  # otherwise it belongs to the caller; the supervisor has its own connection
                 connections[alias].close()

@@ -234,31 +234,27 @@ def progress_text(job: Any, width: int = 0) -> str:
 def _row_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
     return {
         "id": job.pk,
-        "status": job.status,
         "task": job.task_path,
-        "queue_name": job.queue_name,
-        "priority": job.priority,
-        "attempts": job.attempts,
-        "max_attempts": job.max_attempts,
-        "enqueued_at": iso(job.enqueued_at),
-        "run_after": iso(job.run_after),
-        "started_at": iso(job.started_at),
-        "last_attempted_at": iso(job.last_attempted_at),
-        "cancel_requested_at": iso(job.cancel_requested_at),
-        "finished_at": iso(job.finished_at),
-        "duration": job.duration,
-        "worker": job.worker,
+        **{name: getattr(job, name) for name in _PLAIN},
+        **{name: iso(getattr(job, name)) for name in _TIMES},
         "worker_name": workers.get(job.worker) if job.worker is not None else None,
         "reason": redact_text(job.waiting_reason, job.task_path),
         "batch": job.batch_id,
-        "group_key": job.group_key,
-        "limit_key": job.limit_key,
-        "unique_key": job.unique_key,
         "step": job.current_step or None,
         "progress": None if job.is_finished else _progress_json(job),
         "fingerprint": job.error_fingerprint or None,
         "error": {"class": job.last_class, "message": _last_message(job)} if job.last_class else None,
     }
+
+
+#: The columns that are printed as they are, and the times.
+_PLAIN = (
+    "status", "queue_name", "priority", "attempts", "max_attempts", "duration", "worker", "group_key",
+    "limit_key", "unique_key",
+)  # fmt: skip
+_TIMES = (
+    "enqueued_at", "run_after", "started_at", "last_attempted_at", "cancel_requested_at", "finished_at",
+)  # fmt: skip
 
 
 def _progress_json(job: Any) -> dict[str, Any] | None:
