@@ -18,7 +18,7 @@ class PgQueueConfig(AppConfig):
         """Register the system checks, and what a ``migrate``, a load and a connection entail; remember the
         databases before anything changes them.
         """
-        from .checks import backends, database, payloads, schedules, tasks  # noqa: F401
+        from .checks import backends, database, payloads, tasks  # noqa: F401
         from .models.job import keep_sequence_ahead, names_ids
         from .payloads.synchronize import after_migrate
         from .postgres import aliases, roles

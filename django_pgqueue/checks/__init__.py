@@ -1,8 +1,7 @@
 """The system checks, which Django runs before it starts. Each message has an id, a hint and a page.
 
-tasks      settings and tasks; these do not query the database
+tasks      settings, tasks and schedules; these do not query the database
 backends   TASKS
-schedules  what is declared in code and settings
 payloads   models of payloads, their triggers, and references to rows of the queue
 database   what is in the database: ``check --database``
 """

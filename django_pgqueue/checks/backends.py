@@ -7,13 +7,14 @@ here, `silence_django` removes Django's check.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, ParamSpec
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, register
 from django.core.checks import Warning as CheckWarning
 from django.core.checks.registry import registry
 from django.core.exceptions import ImproperlyConfigured
@@ -22,11 +23,29 @@ from .. import conf
 from ..compat import PACKAGES, DjangoTask, task_backends
 from ..tasks.routing import backend_class, is_ours, our_aliases, sets_tasks
 
+P = ParamSpec("P")
 TAG = "pgqueue"
 OURS = "django_pgqueue.backend.PgQueueBackend"
 LINES = f'''TASKS = {{
     "default": {{"BACKEND": "{OURS}"}},
 }}'''
+_USE = f"Use this in your settings:\n\n{LINES}"
+
+
+def check(
+    tag: str = TAG,
+) -> Callable[[Callable[P, Iterator[CheckMessage]]], Callable[P, list[CheckMessage]]]:
+    """Register a check that yields its messages."""
+
+    def registered(function: Callable[P, Iterator[CheckMessage]]) -> Callable[P, list[CheckMessage]]:
+        @wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> list[CheckMessage]:
+            return list(function(*args, **kwargs))
+
+        register(tag)(run)  # type: ignore[type-var]
+        return run
+
+    return registered
 
 
 def error(number: str, message: str, hint: str) -> CheckMessage:
@@ -50,12 +69,12 @@ def broken_entries() -> Iterator[CheckMessage]:
     """E004 and E005: the entries of TASKS that cannot be used as a backend."""
     tasks: Any = task_backends.settings
     if not isinstance(tasks, Mapping):
-        yield error("E004", f"TASKS must be a dict, not {tasks!r}.", _write_lines())
+        yield error("E004", f"TASKS must be a dict, not {tasks!r}.", _USE)
         return
     for alias, params in tasks.items():
         where = f"TASKS[{alias!r}]"
         if not isinstance(params, Mapping):
-            yield error("E004", f"{where} must be a dict, not {params!r}.", _write_lines())
+            yield error("E004", f"{where} must be a dict, not {params!r}.", _USE)
         elif "BACKEND" not in params:
             hint = f'Add "BACKEND": "{OURS}".'
             yield error("E004", f"{where} has no BACKEND.", hint)
@@ -76,24 +95,18 @@ def default_elsewhere() -> Iterator[CheckMessage]:
     cls = backend_class(default)
     if cls is None or is_ours(cls):
         return
-    decorator = f"@{DjangoTask.__module__.removesuffix('.base')}.task"
-    if not sets_tasks():
-        yield warning(
-            "W001",
-            f"TASKS is not set, so tasks that use {decorator} do not go to this queue. They run immediately, "
-            "in the process that enqueues them.",
-            f"{_write_lines()}\n\n{_silence()}",
-        )
-        return
-    ours = our_aliases()
-    yield warning(
-        "W001",
-        f"TASKS['default'] is {default['BACKEND']!r}, so tasks that use {decorator} go there, "
-        "not to this queue.",
-        f"Tasks that use django_pgqueue.task go to {ours[0]!r} in TASKS. {_silence()}"
-        if ours
-        else f"{_write_lines()}\n\n{_silence()}",
+    decorator, ours = f"@{DjangoTask.__module__.removesuffix('.base')}.task", our_aliases()
+    message = (
+        f"TASKS is not set, so tasks that use {decorator} do not go to this queue. They run immediately, in "
+        "the process that enqueues them."
     )
+    if sets_tasks():
+        message = (
+            f"TASKS['default'] is {default['BACKEND']!r}, so tasks that use {decorator} go there, not to "
+            "this queue."
+        )
+    hint = f"Tasks that use django_pgqueue.task go to {ours[0]!r} in TASKS. " if ours else f"{_USE}\n\n"
+    yield warning("W001", message, f'{hint}If this is intended, set SILENCED_SYSTEM_CHECKS = ["{TAG}.W001"].')
 
 
 def silence_django() -> None:
@@ -117,11 +130,3 @@ def _not_a_backend(where: str, path: Any) -> CheckMessage:
         f"{where}: the BACKEND {path!r} cannot be imported, or is not a task backend.",
         f'Use "{OURS}".' if is_meant else f'Correct the path. The backend of this queue is "{OURS}".',
     )
-
-
-def _write_lines() -> str:
-    return f"Use this in your settings:\n\n{LINES}"
-
-
-def _silence() -> str:
-    return f'If this is intended, set SILENCED_SYSTEM_CHECKS = ["{TAG}.W001"].'

@@ -16,7 +16,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import CheckMessage, Error, Tags
 from django.db import NotSupportedError, OperationalError, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.operations import RunSQL, SeparateDatabaseAndState
@@ -26,7 +26,7 @@ from django.db.models import Max, Model
 from .. import conf
 from ..models import Job, JobBatch, JobPayload, LiveJob, QueueStatus, Ring
 from ..postgres.roles import filtered, kept_roles, lacking, shortened
-from .backends import error, warning
+from .backends import check, error, warning
 from .tasks import queue_databases
 
 _LABEL = "django_pgqueue"
@@ -38,32 +38,35 @@ _INSTALLED = (
 )
 
 
-@register(Tags.database)
+@check(Tags.database)
 def check_database(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+) -> Iterator[CheckMessage]:
     """E012, E026, W003 and the checks of ``database_problems``, for the given databases that jobs go to."""
-    if not databases:
-        return []
-    found: list[CheckMessage] = []
-    for alias in sorted({*queue_databases()} & {*databases}):
+    for alias in sorted({*queue_databases()} & {*(databases or ())}):
+        if connections[alias].vendor != "postgresql":
+            continue  # E001 reports this
         try:
-            waiting = _unapplied(alias)
-            if not waiting:
-                found += _all_problems(alias)
+            if not (waiting := unapplied(alias, _LABEL)):
+                found = database_problems(alias)
+                yield from found
+                if not any(isinstance(each, Error) for each in found):
+                    yield from _sequence(alias)
             elif sys.argv[1:2] != ["migrate"]:
-                found.append(_wait(alias, waiting))
-        except NotSupportedError as problem:
-            found.append(_too_old(alias, problem))
-        except OperationalError as problem:
-            found.append(
-                error(
-                    "E012",
-                    f"The database {alias!r} of the jobs cannot be reached: {str(problem).strip()}",
-                    f"Check that the server is running and that DATABASES[{alias!r}] is correct.",
+                yield warning(
+                    "W003",
+                    f"Migrations of {_LABEL} are not applied to the database {alias!r}: "
+                    f"{', '.join(waiting)}.",
+                    f"Run: python manage.py migrate --database {alias}",
                 )
+        except NotSupportedError as problem:
+            yield _too_old(alias, problem)
+        except OperationalError as problem:
+            yield error(
+                "E012",
+                f"The database {alias!r} of the jobs cannot be reached: {str(problem).strip()}",
+                f"Check that the server is running and that DATABASES[{alias!r}] is correct.",
             )
-    return found
 
 
 def database_problems(alias: str) -> list[CheckMessage]:
@@ -82,14 +85,6 @@ def database_problems(alias: str) -> list[CheckMessage]:
         return list(_problems(alias))
     except NotSupportedError as problem:
         return [_too_old(alias, problem)]
-
-
-def _all_problems(alias: str) -> list[CheckMessage]:
-    """Return the problems of a database, and those that prevent no worker from working (E026)."""
-    found = database_problems(alias)
-    if connections[alias].vendor == "postgresql" and not any(isinstance(each, Error) for each in found):
-        found += _sequence(alias)
-    return found
 
 
 def _problems(alias: str) -> Iterator[CheckMessage]:
@@ -245,23 +240,11 @@ def _payload_models() -> list[type[JobPayload]]:
     return [model for model in apps.get_models() if issubclass(model, JobPayload) and not model._meta.proxy]
 
 
-def _unapplied(alias: str) -> list[str]:
-    """Return the names of the unapplied migrations of this app."""
-    if connections[alias].vendor != "postgresql":
-        return []
+def unapplied(alias: str, label: str) -> list[str]:
+    """Return the names of the unapplied migrations of an app."""
     executor = MigrationExecutor(connections[alias])
-    targets = [node for node in executor.loader.graph.leaf_nodes() if node[0] == _LABEL]
-    return [
-        migration.name for migration, _ in executor.migration_plan(targets) if migration.app_label == _LABEL
-    ]
-
-
-def _wait(alias: str, names: list[str]) -> CheckMessage:
-    return warning(
-        "W003",
-        f"Migrations of {_LABEL} are not applied to the database {alias!r}: {', '.join(names)}.",
-        f"Run: python manage.py migrate --database {alias}",
-    )
+    targets = [node for node in executor.loader.graph.leaf_nodes() if node[0] == label]
+    return [each.name for each, _ in executor.migration_plan(targets) if each.app_label == label]
 
 
 def _too_old(alias: str, problem: NotSupportedError) -> CheckMessage:

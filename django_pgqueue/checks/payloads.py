@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Tags, register
+from django.core.checks import CheckMessage, Tags
 from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, connections, models, router
-from django.db.migrations.executor import MigrationExecutor
 
 from ..exceptions import WrongBackend
 from ..models import DeclaredTask, Job, JobPayload, Queue, Schedule
@@ -20,7 +19,8 @@ from ..payloads.synchronize import is_installed, payload_models, undeclared
 from ..postgres.aliases import same_database
 from ..postgres.roles import shortened
 from ..schedules.synchronize import database_of, import_task_modules
-from .backends import TAG, error, settings_are_broken, warning
+from .backends import check, error, settings_are_broken, warning
+from .database import unapplied
 from .tasks import queue_databases
 
 # Before the first migration, the function is missing, and no condition would save a statement that calls it.
@@ -31,66 +31,59 @@ _EXISTS_SQL = """
 _PATHS_SQL = "SELECT pgqueue_payload_paths_v1(to_regclass(%s))"
 
 
-@register(TAG)
-def check_payloads(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@check()
+def check_payloads(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """E019 and E020: payload models with another key, and those in another database than their jobs. W007 and
     W008: payload models without a task, and rows that maintenance cannot delete.
     """
-    found = [*_overridden()]
+    yield from _overridden()
     if settings_are_broken() or not payload_models():
-        return found
+        return
     import_task_modules()
     for model in payload_models():
-        found += [*_homes(model), *_references(model)]
-    return found
+        yield from (*_homes(model), *_references(model))
 
 
-@register(Tags.database)
+@check(Tags.database)
 def check_payload_triggers(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+) -> Iterator[CheckMessage]:
     """E021: the table of a payload model has no triggers, or those of another task. E029: it lacks
     the column of a key. W011: its task is not declared in the database.
     """
     if not databases or settings_are_broken():
-        return []
+        return
     import_task_modules()
-    found: list[CheckMessage] = []
     for model in payload_models():
         task = task_of_model(model)
         alias = router.db_for_write(model)
         if task is not None and alias in databases and connections[alias].vendor == "postgresql":
-            found += _triggers(alias, model, task)
-    return found
+            yield from _triggers(alias, model, task)
 
 
-@register(Tags.database)
+@check(Tags.database)
 def check_declared_tasks(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+) -> Iterator[CheckMessage]:
     """W010: ``pgqueue_task`` differs from the code."""
     if sys.argv[1:2] in (["migrate"], ["runqueueworker"]):  # they mend it
-        return []
+        return
     if not databases or settings_are_broken():
-        return []
-    found: list[CheckMessage] = []
+        return
     for alias in sorted({*queue_databases()} & {*databases}):
         if connections[alias].vendor == "postgresql":
-            found += _undeclared(alias)
-    return found
+            yield from _undeclared(alias)
 
 
-@register(TAG)
-def check_references(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@check()
+def check_references(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """E025: a foreign key to Job with a constraint. W012: a reference whose rule is not applied, because the
     queue deletes the row.
     """
-    found: list[CheckMessage] = []
     for field, target in _relations():
         # Only the project deletes queues and schedules.
         if target._meta.app_label == Job._meta.app_label and target not in (Queue, Schedule):
-            found += _reference(field, target)
-    return found
+            yield from _reference(field, target)
 
 
 def _relations() -> Iterator[tuple[Any, type[models.Model]]]:
@@ -218,16 +211,9 @@ def _in_database() -> list[Any]:
     return [kind for kind in kinds if kind is not None]
 
 
-def _has_unapplied(alias: str, label: str) -> bool:
-    executor = MigrationExecutor(connections[alias])
-    return bool(
-        executor.migration_plan([node for node in executor.loader.graph.leaf_nodes() if node[0] == label])
-    )
-
-
 def _undeclared(alias: str) -> Iterator[CheckMessage]:
     try:
-        if _has_unapplied(alias, Job._meta.app_label) or not is_installed(alias):
+        if unapplied(alias, Job._meta.app_label) or not is_installed(alias):
             return  # W003, E009
         changed = undeclared(alias).changed
     except (OperationalError, NotSupportedError):
@@ -267,7 +253,7 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
             "be inserted. The table pgqueue_task has lost its rows, as after a restore without its data.",
             f"Run: python manage.py migrate{database}. A worker that starts declares tasks, too.",
         )
-    if _has_unapplied(alias, model._meta.app_label):
+    if unapplied(alias, model._meta.app_label):
         return  # an error would stop the command migrate, and a migration may mend it
     yield from _key_columns(alias, model, paths, database)
     if paths[:1] == [task.module_path]:

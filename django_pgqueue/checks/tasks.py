@@ -1,4 +1,8 @@
-"""Checks of the settings and of declared tasks. They do not query the database."""
+"""Checks of the settings, of declared tasks, and of schedules. They do not query the database.
+
+``@schedule`` validates what it declares when its module is imported, except for the keys: a callable may need
+what is not there yet.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from inspect import getsource
 from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig, apps
-from django.core.checks import CheckMessage, register
+from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
@@ -20,31 +24,34 @@ from .. import conf
 from ..compat import INVALID_TASKS, InvalidTask, task_backends
 from ..conf import BUILT_IN
 from ..context import variable
+from ..exceptions import InvalidKey, UnknownTask, WrongBackend
+from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings
+from ..schedules.policy import call_keys
+from ..schedules.synchronize import database_of, import_task_modules
 from ..tasks.keys import limit_name, limit_numbers
 from ..tasks.paths import AT_SETUP, app_of, check_path, is_task_module, second_name, task_modules
 from ..tasks.results import LONGEST_ALIAS
 from ..tasks.routing import default_backend, implicit_backend, is_test, our_aliases
-from ..tasks.task import Task, declared_tasks
-from .backends import TAG, broken_entries, default_elsewhere, error, settings_are_broken, warning
+from ..tasks.signatures import check_call
+from ..tasks.task import Task, declared_tasks, find_task
+from .backends import broken_entries, check, default_elsewhere, error, settings_are_broken, warning
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 
-@register(TAG)
-def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@check()
+def check_settings(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """E002 and E003: PGQUEUE contains an unknown setting, or a setting with an invalid value."""
-    return [
-        error("E003" if problem.is_value else "E002", problem.message, problem.hint)
-        for problem in conf.problems()
-    ]
+    for problem in conf.problems():
+        yield error("E003" if problem.is_value else "E002", problem.message, problem.hint)
 
 
-@register(TAG)
-def check_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@check()
+def check_names(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """E018, E022, E023 and E024: a setting names what cannot be imported, or cannot be called."""
     if conf.problems():
-        return []
+        return
     settings = conf.current()
     function = "Write the path of a function"
     names: list[tuple[str, str, Iterable[str | None], list[str], str]] = [
@@ -56,72 +63,112 @@ def check_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         ("E024", "BEFORE_ENQUEUE", settings.before_enqueue, ["the call"], f"{function} with one parameter."),
         ("E024", "AROUND_ATTEMPT", settings.around_attempt, ["the job"], f"{function} with one parameter."),
     ]  # fmt: skip
-    found: list[CheckMessage] = []
     for number, setting, paths, arguments, hint in names:
         for path in filter(None, paths):
             try:
                 variable(path) if setting == "CONTEXT" else conf.callable_at(setting, path, *arguments)
             except ImproperlyConfigured as problem:
-                found.append(error(number, str(problem), hint))
-    return found
+                yield error(number, str(problem), hint)
 
 
-@register(TAG)
-def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@check()
+def check_backends(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """E003, E004, E005 and W001: TASKS has an invalid entry, or its default is another backend, or it does
     not permit the queue of a setting.
     """
-    return [*broken_entries()] or [*default_elsewhere(), *_bulk_queue()]
+    yield from [*broken_entries()] or [*default_elsewhere(), *_bulk_queue()]
 
 
-@register(TAG)
-def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+@check()
+def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Iterator[CheckMessage]:
     """E007, E008, E027, W002 and W014: tasks that workers could not import. W006: limits that contradict each
     other.
     """
     if settings_are_broken():
-        return []
-    configs = apps.get_app_configs() if app_configs is None else app_configs
+        return
     broken: set[str] = set()
-    return [*_modules(configs, broken), *_paths(broken), *_not_imported(broken), *_limits()]
+    yield from _modules(apps.get_app_configs() if app_configs is None else app_configs, broken)
+    yield from (*_paths(broken), *_not_imported(broken), *_limits())
 
 
-@register(TAG)
-def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+@check()
+def check_databases(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """E001, E005 and E017: jobs would go to a database that is not PostgreSQL, does not exist, or has a too
     long alias.
     """
-    found: list[CheckMessage] = []
     for alias, why in sorted(queue_databases().items()):
+        jobs = f"Jobs go to the database {alias!r} because of {why}, but"
         try:
             vendor = connections[alias].vendor
         except ConnectionDoesNotExist:
-            message = f"Jobs go to the database {alias!r} because of {why}, but it is not in DATABASES."
             hint = f"The aliases are {', '.join(connections.settings)}."
-            found.append(error("E005", message, hint))
+            yield error("E005", f"{jobs} it is not in DATABASES.", hint)
             continue
         if vendor != "postgresql":
-            found.append(
-                error(
-                    "E001",
-                    f"Jobs go to the database {alias!r} because of {why}, but it is not PostgreSQL "
-                    f"({vendor}).",
-                    f"Set 'ENGINE': 'django.db.backends.postgresql' in DATABASES[{alias!r}]. If "
-                    "the jobs belong in another database, name it in OPTIONS['database'] of the backend in "
-                    "TASKS, or use a database router whose db_for_write() returns it for the app "
-                    "'django_pgqueue'.",
-                )
+            yield error(
+                "E001",
+                f"{jobs} it is not PostgreSQL ({vendor}).",
+                f"Set 'ENGINE': 'django.db.backends.postgresql' in DATABASES[{alias!r}]. If the jobs belong "
+                "in another database, name it in OPTIONS['database'] of the backend in TASKS, or use a "
+                "database router whose db_for_write() returns it for the app 'django_pgqueue'.",
             )
         if len(alias) > LONGEST_ALIAS:
-            found.append(
-                error(
-                    "E017",
-                    f"Jobs go to the database {alias!r} because of {why}, but its alias has {len(alias)} "
-                    f"characters. The ids of its jobs would be longer than django.tasks allows.",
-                    f"Give it an alias of at most {LONGEST_ALIAS} characters in DATABASES.",
-                )
+            yield error(
+                "E017",
+                f"{jobs} its alias has {len(alias)} characters. The ids of its jobs would be longer than "
+                "django.tasks allows.",
+                f"Give it an alias of at most {LONGEST_ALIAS} characters in DATABASES.",
             )
-    return found
+
+
+@check()
+def check_schedules(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
+    """E014, E015 and E016: schedules in the settings that are invalid, schedules that cannot be called, and
+    those that settings and code declare.
+    """
+    if settings_are_broken() or not (conf.current().schedules or declared_schedules()):
+        return
+    import_task_modules()
+    good, wrong = schedules_in_settings()
+    for name, problem in wrong.items():
+        yield error(
+            "E014",
+            f"PGQUEUE['SCHEDULES'][{name!r}] is invalid: {problem}",
+            "Correct the value. The options are those of @schedule.",
+        )
+    for each in (*good.values(), *declared_schedules().values()):
+        yield from _uncallable(each)
+    for name, declaration in declared_schedules().items():
+        if name in good:
+            yield error(
+                "E016",
+                f"The schedule {name!r} is declared twice: in PGQUEUE['SCHEDULES'], and with @schedule in "
+                f"{declaration.declared_by}.",
+                "Remove one of them, or give it another name.",
+            )
+
+
+def _uncallable(declaration: Declaration) -> Iterator[CheckMessage]:
+    where = f"PGQUEUE['SCHEDULES'][{declaration.name!r}]"
+    if declaration.source == "code":
+        where = f"The schedule {declaration.name!r} in {declaration.declared_by}"
+    try:
+        task = find_task(declaration.task_path)
+        database_of(task)
+        check_call(task, declaration.args, declaration.kwargs)
+        call_keys(task, declaration.args, declaration.kwargs)
+    except UnknownTask as problem:
+        hint = "Set 'task' to the dotted path of a function with @task, such as 'shop.tasks.report'."
+        yield error("E015", f"{where} names {problem}.", hint)
+    except WrongBackend as problem:
+        hint = "Declare the task with @task of django_pgqueue, or with another backend."
+        yield error("E015", f"{where}: {problem}", hint)
+    except InvalidKey as problem:
+        hint = "Correct the arguments of the schedule, or the callable of the task."
+        yield error("E015", f"{where} would not fire: {problem}", hint)
+    except (TypeError, InvalidTask) as problem:
+        hint = "Set 'args' and 'kwargs' to what the task takes."
+        yield error("E015", f"{where} cannot be called: {problem}", hint)
 
 
 def _bulk_queue() -> Iterator[CheckMessage]:

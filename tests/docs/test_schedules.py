@@ -11,7 +11,7 @@ from django.db import connections
 from django.test import override_settings
 
 from django_pgqueue import enqueue
-from django_pgqueue.checks.schedules import check_schedules
+from django_pgqueue.checks.tasks import check_schedules
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.fire import fire_due

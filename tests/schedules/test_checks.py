@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, run_checks
 from django.test import override_settings
 
 from django_pgqueue import conf, schedule
-from django_pgqueue.checks.schedules import check_schedules
+from django_pgqueue.checks.tasks import check_schedules
 from tests.app import limit_tasks, tasks
 
 pytestmark = pytest.mark.usefixtures("registry")
