@@ -9,14 +9,15 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.core.exceptions import FieldDoesNotExist
 from django.db import router
 from django.db.models import Model
-from django.forms import Script
+from django.forms import Media, Script
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
-from django.urls import URLPattern
+from django.urls import URLPattern, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
@@ -101,9 +102,22 @@ class DatabaseAdmin(ModelAdmin[M]):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        """Add the bar with all pages."""
-        context.update(bar(self.admin_site, request))
+        """Add the bar with all pages, and what ``page_context`` returns."""
+        more = self.page_context(request, obj)
+        context["media"] += more.pop("media", Media())
+        context.update({**bar(self.admin_site, request), **more})
         return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        """Return what a page shows beside its form; "media" is added to that of the form. ``obj`` is None on
+        the page that adds a row.
+        """
+        return {}
+
+    def address(self, page: str, *arguments: Any) -> str:
+        """Return the URL of a page of this class: ``address("change", job.pk)``."""
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=[quote(each) for each in arguments], current_app=self.admin_site.name)
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

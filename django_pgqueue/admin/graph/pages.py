@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 from zlib import crc32
 
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.forms import Media, Script
-from django.urls import path, reverse
+from django.urls import path
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
@@ -79,27 +79,20 @@ class WorkflowPages(ReadOnlyAdmin[M]):
             "admin/django_pgqueue/workflow_page.html",
             section["title"],
             media=_MEDIA,
-            back={"url": self._page("change", row), "name": str(row)},
+            back={"url": self.address("change", row.pk), "name": str(row)},
             pgqueue_workflow=section,
         )
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Any = None,
-    ) -> HttpResponse:
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the workflow, if there is one."""
+        context = super().page_context(request, obj)
         if obj is not None and _has_workflow(obj) and self._may_draw(request):
-            context["media"] += _MEDIA
             section = self._section(request, obj, _BESIDE_THE_REST)
             if section["problem"]:
                 section = {"is_too_large": True}
-            context["pgqueue_workflow"] = {**section, "page": self._page("workflow", obj)}
-        return super().render_change_form(request, context, add, change, form_url, obj)
+            context["pgqueue_workflow"] = {**section, "page": self.address("workflow", obj.pk)}
+            context["media"] = context.get("media", Media()) + _MEDIA
+        return context
 
     def _section(self, request: HttpRequest, row: Any, limits: Limits) -> dict[str, Any]:
         """Return what the template shows."""
@@ -123,7 +116,7 @@ class WorkflowPages(ReadOnlyAdmin[M]):
             "drawing": drawing(workflow, boxes, title, summary),
             "problem": workflow.problem,
             "is_folded": workflow is not whole,
-            "source": self._page("workflow", row),
+            "source": self.address("workflow", row.pk),
             "pause": "" if whole.is_finished else str(max(_PAUSE, ceil(_SHARE * whole.seconds))),
         }
 
@@ -142,10 +135,6 @@ class WorkflowPages(ReadOnlyAdmin[M]):
             return ""
         query = {"task": node.name, "status": state, "q": f"{BATCH}{node.batch}" if node.batch else ""}
         return f"{url}?{urlencode({name: value for name, value in query.items() if value})}"
-
-    def _page(self, page: str, row: Any) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=[quote(row.pk)], current_app=self.admin_site.name)
 
 
 def _has_workflow(row: Any) -> bool:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -65,20 +65,15 @@ class JobClones(JobFields):
         if payload_model_of(job) is not None:
             words = _("The call of this job is a row of its payload. Add a row instead.")
             self.message_user(request, words, messages.WARNING)
-            return HttpResponseRedirect(self.clone_url("change", job))
+            return HttpResponseRedirect(self.address("change", job.pk))
         data = request.POST if request.method == "POST" else None
         form = CloneForm(job, self.writes_to, data, is_restricted=hides(self.get_queryset(request)))
         made = form.enqueue() if form.is_bound else None
         if made is not None:
             return self._made(request, job, made)
-        back = self.clone_url("change", job)
+        back = self.address("change", job.pk)
         template, title = "admin/django_pgqueue/job/clone.html", _("Enqueue again")
         return console_page(self, request, template, title, original=job, form=form, back=back)
-
-    def clone_url(self, page: str, job: Job) -> str:
-        """Return the URL of a page of a job."""
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=(quote(job.pk),), current_app=self.admin_site.name)
 
     def _made(self, request: HttpRequest, job: Job, made: Job) -> HttpResponse:
         """Say what came of it, note it in the history of both jobs, and go to the new one."""
@@ -97,7 +92,7 @@ class JobClones(JobFields):
             self.log_change(request, job, _("Enqueued again as job %(id)d.") % {"id": made.pk})
             self.log_addition(request, made, _("Enqueued again from job %(id)d.") % {"id": job.pk})
         self.message_user(request, words % {"id": made.pk}, level)
-        return HttpResponseRedirect(self.clone_url("change", made))
+        return HttpResponseRedirect(self.address("change", made.pk))
 
 
 # ----------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from django.contrib.admin.utils import display_for_field
 from django.db.models import BooleanField
 from django.db.models.expressions import RawSQL
+from django.forms import Media
 from django.template import TemplateDoesNotExist
 from django.template.loader import get_template
 from django.utils.html import format_html, format_html_join
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     from django.contrib.admin import AdminSite
     from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
 
     from ...compat import DjangoTask
 
@@ -61,27 +62,21 @@ logger = get_logger(__name__)
 class JobPage(JobClones):
     """The part of ``JobAdmin`` with the page of a job."""
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Any = None,
-    ) -> HttpResponse:
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the sections of the page."""
-        if obj is not None:
-            show: Formatter = obj.show
-            context["pgqueue_heading"] = breakable(str(obj))
-            context["pgqueue_address"] = request.build_absolute_uri(self.clone_url("change", obj))
-            may_clone = obj.payload_model is None and self.has_clone_permission(request)
-            context["pgqueue_clone"] = self.clone_url("clone", obj) if may_clone else ""
-            context["pgqueue_own_links"] = links_of(obj) if show.full else []
-            context["pgqueue"] = {section.__name__: section(show) for section in SECTIONS}
-            if context["pgqueue"]["runs"] is not None:
-                context["media"] += MEDIA
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        context, show = super().page_context(request, obj), obj.show
+        sections = {section.__name__: section(show) for section in SECTIONS}
+        if sections["runs"] is not None:
+            context["media"] = context.get("media", Media()) + MEDIA
+        may_clone = obj.payload_model is None and self.has_clone_permission(request)
+        return {
+            **context,
+            "pgqueue": sections,
+            "pgqueue_heading": breakable(str(obj)),
+            "pgqueue_address": request.build_absolute_uri(self.address("change", obj.pk)),
+            "pgqueue_clone": self.address("clone", obj.pk) if may_clone else "",
+            "pgqueue_own_links": links_of(obj) if show.full else [],
+        }
 
 
 def timeline(show: Formatter) -> Timeline | None:

@@ -9,13 +9,12 @@ from zoneinfo import available_timezones
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Q
 from django.http import Http404, HttpResponseBadRequest, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import path
 from django.utils.html import escape, format_html
 from django.utils.text import Truncator
 from django.utils.translation import gettext, ngettext, pgettext_lazy
@@ -189,23 +188,17 @@ class ScheduleButtons(ScheduleFields):
         self.message_user(request, action.outcome(changed), level)
         return HttpResponseRedirect(self._back(request, page if page in names else ""))
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Schedule | None = None,
-    ) -> HttpResponse:
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add buttons for the actions that this user may run on the schedule now."""
-        context["pgqueue_buttons"] = [
-            {"label": action.label, "url": self._act_url(action)}
-            for action in ACTIONS.values()
-            if obj is not None and action.fits(obj) and self._may_on(request, action, obj)
-        ]
-        context["pgqueue_names"] = json.dumps([obj.pk] if obj else [])
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        return {
+            **super().page_context(request, obj),
+            "pgqueue_buttons": [
+                {"label": action.label, "url": self.address("act", action.name)}
+                for action in ACTIONS.values()
+                if obj is not None and action.fits(obj) and self._may_on(request, action, obj)
+            ],
+            "pgqueue_names": json.dumps([obj.pk] if obj else []),
+        }
 
     def _may(self, request: HttpRequest, permission: str) -> bool:
         """Return what the method for this permission says, which a project may have replaced."""
@@ -241,23 +234,16 @@ class ScheduleButtons(ScheduleFields):
             acts=any(acts for acts, _text in effects),
             asks_for_reason=action.asks_for_reason,
             reason_length=Schedule._meta.get_field("pause_reason").max_length,
-            url=self._act_url(action),
+            url=self.address("act", action.name),
             names=json.dumps([schedule.pk for schedule in found]),
             page=page,
             back=self._back(request, page),
         )
 
-    def _act_url(self, action: Action) -> str:
-        return self._url("act", action.name)
-
     def _back(self, request: HttpRequest, page: str) -> str:
-        target = self._url("change", quote(page)) if page else self._url("changelist")
+        target = self.address("change", page) if page else self.address("changelist")
         query = request.META["QUERY_STRING"]
         return f"{target}?{query}" if query else target
-
-    def _url(self, page: str, *arguments: str) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=arguments, current_app=self.admin_site.name)
 
 
 def _names(text: str) -> list[str]:
@@ -505,23 +491,15 @@ class ScheduleAdmin(ScheduleButtons):
             [],
         )
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Schedule | None = None,
-    ) -> HttpResponse:
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the state of the schedule, and suggestions for the fields."""
+        context = {**super().page_context(request, obj), "pgqueue_suggestions": suggestions()}
         if obj is not None:
             context["pgqueue"] = summary(self.admin_site, request, self.database, obj)
             context["pgqueue_trouble"] = Fleet(self.database).standstill if obj.is_active else ""
             if not self.has_change_permission(request, obj):  # then Django shows the values of the object
                 obj.args, obj.kwargs = shown_arguments(obj)
-        context["pgqueue_suggestions"] = suggestions()
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        return context
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
         """Save in the database of this class, and only what the form has changed.
