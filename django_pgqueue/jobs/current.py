@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ..compat import TaskContext
 
 if TYPE_CHECKING:
-    from ..models.current import CurrentJob, Running
+    from ..models.current import CurrentJob, RunningState
 
-RUNNING: ContextVar[Running] = ContextVar("django_pgqueue.running")
+RUNNING: ContextVar[RunningState] = ContextVar("django_pgqueue.running")
 
 
 def current_job() -> CurrentJob:

@@ -31,7 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Running(Protocol):
+class RunningState(Protocol):
     """What a worker stores about a job while its task runs."""
 
     @property
@@ -54,7 +54,7 @@ class Running(Protocol):
         """Postpone the timeout, and return whether the worker still holds the lease."""
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> StepRunner:
         """The steps of the job."""
 
     @property
@@ -81,7 +81,7 @@ class Reports(Protocol):
         """Remember how far the job is."""
 
 
-class Steps(Protocol):
+class StepRunner(Protocol):
     """What a worker does for the steps of a job."""
 
     def run(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -143,7 +143,7 @@ class CurrentJob(Job):
         app_label = "django_pgqueue"
         apps = Apps()
 
-    def __init__(self, running: Running, alias: str, /, **columns: Any) -> None:
+    def __init__(self, running: RunningState, alias: str, /, **columns: Any) -> None:
         super().__init__(**columns)
         self._running = running
         self._state.adding = False

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from .assertions import assert_enqueued, assert_not_enqueued, enqueued
     from .backends import DummyBackend, ImmediateBackend
     from .calls import acall_task, call_task, fake_job
+    from .databases import travel
     from .modes import dummy_jobs, immediate_jobs
     from .running import AttemptResult, arun_jobs, reported_progress, run_jobs, run_maintenance
-    from .time_travel import travel
     from .workers import RunningWorker, running_worker
 else:
     _HOMES = {
         "assertions": ("assert_enqueued", "assert_not_enqueued", "enqueued"),
         "backends": ("DummyBackend", "ImmediateBackend"),
         "calls": ("acall_task", "call_task", "fake_job"),
+        "databases": ("travel",),
         "modes": ("dummy_jobs", "immediate_jobs"),
         "running": ("reported_progress", "AttemptResult", "arun_jobs", "run_jobs", "run_maintenance"),
-        "time_travel": ("travel",),
         "workers": ("RunningWorker", "running_worker"),
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

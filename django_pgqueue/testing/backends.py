@@ -43,7 +43,7 @@ class ImmediateBackend(PgQueueBackend):
     @property
     def keeper(self) -> Any:
         """What runs the jobs."""
-        from .immediate import Immediate
+        from .running import Immediate
 
         return Immediate(
             at_once=self.options.get("at_once", False),

@@ -1,12 +1,33 @@
-"""Which database a function of the test kit works on, and whether that is one of a test."""
+"""The database of a test: which one it is, whether it is one of a test, and time that passes in it.
+
+``travel`` lets time pass by moving the stored times into the past. No clock is changed.
+Everything that the database compares with its clock moves by the same amount, so that the rows look as if
+they had been written so much earlier. What waits for a time comes due, and what ends at a time has ended.
+
+The guard refuses an UPDATE of a finished job (``sql/guard_trigger_v1.sql``), because history does not
+change. So these rows are deleted and inserted again, on the same shelf.
+"""
 
 from __future__ import annotations
 
-from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, transaction
+
+from ..models import Job
 from ..postgres.aliases import database_name
+from ..schedules.synchronize import synchronize
 from ..tasks.routing import default_backend, is_test
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+_HERE = Path(__file__).resolve().parent
+_JOBS_SQL = (_HERE / "travel_jobs.sql").read_text()
+_REST_SQL = (_HERE / "travel_rest.sql").read_text()
 
 
 def alias_of(using: str | None) -> str:
@@ -28,3 +49,50 @@ def check_is_test(what: str, alias: str) -> None:
         raise ImproperlyConfigured(
             f"{what} is for tests only, and {why}. It would change jobs that are not those of a test."
         )
+
+
+def travel(by: timedelta | None = None, /, *, using: str | None = None, **parts: float) -> timedelta:
+    """Let time pass: ``travel(hours=2)``, or ``travel(timedelta(hours=2))``. Return the time as a timedelta.
+
+    The keywords are those of ``timedelta``. All stored times of the jobs, batches, workers, schedules,
+    unique keys, rates, pauses and of the history move into the past by that time. So retries, delays,
+    timeouts, expiries, leases, windows and retentions come due. Statistics, and the times in ``Job.errors``,
+    do not move. Nothing runs by itself: call ``run_jobs()`` or ``run_maintenance()``.
+
+    ``using``: the alias of the database. Raise ``ImproperlyConfigured`` outside of tests, and ``ValueError``
+    for a time that does not lie ahead.
+    """
+    alias = alias_of(using)
+    check_is_test("travel()", alias)
+    distance = _distance(by, parts)
+    synchronize(alias)  # what the code declares was there before
+    connection, parameters = connections[alias], {"by": cast("Any", distance)}
+    with transaction.atomic(using=alias), connection.cursor() as cursor:
+        for statement in (*_job_statements(connection), *_split(_REST_SQL)):
+            cursor.execute(statement, parameters)
+    return distance
+
+
+def _distance(by: Any, parts: dict[str, float]) -> timedelta:
+    if by is not None and (parts or not isinstance(by, timedelta)):
+        raise TypeError("travel() takes a timedelta, or its keywords: travel(hours=2).")
+    distance = timedelta(**parts) if by is None else by
+    if distance <= timedelta(0):
+        raise ValueError(f"travel() goes ahead in time, so it takes a time of more than 0, not {distance}.")
+    return distance
+
+
+def _job_statements(connection: BaseDatabaseWrapper) -> list[str]:
+    """Return the statements for jobs. They name all columns of the table, whichever there are."""
+    quote = connection.ops.quote_name
+    fields = Job._meta.concrete_fields
+    times = [str(field.column) for field in fields if field.get_internal_type() == "DateTimeField"]
+    moved = {name: f"{quote(name)} - %(by)s::interval" for name in times}
+    names = [str(field.column) for field in fields]
+    text = _JOBS_SQL.replace("{set}", ", ".join(f"{quote(name)} = {moved[name]}" for name in times))
+    text = text.replace("{columns}", ", ".join(quote(name) for name in names))
+    return _split(text.replace("{values}", ", ".join(moved.get(name, quote(name)) for name in names)))
+
+
+def _split(text: str) -> list[str]:
+    return [statement for statement in text.split(";\n") if statement.strip()]

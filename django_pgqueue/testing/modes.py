@@ -135,7 +135,7 @@ def clear_jobs() -> None:
 
 
 class MemoryBatches:
-    """Keeps batches (`lifecycle.batch_rows.BatchStore`). None of them is ever over, as no job runs."""
+    """Keeps batches (`jobs.batches.BatchStore`). None of them is ever over, as no job runs."""
 
     in_memory = True
 
@@ -175,7 +175,7 @@ class MemoryBatches:
 
 
 class Memory:
-    """Takes calls, and keeps their jobs (`lifecycle.calls.Keeper`)."""
+    """Takes calls, and keeps their jobs (`jobs.call.Keeper`)."""
 
     batches = MemoryBatches()
 

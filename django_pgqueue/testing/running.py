@@ -1,18 +1,30 @@
-"""Run the jobs of a test here: ``run_jobs``, with the claim, the finish and the retries of a worker."""
+"""Run the jobs of a test here, with the claim, the finish and the retries of a worker: ``run_jobs``, and
+immediate mode.
+
+In immediate mode, a job runs in the process that enqueues it, at the commit, or at once if there is none. Its
+row is written as always. So all options count, and the row shows how it ended. A job that is not due, or that
+its limits do not let start, stays in the table; ``run_jobs()`` runs it later. The last part says what counts
+as the commit.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from unittest.mock import patch
 
-from asgiref.sync import sync_to_async
+from django.db import DatabaseError, Error, connections, transaction
 
 from .. import conf
+from ..compat import for_async
 from ..exceptions import RetryLater
+from ..jobs.batches import BatchRows
+from ..jobs.enqueue import write, write_all
+from ..jobs.job_list import JobList
 from ..jobs.progress import Progress
 from ..maintenance.rounds import sweep, tell_retention
 from ..models import Job
@@ -24,10 +36,14 @@ from ..worker.inline import BorrowedSession, InlineWorker
 from .databases import alias_of, check_is_test
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from ..jobs.call import Call
     from ..worker.executor.outcomes import Result
 
+T = TypeVar("T")
 MOST_RUNS = 1_000
 """After so many runs without a limit, ``run_jobs`` gives up: jobs probably enqueue each other forever."""
 _MOST_RECOVERED = 1_000_000
@@ -40,6 +56,10 @@ _FORGET_SQL = """
         RETURNING job.id
     )
     SELECT pgqueue_note_gone_v1(min(gone.id), max(gone.id)) FROM gone
+"""
+_RELEASED_SQL = """
+    SELECT id FROM pgqueue_job_live
+    WHERE parents IS NOT NULL AND status = 'pending' AND run_after <= clock_timestamp() ORDER BY id
 """
 _RECOVER_SQL = (
     "SELECT * FROM pgqueue_recover_v1(%s::bigint[], NULL, NULL, false, 'its worker was lost', %s, %s, %s)"
@@ -97,7 +117,8 @@ def run_jobs(
     alias = alias_of(using)
     check_is_test("run_jobs()", alias)
     if schedules:
-        _fire_schedules(alias)
+        synchronize(alias)
+        fire_due(BorrowedSession(alias).rows, {})
     worker = InlineWorker(alias, queues=_names(queues))
     ran: list[AttemptResult] = []
     try:
@@ -115,18 +136,7 @@ def run_jobs(
     return ran
 
 
-async def arun_jobs(
-    *,
-    queues: Iterable[str] | str | None = None,
-    limit: int | None = None,
-    raise_failures: bool = True,
-    schedules: bool = False,
-    using: str | None = None,
-) -> list[AttemptResult]:
-    """Like `run_jobs`, for async tests."""
-    return await sync_to_async(run_jobs)(
-        queues=queues, limit=limit, raise_failures=raise_failures, schedules=schedules, using=using
-    )
+arun_jobs = for_async(run_jobs)
 
 
 def run_maintenance(*, using: str | None = None) -> None:
@@ -154,15 +164,11 @@ def _recover(session: BorrowedSession) -> None:
 
 def raise_failure(result: Result) -> None:
     """Raise the exception of a failed attempt, unless its task has asked for the retry."""
-    if result.failure is None or _asks_for_retry(result):
+    if result.failure is None:
         return
-    raise result.failure.error
-
-
-def _asks_for_retry(result: Result) -> bool:
-    assert result.failure is not None
-    raised = leaves(result.failure.error)
-    return result.outcome.kind == "retry" and all(isinstance(each, RetryLater) for each in raised)
+    error = result.failure.error
+    if result.outcome.kind != "retry" or not all(isinstance(each, RetryLater) for each in leaves(error)):
+        raise error
 
 
 def _names(queues: Iterable[str] | str | None) -> list[str]:
@@ -172,12 +178,6 @@ def _names(queues: Iterable[str] | str | None) -> list[str]:
     if not names:
         raise ValueError("run_jobs(queues=[]) names no queue. Use None for all queues.")
     return names
-
-
-def _fire_schedules(alias: str) -> None:
-    synchronize(alias)
-    session = BorrowedSession(alias)
-    fire_due(session.rows, {})
 
 
 def _ran(result: Result, alias: str) -> AttemptResult:
@@ -224,3 +224,176 @@ def reported_progress() -> Iterator[list[Progress]]:
 
     with patch.object(JobProgress, "tell", note_and_tell):
         yield reported
+
+
+# ----------------------------------------------------------------------------
+# Immediate mode.
+
+
+class Immediate:
+    """Writes calls, and runs their jobs (`jobs.call.Keeper`)."""
+
+    def __init__(self, *, at_once: bool = False, raise_failures: bool = True) -> None:
+        self._at_once = at_once
+        self._raise_failures = raise_failures
+
+    @property
+    def batches(self) -> ImmediateBatches:
+        """Where their batches are."""
+        return ImmediateBatches(self)
+
+    def one(self, call: Call) -> Job:
+        """Write a call and run its job. Return the job; if it has run already, as it is now."""
+        check_is_test("Immediate mode", call.alias)
+        job = write(call)
+        if job.enqueue_outcome == "created":
+            self._run(call.alias, [job.pk])
+            now = Job.objects.using(call.alias).filter(pk=job.pk).first()
+            if now is not None and now.status != job.status:
+                now.enqueue_outcome = job.enqueue_outcome
+                return now
+        return job
+
+    def many(self, calls: Iterable[Call]) -> JobList:
+        """Write calls, and then run their jobs in this order."""
+        kept = list(calls)
+        alias = kept[0].alias
+        check_is_test("Immediate mode", alias)
+        done = write_all(iter(kept))
+        self._run(alias, [job for job, outcome in done if outcome == "created"])
+        return JobList(alias, done)
+
+    def _run(self, alias: str, jobs: list[int]) -> None:
+        """Run jobs, and then those that have waited for them."""
+
+        def run() -> None:
+            worker = InlineWorker(alias)
+            queue, known = deque(jobs), {*jobs, *released(alias)}
+            try:
+                while queue:
+                    result = worker.run_if_due(queue.popleft())
+                    if result is not None and self._raise_failures:
+                        raise_failure(result)
+                    queue += (found := [job for job in released(alias) if job not in known])
+                    known |= set(found)
+            finally:
+                worker.close()
+
+        if self._at_once:
+            run()
+        else:
+            at_commit(alias, run)
+
+    def run_released(self, alias: str, change: Callable[[], T]) -> T:
+        """Change a batch, and run the jobs that have waited for that."""
+        before = set(released(alias))
+        done = change()
+        self._run(alias, [job for job in released(alias) if job not in before])
+        return done
+
+
+class ImmediateBatches(BatchRows):
+    """The batches, as rows. The end of one lets jobs run."""
+
+    def __init__(self, keeper: Immediate) -> None:
+        self._keeper = keeper
+
+    def close(self, alias: str, batch: int) -> None:
+        """Let it end when none of its jobs is live."""
+        self._keeper.run_released(alias, lambda: BatchRows.close(self, alias, batch))
+
+    def cancel(self, alias: str, batch: int) -> int:
+        """Cancel its jobs, and return how many."""
+        return self._keeper.run_released(alias, lambda: BatchRows.cancel(self, alias, batch))
+
+
+def released(alias: str) -> list[int]:
+    """Return the due jobs that have waited for others, and have not begun."""
+    session = BorrowedSession(alias)
+    session.attach()
+    return [job for (job,) in session.rows(_RELEASED_SQL)]
+
+
+# ----------------------------------------------------------------------------
+# What is the commit of the code under test: in a ``TestCase``, the end of its outermost block.
+#
+# Django has no hook for that end. But it releases the savepoint of a block that ends well, with a method of
+# the connection, so that method is replaced while calls wait for it.
+#
+# - A block of ``atomic(savepoint=False)`` has no savepoint. Django itself enters such blocks, for example
+#   when it deletes rows or changes a many-to-many relation, and receivers of its signals enqueue jobs in
+#   them. So the outermost block gets a name in place of a savepoint, which the database does not know.
+# - If the release raises a ``DatabaseError``, Django rolls back to the savepoint. But an error of a call
+#   comes after the release, and a rollback to a savepoint that is gone would break the transaction of the
+#   test.
+
+_NO_SAVEPOINT = "pgqueue_no_savepoint"
+_METHODS = ("savepoint_commit", "savepoint_rollback")
+
+
+def at_commit(alias: str, call: Callable[[], None]) -> None:
+    """Make a call at the commit of the code under test; at once if it is in no transaction of its own."""
+    connection = connections[alias]
+    blocks = connection.atomic_blocks
+    if blocks and not blocks[0]._from_testcase:  # type: ignore[attr-defined]
+        transaction.on_commit(call, using=alias)
+    elif depth := _depth(connection):
+        _watch(connection, depth)
+        # Django drops the call if a block around it is rolled back.
+        transaction.on_commit(_AtCommit(call), using=alias)
+    else:
+        call()
+
+
+def _depth(connection: BaseDatabaseWrapper) -> int:
+    """Return how many ``atomic`` blocks there are within those of the test."""
+    blocks: list[Any] = connection.atomic_blocks
+    return sum(not block._from_testcase for block in blocks)
+
+
+def _watch(connection: BaseDatabaseWrapper, depth: int) -> None:
+    """Wait for the release after which only the blocks of the test are left."""
+    savepoints: list[Any] = connection.savepoint_ids
+    if savepoints[-depth] is None:
+        savepoints[-depth] = _NO_SAVEPOINT
+    if _METHODS[0] in connection.__dict__:
+        return
+    release, roll_back = connection.savepoint_commit, connection.savepoint_rollback
+
+    def release_and_call(sid: str) -> None:
+        if sid != _NO_SAVEPOINT:
+            release(sid)
+        if not _depth(connection):
+            _replace(connection)
+            _call_all(connection)
+
+    def roll_back_if_there(sid: str) -> None:
+        if sid == _NO_SAVEPOINT:  # Django then marks the transaction, as it does for a block without one
+            raise Error("This block has no savepoint.")
+        roll_back(sid)
+
+    _replace(connection, release_and_call, roll_back_if_there)
+
+
+def _replace(connection: BaseDatabaseWrapper, *methods: Callable[[str], None]) -> None:
+    """Replace both methods of the connection, or restore them."""
+    for name in _METHODS:
+        connection.__dict__.pop(name, None)
+    connection.__dict__.update(zip(_METHODS, methods, strict=False))
+
+
+class _AtCommit(partial[None]):
+    """A call that waits for the commit of the code under test."""
+
+
+def _call_all(connection: BaseDatabaseWrapper) -> None:
+    registered: list[Any] = connection.run_on_commit
+    ours = [each for each in registered if isinstance(each[1], _AtCommit)]
+    connection.run_on_commit = [each for each in registered if each not in ours]
+    try:
+        for _, call, _ in ours:
+            call()
+    except DatabaseError:
+        # Django now calls both methods once: it rolls back, and releases the savepoint.
+        _replace(connection, lambda _: _replace(connection), lambda _: None)
+        raise

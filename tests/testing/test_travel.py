@@ -11,7 +11,7 @@ from django.db import connection
 
 from django_pgqueue import RateLimit, RateLimiter, enqueue, pause, set_limit
 from django_pgqueue.models import Job, Pause, ScheduleRun
-from django_pgqueue.testing import run_jobs, run_maintenance, time_travel, travel
+from django_pgqueue.testing import databases, run_jobs, run_maintenance, travel
 from django_pgqueue.testing.factories import JobFactory
 from tests.app import inline_tasks as tasks
 from tests.app import unique_tasks
@@ -168,7 +168,7 @@ def test_every_time_in_the_database_moves_or_stays_for_a_reason() -> None:
         )
         times = set(cursor.fetchall())
     moved = {("pgqueue_job", field.column) for field in Job._meta.concrete_fields}
-    for table in re.split(r"\b(?:UPDATE|INTO) (?=pgqueue)", time_travel._REST_SQL)[1:]:
+    for table in re.split(r"\b(?:UPDATE|INTO) (?=pgqueue)", databases._REST_SQL)[1:]:
         name = table.split()[0]
         moved |= {(name, column) for column in re.findall(r"(\w+) - %\(by\)s", table)}
     assert times - moved == STAYS
