@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterable
 from datetime import timedelta
+from difflib import get_close_matches
 
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
@@ -18,6 +20,12 @@ def counted(number: int, one: str, many: str = "") -> str:
     These texts are for logs and terminals and are not translated; the admin uses ``ngettext``.
     """
     return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint at the most similar of the known words, or what to say if none is near."""
+    near = get_close_matches(word, sorted(known), n=1)
+    return f"Did you mean {near[0]!r}?" if near else otherwise
 
 
 def number(count: float, digits: int = 0) -> str:

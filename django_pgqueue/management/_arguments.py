@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 from argparse import ArgumentTypeError
@@ -179,6 +180,14 @@ def clock(time: datetime) -> str:
 def iso(time: datetime | None) -> str | None:
     """Format a time for JSON."""
     return None if time is None else time.isoformat()
+
+
+def user_name() -> str:
+    """Return the user of this process, as far as a column has room."""
+    try:
+        return getpass.getuser()[:150]
+    except (ImportError, KeyError, OSError):  # a user id without a name, as in many containers
+        return ""
 
 
 # ----------------------------------------------------------------------------

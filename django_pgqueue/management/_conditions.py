@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
@@ -16,7 +15,7 @@ from django.core.management.base import CommandError
 from django.db import OperationalError, connections
 
 from ..checks.database import database_problems
-from ..formatting import get_logger
+from ..formatting import did_you_mean, get_logger
 from ..models import Worker
 from ..postgres.session import LOST_CONNECTION
 from ..tasks.hooks import around_attempt, before_enqueue
@@ -99,8 +98,7 @@ def warn_of_unknown_queues(alias: str, option: str, names: Iterable[str]) -> Non
     known = declared_queues() | queues_in_use(alias) if names else set()
     for name in names:
         if name not in known:
-            near = get_close_matches(name, sorted(known), n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known queues: {', '.join(sorted(known))}."
+            hint = did_you_mean(name, known, f"Known queues: {', '.join(sorted(known))}.")
             logger.warning("%s names %r, a queue that no task, setting or job uses. %s", option, name, hint)
 
 

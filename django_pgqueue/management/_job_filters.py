@@ -5,12 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from dataclasses import dataclass
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 from django.db.models import Q
 
+from ..formatting import did_you_mean
 from ..jobs.limits import with_key
 from ..models import FailureGroup, Job
 from ..models.job import Status
@@ -74,8 +74,7 @@ def statuses(text: str) -> tuple[Status, ...]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in Status.values:
-            near = get_close_matches(name, Status.values, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"The statuses are {', '.join(Status.values)}."
+            hint = did_you_mean(name, Status.values, f"The statuses are {', '.join(Status.values)}.")
             raise ArgumentTypeError(f"{name!r} is not a status. {hint}")
     return tuple(dict.fromkeys(Status(name) for name in names))
 
@@ -160,12 +159,12 @@ def check_names(filters: Filters, alias: str) -> None:
 
 def _check(what: str, name: str, known: Iterable[str]) -> None:
     known = sorted(known)
-    if name in known:
-        return
-    near = [path for path in known if what == "task" and path.endswith(f".{name}")]
-    near = near or get_close_matches(name, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(known[:20])}." if known else ""
-    raise CommandError(f"There is no job of the {what} {name!r}, and the {what} is not known.{hint}")
+    if name not in known:
+        # The name of a function leads to the path of its task.
+        word = next((path for path in known if what == "task" and path.endswith(f".{name}")), name)
+        hint = did_you_mean(word, known, f"Known: {', '.join(known[:20])}." if known else "")
+        text = f"There is no job of the {what} {name!r}, and the {what} is not known. {hint}"
+        raise CommandError(text.rstrip())
 
 
 def _on_shelves(jobs: QuerySet[Job], states: tuple[Status, ...]) -> QuerySet[Job]:

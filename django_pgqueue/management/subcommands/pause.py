@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from ...jobs.pause import pause
 from ...postgres.clock import local
-from .._arguments import moment, seconds
+from .._arguments import moment, seconds, user_name
 from .._conditions import warn_of_unknown_queues
 from .._output import print_json
 from ._targets import add_format, add_targets, as_json, target_of, words
@@ -51,7 +50,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         paused = pause(
             **target_of(options),
             reason=options.get("reason") or "",
-            author=_user() if author is None else author,
+            author=user_name() if author is None else author,
             until=options.get("until"),
             duration=None if length is None else seconds()(length),
             using=alias,
@@ -65,10 +64,3 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         return
     end = f" until {local(paused.until):%Y-%m-%d %H:%M:%S %Z}" if paused.until else ""
     stdout.write(f"Paused {words(options)}{end}.")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()[:150]
-    except (KeyError, OSError, ImportError):  # a user id without a name, as in many containers
-        return ""

@@ -5,10 +5,8 @@ All times are in Django's current time zone, which the output names.
 
 from __future__ import annotations
 
-import getpass
 from argparse import SUPPRESS, ArgumentParser
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -16,12 +14,12 @@ from django.core.management.base import CommandError
 from django.utils import translation
 
 from ...exceptions import InvalidKey, JobExists
-from ...formatting import counted, period, plain
+from ...formatting import counted, did_you_mean, period, plain
 from ...models import Schedule
 from ...redaction import redact_call
 from ...schedules import words
 from ...schedules.cron import zone
-from .._arguments import clock, iso
+from .._arguments import clock, iso, user_name
 from .._output import facts, print_json, width_of
 from .._parser import accept_options
 
@@ -115,7 +113,7 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
 
 def _pause(options: dict[str, Any], stdout: OutputWrapper) -> None:
     name, schedule = options["name"], _find(options)
-    author = options["author"] if options["author"] is not None else _user()
+    author = options["author"] if options["author"] is not None else user_name()
     if not schedule.pause(reason=options["reason"], author=author):
         note = words.pause_note(_find(options))
         raise CommandError(plain(f"{name} was already paused{f' ({note})' if note else ''}."))
@@ -147,18 +145,11 @@ def _find(options: dict[str, Any]) -> Any:
     schedules = Schedule.objects.using(alias)
     found = words.with_clock(schedules).filter(pk=name).first()
     if found is None:
-        near = get_close_matches(name, schedules.values_list("name", flat=True)[:1000], n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise Schedule.DoesNotExist(f"There is no schedule {name!r} in the database {alias!r}.{hint}")
+        hint = did_you_mean(name, schedules.values_list("name", flat=True)[:1000])
+        text = f"There is no schedule {name!r} in the database {alias!r}. {hint}"
+        raise Schedule.DoesNotExist(text.rstrip())
     words.add_last_runs(alias, [found])
     return found
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (ImportError, KeyError, OSError):  # the user has no name, as in some containers
-        return ""
 
 
 def _lines(schedule: Any, task: str, width: int | None, more: dict[str, str] | None = None) -> Iterator[str]:
