@@ -8,9 +8,10 @@ import re
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import quote
-from django.core.exceptions import FieldDoesNotExist
+from django.core.exceptions import FieldDoesNotExist, ValidationError
 from django.db import router
 from django.db.models import Model
 from django.forms import Media, Script
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin
+    ModelForm = forms.ModelForm[Any]
 else:
+    ModelForm = forms.ModelForm
 
     class ModelAdmin(admin.ModelAdmin):
         """Accepts a type parameter at run time; Django's own class does so only in the stubs."""
@@ -45,6 +48,22 @@ else:
 
 
 M = TypeVar("M", bound=Model)
+
+
+class DatabaseForm(ModelForm):
+    """The form of a row in the database of its class."""
+
+    using: ClassVar[str]
+    taken: ClassVar[Any] = ""
+    """The message if there is a row of this name; empty if the name is not the key."""
+
+    def validate_unique(self) -> None:
+        """Do what Django's method does, which would query the database that the routers choose."""
+        name = self.cleaned_data.get("name")
+        if not self.taken:
+            super().validate_unique()
+        elif name and type(self.instance)._base_manager.using(self.using).filter(pk=name).exists():
+            self.add_error("name", ValidationError(self.taken, code="unique"))
 
 
 class DatabaseAdmin(ModelAdmin[M]):
@@ -136,6 +155,16 @@ class DatabaseAdmin(ModelAdmin[M]):
         if name not in {*filters, self.opts.pk.name, self.date_hierarchy} and _is_field(self.opts, name):
             return False
         return bool(super().lookup_allowed(lookup, value, request))
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        """Return the form for this database."""
+        form: Any = super().get_form(request, obj, change=change, **kwargs)
+        form.using = self.writes_to
+        return form
+
+    def delete_model(self, request: HttpRequest, obj: M) -> None:
+        """Delete from the database of this class."""
+        obj.delete(using=self.writes_to)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
         """The rows of the database that this class shows."""

@@ -4,11 +4,9 @@ Numbers can be changed."""
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from django import forms
 from django.contrib import admin
-from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from ..jobs.limits import UNCHANGED, clear_limit, write_limit
@@ -16,22 +14,18 @@ from ..models import Limit
 from ..monitoring.limits import numbers_text, origin, rate_text, with_running
 from ..tasks.keys import RateLimit, rate_problem
 from . import display
-from .base import DatabaseAdmin
+from .base import DatabaseAdmin, DatabaseForm
 from .jobs.texts import breakable
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
-    ModelForm = forms.ModelForm[Limit]
-else:
-    ModelForm = forms.ModelForm
 
-
-class LimitForm(ModelForm):
+class LimitForm(DatabaseForm):
     """Checks a limit, and that its name is not used in the displayed database."""
 
-    using: str
+    taken = _("A limit with this name already exists.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -69,13 +63,6 @@ class LimitForm(ModelForm):
             self.add_error("burst", _("The period, or the time for the whole burst, is over 100 years."))
         elif conflict != "wait":
             self.add_error(None, _("Jobs always wait for a rate: no other choice is possible with it."))
-
-    def validate_unique(self) -> None:
-        """Do what Django's method does, which would query the database that the routers choose."""
-        name = self.cleaned_data.get("name")
-        if name and Limit.objects.using(self.using).filter(pk=name).exists():
-            taken = ValidationError(_("A limit with this name already exists."), code="unique")
-            self.add_error("name", taken)
 
 
 class LimitAdmin(DatabaseAdmin[Limit]):
@@ -118,14 +105,6 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     def origin(self, limit: Limit) -> str:
         """Where the number comes from."""
         return origin(limit)
-
-    def get_form(
-        self, request: HttpRequest, obj: Limit | None = None, change: bool = False, **kwargs: Any
-    ) -> type[ModelForm]:
-        """Return the form for this database."""
-        form = cast("type[LimitForm]", super().get_form(request, obj, change=change, **kwargs))
-        form.using = self.writes_to
-        return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Make the name of an existing limit read-only. What happens without room is up to the code that

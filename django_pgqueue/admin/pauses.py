@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.admin.utils import quote, unquote
@@ -22,7 +21,7 @@ from ..postgres.clock import server_now
 from ..tasks import options
 from . import display
 from .ask import Effect, about, ask, is_confirmed
-from .base import DatabaseAdmin
+from .base import DatabaseAdmin, DatabaseForm
 from .lists import queue_names, task_paths
 from .paused import details, target
 
@@ -31,17 +30,11 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse, HttpResponseBase
     from django.urls import URLPattern
 
-    ModelForm = forms.ModelForm[Pause]
-else:
-    ModelForm = forms.ModelForm
-
 _SUGGESTIONS = "pgqueue-names"  # the id of the list on the page
 
 
-class PauseForm(ModelForm):
+class PauseForm(DatabaseForm):
     """Checks that the name fits what is paused, and that the end is in the future."""
-
-    using: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -85,14 +78,6 @@ class PauseAdmin(DatabaseAdmin[Pause]):
     sortable_by = ()
     actions = ("resume_selected",)
     fields = ("kind", "name", "reason", "until")
-
-    def get_form(
-        self, request: HttpRequest, obj: Pause | None = None, change: bool = False, **kwargs: Any
-    ) -> type[ModelForm]:
-        """Return the form for this database."""
-        form = cast("type[PauseForm]", super().get_form(request, obj, change=change, **kwargs))
-        form.using = self.writes_to
-        return form
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Leave out the end. Django passes on a text, which the field for a time cannot show."""

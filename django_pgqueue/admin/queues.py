@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import ValidationError
 from django.core.paginator import InvalidPage
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -26,7 +25,7 @@ from ..monitoring.workers import Vital, busy_text, queues_text
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import queues_in_use
 from . import display
-from .base import DatabaseAdmin
+from .base import DatabaseAdmin, DatabaseForm
 from .charts import MEDIA, chosen_span, pair_text, percentile_text, span_charts, span_tabs, sparkline
 from .display import page_url, task_url
 from .jobs.texts import breakable
@@ -44,16 +43,11 @@ if TYPE_CHECKING:
 # ----------------------------------------------------------------------------
 # Queues: their figures, and their settings, which can be edited. The list is in ``list``.
 
-if TYPE_CHECKING:
-    ModelForm = forms.ModelForm[Queue]
-else:
-    ModelForm = forms.ModelForm
 
-
-class QueueForm(ModelForm):
+class QueueForm(DatabaseForm):
     """Checks the settings, and that the name is not used in the displayed database."""
 
-    using: str
+    taken = _("A queue with this name already exists.")
 
     def clean(self) -> dict[str, Any]:
         """Refuse negative periods, and a longest wait that is shorter than the first one."""
@@ -66,13 +60,6 @@ class QueueForm(ModelForm):
         if base is not None and ceiling is not None and ceiling < base:
             self.add_error("backoff_ceiling", _("The longest wait must not be shorter than the first wait."))
         return cleaned
-
-    def validate_unique(self) -> None:
-        """Do what Django's method does, which would query the database that the routers choose."""
-        name = self.cleaned_data.get("name")
-        if name and Queue.objects.using(self.using).filter(pk=name).exists():
-            taken = ValidationError(_("A queue with this name already exists."), code="unique")
-            self.add_error("name", taken)
 
 
 class QueueAdmin(DatabaseAdmin[Queue]):
@@ -210,14 +197,6 @@ class QueueAdmin(DatabaseAdmin[Queue]):
             add_readings(self, request, obj, context)
         return super().render_change_form(request, context, add, change, form_url, obj)
 
-    def get_form(
-        self, request: HttpRequest, obj: Queue | None = None, change: bool = False, **kwargs: Any
-    ) -> type[ModelForm]:
-        """Return the form for this database."""
-        form = cast("type[QueueForm]", super().get_form(request, obj, change=change, **kwargs))
-        form.using = self.writes_to
-        return form
-
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
         """Make the name of an existing queue read-only, because jobs refer to it."""
         return () if obj is None else ("name",)
@@ -225,10 +204,6 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def save_model(self, request: HttpRequest, obj: Queue, form: Any, change: bool) -> None:
         """Save in the database of this class."""
         obj.save(using=self.writes_to)
-
-    def delete_model(self, request: HttpRequest, obj: Queue) -> None:
-        """Delete from the database of this class. The queue continues with the default settings."""
-        obj.delete(using=self.writes_to)
 
 
 def _alarm(text: Any) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 from zoneinfo import available_timezones
 
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -27,7 +26,7 @@ from ...schedules import words
 from ...tasks.registry import known_tasks
 from .. import display
 from ..ask import may_with_jobs
-from ..base import DatabaseAdmin
+from ..base import DatabaseAdmin, DatabaseForm
 from ..console import console_page
 from ..job_page.formatter import restored
 from ..jobs.texts import breakable
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from django.db.models import Model, QuerySet
-    from django.forms import ModelForm
     from django.http import HttpRequest, HttpResponse, HttpResponseBase
     from django.template.response import TemplateResponse
     from django.urls import URLPattern
@@ -262,20 +260,14 @@ def _names(text: str) -> list[str]:
 #
 # Its arguments are redacted, and what is left as it was shown keeps its stored value.
 
-if TYPE_CHECKING:
-    ScheduleModelForm = forms.ModelForm[Schedule]
-else:
-    ScheduleModelForm = forms.ModelForm
-
-
 #: The fields with a list of suggestions, and the id of this list on the page.
 SUGGESTIONS = {"task_path": "pgqueue-tasks", "timezone": "pgqueue-zones"}
 
 
-class ScheduleForm(ScheduleModelForm):
+class ScheduleForm(DatabaseForm):
     """Checks that the name is not used in the displayed database. The model checks everything else."""
 
-    using: str
+    taken = _("A schedule with this name already exists.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -301,13 +293,6 @@ class ScheduleForm(ScheduleModelForm):
         """Do the same for keyword arguments."""
         given = self.cleaned_data["kwargs"]
         return {} if given is None else restored(given, self._shown[1], self._stored[1])
-
-    def validate_unique(self) -> None:
-        """Do what Django's method does, which would query the database that the routers choose."""
-        name = self.cleaned_data.get("name")
-        if name and Schedule.objects.using(self.using).filter(pk=name).exists():
-            taken = ValidationError(gettext("A schedule with this name already exists."), code="unique")
-            self.add_error("name", taken)
 
     def add_error(self, field: str | None, error: Any) -> None:
         """Say nothing of arguments that are not in the form: the user may not view them, nor their errors."""
@@ -455,14 +440,6 @@ class ScheduleAdmin(ScheduleButtons):
             for name, options in fieldsets
         ]
 
-    def get_form(
-        self, request: HttpRequest, obj: Schedule | None = None, change: bool = False, **kwargs: Any
-    ) -> type[ModelForm[Schedule]]:
-        """Return the form for this database."""
-        form = cast("type[ScheduleForm]", super().get_form(request, obj, change=change, **kwargs))
-        form.using = self.writes_to
-        return form
-
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
         """Make the name of an existing schedule read-only, because its runs and jobs refer to it."""
         return () if obj is None else ("name",)
@@ -515,7 +492,3 @@ class ScheduleAdmin(ScheduleButtons):
             for name in form.changed_data:
                 setattr(locked, name, getattr(obj, name))
             locked.save(using=self.writes_to)
-
-    def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
-        """Delete from the database of this class."""
-        obj.delete(using=self.writes_to)
