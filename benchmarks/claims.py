@@ -22,7 +22,7 @@ def main(claims: int, jobs: int) -> None:
     django.setup()
     from django_pgqueue.jobs.claim import Claimed, claim_sql
 
-    claim = claim_sql("default")
+    claim = claim_sql()
     given: dict[str, Any] = {
         "queues": ["default"], "priorities": [0], "marks": ["2000-01-01"], "mark_ids": [0], "limit": jobs,
         "worker": 1, "first": [],

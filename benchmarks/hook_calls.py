@@ -74,13 +74,12 @@ def made(what: str) -> tuple[Callable[[], object], int]:
 def attempt(task_path: str) -> Callable[[], object]:
     """Return the run of a claimed job."""
     from django_pgqueue.testing.calls import _claimed
-    from django_pgqueue.worker.executor.payloads import Companions
+    from django_pgqueue.worker.executor.calls import Companions
     from django_pgqueue.worker.executor.runner import Runner
-    from django_pgqueue.worker.executor.task_signals import Announcer
     from django_pgqueue.worker.processes.started_jobs import StartedJobs
 
     started = StartedJobs.private(1)
-    runner = Runner("default", 1, Announcer(), started)
+    runner = Runner("default", 1, started)
     row = _claimed({"task_path": task_path}, {})
     companions = Companions([row])
 

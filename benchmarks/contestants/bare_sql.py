@@ -56,7 +56,7 @@ class BareClaim:
 
         self.lease = 0
         self._connection = connection
-        self._statement = claim_sql("default")
+        self._statement = claim_sql()
         self._range: dict[str, Any] = {
             "queues": ["default"], "priorities": [0], "marks": ["2000-01-01"], "mark_ids": [0], "first": [],
         }  # fmt: skip

@@ -34,7 +34,6 @@ from ..postgres.session import Session
 from .executor.connections import has_written
 from .executor.outcomes import Result
 from .executor.runner import Runner
-from .executor.task_signals import Announcer
 from .options import new_id
 from .processes.started_jobs import StartedJobs
 from .producer.accounts import Counter, UnknownTasks, log_job
@@ -202,7 +201,7 @@ class InlineWorker:
             "limit": 1, "worker": self.worker, "lease": self._lease,
         }  # fmt: skip
         grouped = group_key is not None
-        statement = claim_sql(self.alias, limited=bool(self._queue_limits), grouped=grouped)
+        statement = claim_sql(limited=bool(self._queue_limits), grouped=grouped)
         _, answer = self.session.run((_TAKE_RELEASED, None), (statement, parameters))
         rows, refusals, *_ = split_answer(answer)
         self._following = [job for job in self._following if job != job_id] + list(refusals.following)
@@ -273,7 +272,7 @@ class InlineRunner(Runner):
     _enforces_timeouts = False
 
     def __init__(self, alias: str, worker: int) -> None:
-        super().__init__(alias, worker, Announcer(), StartedJobs.private(1))
+        super().__init__(alias, worker, StartedJobs.private(1))
 
     def perform_here(self, row: Claimed) -> Result:
         """Run a claimed job, sync or async, and return its result. An error of the worker is raised."""

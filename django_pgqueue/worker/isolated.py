@@ -15,7 +15,6 @@ from .executor import fork
 from .executor.isolation import BEGUN, TOLD
 from .executor.progress import WRITE_EVERY
 from .executor.runner import Runner
-from .executor.task_signals import Announcer
 from .executor.threads import Executor
 from .logs import configure_logging
 from .processes.parent_link import take_standard_input
@@ -36,7 +35,7 @@ def main(writing: int) -> int:
     if databases:
         aliases.apply(databases)
     fork.prepare(lambda: [line, writing])
-    runner = Runner(alias, worker, Announcer(), StartedJobs.private(1))
+    runner = Runner(alias, worker, StartedJobs.private(1))
     runner.outcomes.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
     job = Claimed(*row)
     if told is not None:

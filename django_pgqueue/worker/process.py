@@ -22,7 +22,6 @@ from ..postgres import aliases
 from .executor import fork
 from .executor.isolation import Isolation
 from .executor.runner import Runner
-from .executor.task_signals import Announcer
 from .logs import configure_logging
 from .options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
 from .processes.started_jobs import StartedJobs, read_memory
@@ -52,7 +51,7 @@ def build_producer(assignment: Assignment, databases: str = "") -> Producer:
         worker=worker,
         supervisor=assignment.supervisor,
         lease_base=new_id(),
-        runner=Runner(options.alias, worker, Announcer(), started_jobs, isolation),
+        runner=Runner(options.alias, worker, started_jobs, isolation),
         waker=Waker(),
         started_jobs=started_jobs,
     )

@@ -7,8 +7,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue.jobs import claim as claims
@@ -137,7 +135,7 @@ def test_no_ranges_and_no_room_give_nothing(one: Connection) -> None:
     add(one)
     assert claim(one, 0) == []
     parameters: dict[str, Any] = {"queues": [], "priorities": [], "marks": [], "mark_ids": [], "first": []}
-    rows = one.execute(claim_sql("default"), {**parameters, "limit": 5, "worker": 1, "lease": 1}).fetchall()
+    rows = one.execute(claim_sql(), {**parameters, "limit": 5, "worker": 1, "lease": 1}).fetchall()
     assert rows == []
 
 
@@ -151,16 +149,12 @@ def test_a_rolled_back_claim_never_was(connect: Connect, one: Connection) -> Non
 
 
 def test_it_is_one_statement_on_the_live_leaf_with_literal_statuses() -> None:
-    claim_sql.cache_clear()
-    with CaptureQueriesContext(connection) as queries:
-        statement = claim_sql("default")
-    assert all("pgqueue" not in query["sql"] for query in queries), "compiling it sends nothing about jobs"
+    statement = claim_sql()
     assert "IN ('pending', 'retry')" in statement
     assert "FOR NO KEY UPDATE" in statement
     assert "SKIP LOCKED" in statement
-    assert '"pgqueue_job_live"' in statement
-    assert '"pgqueue_job"' not in statement
-    assert "~queue~" not in statement
+    assert "pgqueue_job " not in statement
+    assert "{" not in statement.replace("'{}'", "")
     assert statement.count("%(limit)s") == 2
 
 
@@ -173,18 +167,6 @@ def test_the_guard_lets_a_claim_pass_and_the_constraints_too(one: Connection, mo
     with pytest.raises(psycopg.errors.CheckViolation):
         one.execute("UPDATE pgqueue_job_live SET status = 'done'")
     assert value(one, "SELECT count(*) FROM pgqueue_job WHERE status = 'running'") == 20
-
-
-def test_compiling_the_claim_leaves_no_connection_behind() -> None:
-    claim_sql.cache_clear()
-    connection.close()
-    claim_sql("default")
-    opened_for_it = connection.connection is not None
-    claim_sql.cache_clear()
-    with connection.cursor():
-        claim_sql("default")
-    # A connection that was open before is not closed here.
-    assert (opened_for_it, connection.connection is not None) == (False, True)
 
 
 @pytest.mark.parametrize("limits", [None, {"default": 5}], ids=["", "limited"])
@@ -215,7 +197,7 @@ def test_only_such_a_claim_reads_the_settings_of_the_server(
             "queues": ["default"], "priorities": [0], "marks": [LONG_AGO], "mark_ids": [0], "limit": 5,
             "worker": 1, "lease": 1, "first": [],
         }  # fmt: skip
-        found = nodes(plan(one, claim_sql("default"), parameters, analyze=True))
+        found = nodes(plan(one, claim_sql(), parameters, analyze=True))
         loops = [each["Actual Loops"] for each in found if each.get("Function Name") == SETTINGS]
         assert loops == [times], mode
 
@@ -225,7 +207,7 @@ def test_a_claim_stops_at_its_size(one: Connection, args: str) -> None:
     add(one, 4, args=args)  # of which the first ones are compressed
     small = add(one, 3, args="[1]")
     bound = 2 * len(args) - 100
-    statement = claim_sql("default").replace(str(CHARACTERS), str(bound))
+    statement = claim_sql().replace(str(CHARACTERS), str(bound))
     sizes = []
     while rows := claim(one, statement=statement):
         sizes.append(len(rows))

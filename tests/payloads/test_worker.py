@@ -13,7 +13,7 @@ from django_pgqueue import RetryLater, cancel, enqueue, enqueue_many, retry
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
 from django_pgqueue.payloads.store import load as original
-from django_pgqueue.worker.executor import calls, payloads
+from django_pgqueue.worker.executor import calls, event_loop
 from django_pgqueue.worker.producer.demand import BatchSize
 from tests.app.models import Entry
 from tests.receipts import tasks
@@ -39,14 +39,14 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """
     sizes: list[int] = []
     monkeypatch.setattr(BatchSize, "target", 50)
-    monkeypatch.setattr(payloads, "FRESH", 60.0)
+    monkeypatch.setattr(calls, "FRESH", 60.0)
 
     def load(model: Any, alias: str, ids: list[int]) -> dict[int, Any]:
         sizes.append(len(ids))
         return original(model, alias, ids)
 
     monkeypatch.setattr(calls, "load", load)
-    monkeypatch.setattr(payloads, "load", load)
+    monkeypatch.setattr(event_loop, "load", load)
     return sizes
 
 

@@ -80,7 +80,7 @@ def test_a_mark_jumps_over_the_dead_entries_under_a_held_snapshot(one: Connectio
             else:
                 assert counts.of(CLAIM_INDEX) > MANY, "the dead entries are there"
         touched = {
-            where: buffers(plan(one, claim_sql("default"), claim_parameters(found), analyze=True))
+            where: buffers(plan(one, claim_sql(), claim_parameters(found), analyze=True))
             for where, found in (("mark", by_mark), ("start", Range()))
         }
         assert touched["mark"] < 400, (mode, touched)

@@ -69,7 +69,7 @@ def test_claim(one: Connection) -> None:
     ranges = [Range("default", 50), Range("mail", 0), Range("default", 0)]
     for mode in MODES:
         one.execute(f"SET plan_cache_mode = {mode}")
-        found = list(nodes(plan(one, claim_sql("default"), claim_parameters(*ranges))))
+        found = list(nodes(plan(one, claim_sql(), claim_parameters(*ranges))))
         scans = {(node["Node Type"], node.get("Index Name")) for node in found if "Scan" in node["Node Type"]}
         assert ("Index Scan", CLAIM_INDEX) in scans, mode
         assert not {"Seq Scan", "Sort", "Incremental Sort", "Hash Join"} & {

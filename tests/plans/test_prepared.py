@@ -51,7 +51,7 @@ def statements(ids: list[int]) -> dict[str, tuple[str, Any]]:
     known = (["default"], [False], [0], [LONG_AGO], [0])
     kinds: tuple[Kind, ...] = ("done", "failed", "cancelled", "retry", "snooze", "release")
     return {
-        "claim": (claim_sql("default"), claim_parameters(Range(), limit=BATCH)),
+        "claim": (claim_sql(), claim_parameters(Range(), limit=BATCH)),
         "search": (FIRST_DUE_SQL, (None, [], *known, 500)),
         "rescan": (FIRST_DUE_SQL, (None, [], *NOTHING, 500)),
         "cancels": (_RUNNING_SQL, (ids,)),
@@ -75,7 +75,7 @@ def test_plans_that_were_made_on_an_empty_table_are_made_anew(
     with open_raw() as other:  # what it sets would discard the plans of its own session
         run_after = "'2020-01-01'::timestamptz + n * interval '1 ms'"
         fill(other, LIVE, MANY, analyze=False, run_after=run_after)
-    rows = session.run((claim_sql("default"), claim_parameters(Range(), limit=BATCH)))[0]
+    rows = session.run((claim_sql(), claim_parameters(Range(), limit=BATCH)))[0]
 
     monkeypatch.setattr(session_module, "PLANS_LAST", 0.0)
     session.refresh_plans()

@@ -31,7 +31,7 @@ def test_a_claim_that_saw_a_job_before_another_took_it_leaves_it_alone(connect: 
     gate, one, other = connect(autocommit=True), connect(autocommit=True), connect(autocommit=True)
     jobs = add(one, 3)
     # The statement takes its snapshot, then stops at the gate, then looks for rows.
-    statement = claim_sql("default").replace(
+    statement = claim_sql().replace(
         "%(queues)s::text[]", "(SELECT %(queues)s::text[] FROM pg_advisory_lock_shared(7))"
     )
     gate.execute("SELECT pg_advisory_lock(7)")

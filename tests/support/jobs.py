@@ -100,7 +100,7 @@ def claim_and_tell(
     """Like ``claim()``, and return all that it tells. `first` are the jobs to take before others."""
     queues, priorities, marks, mark_ids = (list(column) for column in zip(*ranges, strict=True))
     cursor = connection.execute(
-        statement or claim_sql("default", limited=limits is not None),
+        statement or claim_sql(limited=limits is not None),
         {
             "queues": queues, "priorities": priorities, "marks": marks, "mark_ids": mark_ids, "limit": limit,
             "worker": worker, "lease": lease, "first": list(first), "limited_queues": list(limits or ()),
@@ -122,7 +122,7 @@ def claim_groups(
     """Claim from groups of one queue. `quotas`: how many jobs of each; None are the jobs without a group."""
     count = len(quotas)
     cursor = connection.execute(
-        claim_sql("default", limited=limits is not None, grouped=True),
+        claim_sql(limited=limits is not None, grouped=True),
         {
             "queues": [queue] * count, "priorities": [0] * count, "marks": [LONG_AGO] * count,
             "mark_ids": [0] * count, "groups": list(quotas), "quotas": list(quotas.values()), "limit": limit,

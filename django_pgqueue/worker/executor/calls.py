@@ -6,6 +6,11 @@ this, in a project that has no OpenTelemetry, gets only Sentry's scope.
 The first hook is the outermost one. An exception of the body passes all hooks, whatever their exits return: a
 job whose failure a hook has hidden would count as done. A hook may raise another one instead, which then
 counts.
+
+The first job of a claim reads the payloads of all jobs of its task that were claimed with it, in one query.
+Jobs that start later than ``FRESH`` after it read theirs again, with the rest. An atomic task gets its
+payload in its transaction, and therefore alone. Async jobs that start in the same turn of the event loop
+share a query.
 """
 
 from __future__ import annotations
@@ -14,6 +19,8 @@ import asyncio
 import json
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -32,14 +39,18 @@ from .log_capture import capture_of, capturing
 from .outcomes import BadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
+    from ...jobs.claim import Claimed
     from ...tasks.hooks import Hook
     from .running_job import RunningJob
 
 T = TypeVar("T")
 logger = get_logger(__name__)
+
+FRESH = 0.05
+"""Seconds for which a payload that was read for a job is good. A worker claims so much work ahead."""
 
 
 def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
@@ -222,3 +233,27 @@ def _pop(running: RunningJob, found: dict[int, Any]) -> Any:
     if payload is None:
         raise missing(running.task.payload, running.alias)
     return payload
+
+
+class Companions:
+    """The rows of one claim, and the payloads that were read for them. Used by several threads."""
+
+    __slots__ = ("_found", "_lock", "_read_at", "_rows")
+
+    def __init__(self, rows: Iterable[Claimed]) -> None:
+        self._rows: dict[int, str] | Iterable[Claimed] = rows
+        self._found: dict[int, Any] = {}
+        self._read_at = 0.0
+        self._lock = Lock()
+
+    def payloads_with(self, row: Claimed, model: Any, alias: str) -> dict[int, Any]:
+        """Return payloads with that of a job, if its row exists. One thread reads, and the others wait."""
+        with self._lock:
+            if not isinstance(self._rows, dict):
+                self._rows = {each.id: each.task_path for each in self._rows}
+            self._rows.pop(row.id, None)
+            if row.id not in self._found or monotonic() - self._read_at > FRESH:
+                waiting = [key for key, task_path in self._rows.items() if task_path == row.task_path]
+                self._found = load(model, alias, [row.id, *waiting])
+                self._read_at = monotonic()
+            return self._found

@@ -180,18 +180,11 @@ class Failure(NamedTuple):
 
 
 class RemoteError(Exception):
-    """Stands for an exception that was raised in the process of an isolated job.
+    """Stands for an exception of an isolated job, with its traceback as a note.
 
     Each one gets a subclass with the name of the original class, because an instance of the original may be
-    impossible to create here. Its cause contains the original traceback as text.
+    impossible to create here.
     """
-
-
-class _RemoteTraceback(Exception):
-    """The traceback from the other process, as ``concurrent.futures`` shows it."""
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.args[0]}"""'
 
 
 def remote_error(entry: str) -> RemoteError:
@@ -199,5 +192,5 @@ def remote_error(entry: str) -> RemoteError:
     told = json.loads(entry)
     module, _, name = told["class"].rpartition(".")
     error: RemoteError = type(name, (RemoteError,), {"__module__": module})(told["message"])
-    error.__cause__ = _RemoteTraceback(told["traceback"])
+    error.add_note(told["traceback"].rstrip())
     return error

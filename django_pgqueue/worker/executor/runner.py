@@ -38,6 +38,7 @@ from .errors import Failure, user_frames
 from .outcomes import Outcomes, Result, expired, is_serialization_failure, session_of, worker_failed
 from .progress import Changed
 from .running_job import RunningJob
+from .task_signals import Announcer
 from .timeouts import Timeouts
 
 if TYPE_CHECKING:
@@ -47,9 +48,8 @@ if TYPE_CHECKING:
     from ...jobs.finish import Outcome
     from ...tasks.task import Task
     from ..processes.started_jobs import StartedJobs
+    from .calls import Companions
     from .isolation import Isolation
-    from .payloads import Companions
-    from .task_signals import Announcer
 
     HandOver = Callable[[list[RunningJob]], None]
 
@@ -67,21 +67,20 @@ class Runner:
         self,
         alias: str,
         worker: int,
-        announcer: Announcer,
         started_jobs: StartedJobs,
         isolation: Isolation | None = None,
     ) -> None:
         around_attempt()  # a setting that names nothing must not fail the jobs one by one
         self.alias = alias
         self.worker = worker
-        self.outcomes = Outcomes(alias, worker, announcer)
+        self._announcer = Announcer()
+        self.outcomes = Outcomes(alias, worker, self._announcer)
         self.timeouts = Timeouts(alias, started_jobs)
         self.on_overdue: Callable[[RunningJob], None] = lambda _: None
         """Called on any thread with a job that still runs after its timeout and the grace period."""
         self.changed = Changed()  # the running jobs that have something to tell
         self._started_jobs = started_jobs
         self._isolation = isolation
-        self._announcer = announcer
         self._tasks: dict[str, Task[..., Any]] = {}
         self._async_paths: set[str] = set()
         self._running: dict[int, RunningJob] = {}

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ...models import Job
     from ...tasks.task import Task
     from .log_capture import LogCapture
-    from .payloads import Companions, PayloadReader
     from .timeouts import Timeout
 
 # Race: the task may read its event at the same time as the worker asks it to stop.
@@ -85,9 +84,9 @@ class RunningJob:
     """Whether its task has used a step."""
     told: JobProgress | None = None
     """``progress``, once its task has told anything."""
-    companions: Companions | None = None
+    companions: Any = None
     """The claimed rows among which it waited. Their payloads are read together with its own."""
-    reader: PayloadReader | None = None
+    reader: Any = None
     """What reads its payload, if it is async."""
     payload: Any = None
     """Its payload, if a test has given it."""

@@ -2,8 +2,8 @@
 
 Django itself connects receivers that log when a task starts and how it ends. The worker's own log contains
 all of this and more, so these lines are dropped unless the project's logging names their logger
-(``django.tasks``, or ``django_tasks`` of the backport). If it does, the signals are sent only if a handler
-would write the lines, which may depend on its filters. This is checked once per second.
+(``django.tasks``, or ``django_tasks`` of the backport). If it does, the signals are sent if such a logger
+writes lines of this level. This is checked once per second.
 
 Only lines about jobs of this worker are dropped. A task may enqueue with another backend, such as Django's
 ``ImmediateBackend``, and there these lines are the only report of a failure.
@@ -70,7 +70,7 @@ class Announcer:
         if now - self._checked >= 1:
             self._checked = now
             named = [logging.getLogger(name) for name in _LOGGERS if _is_named(name)]
-            heard = any(_is_heard(logger) for logger in named)
+            heard = any(logger.isEnabledFor(logging.INFO) for logger in named)
             self._started = heard or _has_listeners(task_started)
             self._finished = heard or _has_listeners(task_finished)
             # A failure is logged as an ERROR, which any handler may write.
@@ -133,16 +133,3 @@ def _is_named(name: str) -> bool:
         return True
     logger = logging.getLogger(name)  # it may be configured in another way
     return bool(logger.level or logger.handlers or not logger.propagate)
-
-
-def _is_heard(logger: logging.Logger) -> bool:
-    """Return whether an INFO line of this logger would reach a handler that writes it."""
-    if not logger.isEnabledFor(logging.INFO):
-        return False
-    record = logger.makeRecord(logger.name, logging.INFO, "", 0, "", (), None)
-    current: logging.Logger | None = logger
-    while current is not None:
-        if any(handler.level <= logging.INFO and handler.filter(record) for handler in current.handlers):
-            return True
-        current = current.parent if current.propagate else None
-    return False

@@ -93,7 +93,7 @@ class Claimer:
         }
         grouped = "groups" in parameters
         first, self._following = self._following, []
-        return claim_sql(self._alias, limited=bool(self.queue_limits), grouped=grouped), {
+        return claim_sql(limited=bool(self.queue_limits), grouped=grouped), {
             **parameters, "first": first, "limit": limit, "worker": self._worker, "lease": self._lease,
         }  # fmt: skip
 
@@ -150,7 +150,7 @@ class Claimer:
                 "first": [row.id for row in group], "limit": len(group),
                 "worker": self._worker, "lease": lease,
             }  # fmt: skip
-            answer = split_answer(session.rows(claim_sql(self._alias), parameters))
+            answer = split_answer(session.rows(claim_sql(), parameters))
             self._following += answer.refusals.following
             claimed |= {row.id for row in answer.rows}
         return claimed

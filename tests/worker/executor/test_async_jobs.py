@@ -18,7 +18,6 @@ from django_pgqueue.worker.executor import runner as runner_module
 from django_pgqueue.worker.executor.isolation import Isolation
 from django_pgqueue.worker.executor.runner import Runner
 from django_pgqueue.worker.executor.running_job import RunningJob
-from django_pgqueue.worker.executor.task_signals import Announcer
 from django_pgqueue.worker.executor.threads import Executor
 from django_pgqueue.worker.processes.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
@@ -81,7 +80,7 @@ def make_executor() -> Iterator[Callable[[Any], Executor]]:
 
 
 def new_runner(isolation: Any = None) -> Runner:
-    return Runner("default", 1, Announcer(), StartedJobs.private(SLOTS), isolation)
+    return Runner("default", 1, StartedJobs.private(SLOTS), isolation)
 
 
 def rows(*ids: int, path: str = ASYNC, **changes: Any) -> list[Claimed]:

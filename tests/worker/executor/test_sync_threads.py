@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.worker.executor import sync_threads
-from django_pgqueue.worker.executor.sync_threads import JobThread, SyncThreads
+from django_pgqueue.worker.executor import event_loop
+from django_pgqueue.worker.executor.event_loop import JobThread, SyncThreads
 from tests.support.workers import DEADLINE, until
 
 
@@ -31,7 +31,7 @@ class Check:
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch) -> Check:
     check = Check()
-    monkeypatch.setattr(sync_threads, "hold_nothing", check)
+    monkeypatch.setattr(event_loop, "hold_nothing", check)
     return check
 
 

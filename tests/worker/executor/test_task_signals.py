@@ -16,7 +16,7 @@ from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import TaskResultStatus, task_finished, task_started
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor.outcomes import BadCall, BadResult
-from django_pgqueue.worker.executor.task_signals import Announcer, _is_heard, _is_named
+from django_pgqueue.worker.executor.task_signals import Announcer, _is_named
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh, run_due
@@ -242,36 +242,16 @@ def test_receivers_see_the_exception_that_counts(name: str) -> None:
     assert "task_signals.py" not in "".join(traceback.format_tb(frames))
 
 
-def test_a_line_is_heard_where_a_handler_would_write_it() -> None:
-    logger = logging.Logger("alone", logging.INFO)
-    assert not _is_heard(logger)
-    handler = logging.StreamHandler()
-    handler.setLevel(logging.ERROR)
-    logger.addHandler(handler)
-    assert not _is_heard(logger)
-    handler.setLevel(logging.INFO)
-    assert _is_heard(logger)
-    handler.addFilter(lambda record: False)
-    assert not _is_heard(logger)
-    child = logging.Logger("child", logging.INFO)
-    child.parent = logger
-    handler.filters.clear()
-    assert _is_heard(child)
-    child.propagate = False
-    assert not _is_heard(child)
-
-
 def test_the_answer_is_looked_up_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     asked: list[str] = []
     monkeypatch.setattr("django_pgqueue.worker.executor.task_signals.monotonic", lambda: now)
 
-    def is_heard(logger: logging.Logger) -> bool:
-        asked.append(logger.name)
+    def is_named(name: str) -> bool:
+        asked.append(name)
         return False
 
-    monkeypatch.setattr("django_pgqueue.worker.executor.task_signals._is_heard", is_heard)
-    monkeypatch.setattr("django_pgqueue.worker.executor.task_signals._is_named", lambda name: True)
+    monkeypatch.setattr("django_pgqueue.worker.executor.task_signals._is_named", is_named)
     announcer = Announcer()
     for now in (100.0, 100.5, 100.9, 101.0):  # noqa: B007 - the clock reads it
         announcer._look()

@@ -10,10 +10,9 @@ import pytest
 
 from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.jobs.finish import Outcome
+from django_pgqueue.worker.executor.calls import Companions
 from django_pgqueue.worker.executor.outcomes import Result
-from django_pgqueue.worker.executor.payloads import Companions
 from django_pgqueue.worker.executor.runner import Runner
-from django_pgqueue.worker.executor.task_signals import Announcer
 from django_pgqueue.worker.executor.threads import Executor
 from django_pgqueue.worker.processes.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
@@ -161,7 +160,7 @@ def test_a_bug_around_a_task_costs_neither_the_thread_nor_the_job(
     def broken(row: Claimed) -> None:
         raise SystemExit("ours")
 
-    runner = Runner("default", 1, Announcer(), StartedJobs.private(1))
+    runner = Runner("default", 1, StartedJobs.private(1))
     monkeypatch.setattr(runner, "_prepare", broken)
     result = runner.perform(claimed(1), lambda running: None, Companions([]))
     assert result is not None
