@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import conf
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..postgres.session import Session
 
 logger = get_logger(__name__)
-
+_FOLDER = Path(__file__).parent
 
 SWEEP_EVERY = 10.0  # seconds
 NETS_EVERY = 10.0  # seconds
@@ -43,57 +44,8 @@ _STRAYS = (
     "do. They stay: insert them again as new rows if they are to run, or delete them. Their ids are in the "
     "table pgqueue_stray"
 )
-# Which nets are needed: one cheap statement, since most installations need none. A finished batch counts,
-# because it will be deleted. EXISTS would drop the orders, which let the server read the indexes and not the
-# table.
-IN_USE_SQL = """
-    SELECT EXISTS (SELECT FROM pgqueue_batch), (
-        SELECT job.id FROM pgqueue_job_live AS job
-        WHERE job.status = 'blocked' AND starts_with(job.waiting_reason, 'waits for job')
-        ORDER BY job.id LIMIT 1
-    ) IS NOT NULL, (
-        SELECT job.limit_key FROM pgqueue_job_live AS job
-        WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
-        ORDER BY job.limit_key LIMIT 1
-    ) IS NOT NULL
-"""
-# A single statement (``Session.run``).
-_SWEEP_SQL = """
-    WITH passed AS (
-        DELETE FROM pgqueue_schedule_run WHERE id = ANY (ARRAY(
-            SELECT passed.id FROM pgqueue_schedule_run AS passed
-            JOIN pgqueue_schedule AS schedule ON schedule.name = passed.schedule
-            WHERE passed.run_at < statement_timestamp() - %(runs)s AND passed.outcome <> 'waiting'
-                AND passed.run_at IS DISTINCT FROM schedule.last_run_at
-            ORDER BY passed.run_at LIMIT %(batch)s
-        ))
-    ), windows AS (
-        DELETE FROM pgqueue_window WHERE unique_key = ANY (ARRAY(
-            SELECT ended.unique_key FROM pgqueue_window AS ended WHERE ended.until <= statement_timestamp()
-            ORDER BY ended.until LIMIT %(batch)s FOR UPDATE SKIP LOCKED
-        )) RETURNING 1
-    ), rates AS (
-        -- A rate whose time has passed allows its whole burst, as if it had never been used.
-        DELETE FROM pgqueue_rate WHERE key = ANY (ARRAY(
-            SELECT unused.key FROM pgqueue_rate AS unused
-            WHERE unused.tat < statement_timestamp() - interval '1 minute'
-            LIMIT %(batch)s FOR UPDATE SKIP LOCKED
-        )) RETURNING 1
-    )
-    SELECT greatest(
-        swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), 2 * payloads.deleted,
-        rolled, forgotten, folded, failures_forgotten
-    ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text,
-        to_jsonb(payloads.strays)::text
-    FROM pgqueue_sweep_v2(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
-        pgqueue_sweep_payloads_v2(%(batch)s) AS payloads (deleted, problems, strays),
-        pgqueue_roll_up_v1(%(batch)s) AS rolled,
-        pgqueue_forget_statistics_v1(%(statistics)s, %(batch)s) AS forgotten,
-        pgqueue_fold_failures_v1(%(groups)s, %(batch)s) AS folded,
-        pgqueue_forget_failures_v1(%(statistics)s, %(groups)s, %(batch)s) AS failures_forgotten,
-        pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
-"""
-
+IN_USE_SQL = (_FOLDER / "in_use.sql").read_text(encoding="utf-8")
+_SWEEP_SQL = (_FOLDER / "sweep.sql").read_text(encoding="utf-8")
 _FREE_SQL = """
     SELECT strays.jobs, strays.notable, unpaused
     FROM pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays,

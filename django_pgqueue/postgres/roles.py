@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
@@ -22,7 +23,7 @@ from django.db import DatabaseError, connections, transaction
 from ..formatting import get_logger
 
 logger = get_logger(__name__)
-
+_FOLDER = Path(__file__).parent
 
 CALLED = ("pgqueue_enqueue_v1", "pgqueue_enqueue_many_v1", "pgqueue_policy_v1", "pgqueue_result_v1")
 """The functions that run with the rights of their owner, and that only the two roles may call.
@@ -58,21 +59,7 @@ _SIGNATURES = """
         ON root.oid = 'pgqueue_job'::regclass AND root.relnamespace = routine.pronamespace
     WHERE routine.proname = ANY (%s) ORDER BY routine.proname
 """
-# What a role can do in spite of everything: through PUBLIC, or another role whose member it is.
-_FORBIDDEN = """
-    SELECT 'create objects in the schema ' || place.nspname FROM pg_namespace AS place
-    WHERE place.oid = (SELECT relnamespace FROM pg_class WHERE oid = 'pgqueue_job'::regclass)
-        AND has_schema_privilege(%(role)s, place.oid, 'CREATE')
-    UNION ALL
-    SELECT lower(wanted.right) || ' rows of ' || relation.relname
-    FROM pg_class AS root JOIN pg_class AS relation USING (relnamespace)
-    CROSS JOIN unnest(%(rights)s::text[]) WITH ORDINALITY AS wanted ("right", place)
-    WHERE root.oid = 'pgqueue_job'::regclass AND starts_with(relation.relname, 'pgqueue_')
-        AND relation.relkind IN ('r', 'p')
-        AND CASE WHEN wanted.right IN ('DELETE', 'TRUNCATE')
-            THEN has_table_privilege(%(role)s, relation.oid, wanted.right)
-            ELSE has_any_column_privilege(%(role)s, relation.oid, wanted.right) END
-"""
+_FORBIDDEN = (_FOLDER / "roles_forbidden.sql").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -216,50 +203,9 @@ END $drop$"""
 # the roles are looked up before it as well.
 
 
-_FUNCTIONS = """
-    WITH place AS (
-        SELECT relnamespace AS schema, relowner AS owner FROM pg_class WHERE oid = to_regclass('pgqueue_job')
-    ), routine AS (
-        SELECT one.oid, one.proname::text AS name, regexp_replace(one.proname, '_v[0-9]+$', '') AS stem,
-            one.prosecdef AS is_definer, coalesce(one.proacl, acldefault('f', one.proowner)) AS rights
-        FROM place JOIN pg_proc AS one ON one.pronamespace = place.schema
-        WHERE starts_with(one.proname, 'pgqueue_')
-    )
-"""
-# Without SECURITY DEFINER, nobody has run the command. A function may still have been granted by hand.
-_ROLES = """
-    SELECT pg_get_userbyid(given.grantee), bool_or(routine.stem = ANY (%(worker_only)s))
-    FROM place CROSS JOIN routine CROSS JOIN LATERAL aclexplode(routine.rights) AS given
-    WHERE (routine.stem = ANY (%(called)s) AND routine.is_definer OR routine.stem = ANY (%(worker_only)s))
-        AND given.grantee NOT IN (0, place.owner)
-        AND EXISTS (SELECT FROM routine AS made WHERE made.is_definer AND made.stem = ANY (%(called)s))
-    GROUP BY given.grantee ORDER BY 1
-"""
-_LACKING = """, role AS (
-        SELECT unnest(%(roles)s::text[]) AS name, unnest(%(are_workers)s::boolean[]) AS is_worker
-    )
-    SELECT routine.name || ' runs with the rights of its caller'
-    FROM routine WHERE routine.name = ANY (%(definers)s) AND NOT routine.is_definer
-    UNION ALL
-    SELECT 'everybody may call ' || routine.name
-    FROM routine WHERE (routine.name = ANY (%(called)s) OR routine.name = ANY (%(worker_only)s))
-        AND EXISTS (SELECT FROM aclexplode(routine.rights) AS given WHERE given.grantee = 0)
-    UNION ALL
-    SELECT role.name || ' may not call ' || routine.name
-    FROM role CROSS JOIN routine
-    WHERE (routine.name = ANY (%(called)s) OR routine.name = ANY (%(worker_only)s) AND role.is_worker)
-        AND NOT has_function_privilege(role.name, routine.oid, 'EXECUTE')
-    UNION ALL
-    SELECT role.name || ' lacks rights to ' || relation.relname
-    FROM role CROSS JOIN place JOIN pg_class AS relation ON relation.relnamespace = place.schema
-    WHERE role.is_worker AND starts_with(relation.relname, 'pgqueue_') AND relation.relowner = place.owner
-        AND CASE WHEN relation.relkind = 'S' THEN EXISTS (
-            SELECT FROM unnest(ARRAY['USAGE', 'SELECT']) AS needed ("right")
-            WHERE NOT has_sequence_privilege(role.name, relation.oid, needed.right))
-        WHEN relation.relkind IN ('r', 'p') THEN EXISTS (
-            SELECT FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS needed ("right")
-            WHERE NOT has_table_privilege(role.name, relation.oid, needed.right)) END
-"""
+_FUNCTIONS = (_FOLDER / "roles_functions.sql").read_text(encoding="utf-8")
+_ROLES = (_FOLDER / "roles_kept.sql").read_text(encoding="utf-8")
+_LACKING = (_FOLDER / "roles_lacking.sql").read_text(encoding="utf-8")
 
 
 class Kept(NamedTuple):

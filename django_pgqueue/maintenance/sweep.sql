@@ -1,0 +1,34 @@
+-- A single statement (Session.run).
+WITH passed AS (
+    DELETE FROM pgqueue_schedule_run WHERE id = ANY (ARRAY(
+        SELECT passed.id FROM pgqueue_schedule_run AS passed
+        JOIN pgqueue_schedule AS schedule ON schedule.name = passed.schedule
+        WHERE passed.run_at < statement_timestamp() - %(runs)s AND passed.outcome <> 'waiting'
+            AND passed.run_at IS DISTINCT FROM schedule.last_run_at
+        ORDER BY passed.run_at LIMIT %(batch)s
+    ))
+), windows AS (
+    DELETE FROM pgqueue_window WHERE unique_key = ANY (ARRAY(
+        SELECT ended.unique_key FROM pgqueue_window AS ended WHERE ended.until <= statement_timestamp()
+        ORDER BY ended.until LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+    )) RETURNING 1
+), rates AS (
+    -- A rate whose time has passed allows its whole burst, as if it had never been used.
+    DELETE FROM pgqueue_rate WHERE key = ANY (ARRAY(
+        SELECT unused.key FROM pgqueue_rate AS unused
+        WHERE unused.tat < statement_timestamp() - interval '1 minute'
+        LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+    )) RETURNING 1
+)
+SELECT greatest(
+    swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), 2 * payloads.deleted,
+    rolled, forgotten, folded, failures_forgotten
+), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text,
+    to_jsonb(payloads.strays)::text
+FROM pgqueue_sweep_v2(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
+    pgqueue_sweep_payloads_v2(%(batch)s) AS payloads (deleted, problems, strays),
+    pgqueue_roll_up_v1(%(batch)s) AS rolled,
+    pgqueue_forget_statistics_v1(%(statistics)s, %(batch)s) AS forgotten,
+    pgqueue_fold_failures_v1(%(groups)s, %(batch)s) AS folded,
+    pgqueue_forget_failures_v1(%(statistics)s, %(groups)s, %(batch)s) AS failures_forgotten,
+    pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
