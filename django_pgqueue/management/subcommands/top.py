@@ -18,6 +18,7 @@ import tty
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from django.core.management.base import CommandError
@@ -407,11 +408,14 @@ def _drawn(pane: Pane, most: int) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    cell = partial(Text, no_wrap=True, overflow="ellipsis")
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for place, name in enumerate(pane.head):
-        shown.add_column(name, justify="right" if place in pane.right else "left", no_wrap=True)
+        # What may be wrapped is cut first, the widest column before others; so numbers stay whole.
+        is_number = place in pane.right
+        shown.add_column(cell(name, "bold"), justify="right" if is_number else "left", no_wrap=is_number)
     for row in pane.rows[:most]:
-        shown.add_row(*(Text(plain(text), style) for text, style in row))
+        shown.add_row(*(cell(plain(text), style) for text, style in row))
     yield ""
     if pane.rows:
         yield shown

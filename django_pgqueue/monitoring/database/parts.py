@@ -198,7 +198,7 @@ def _wait(row: tuple[Any, ...]) -> LockWait:
 
 
 # ----------------------------------------------------------------------------
-# HeldSnapshot snapshots: the transactions, prepared transactions and replication slots that keep dead rows.
+# Held snapshots: the transactions, prepared transactions and replication slots that keep dead rows.
 
 OLDEST = 300.0  # seconds
 
