@@ -227,7 +227,7 @@ def test_a_schedule_is_made_edited_and_deleted(root: Client) -> None:
         ({"name": "taken"}, "A schedule with this name already exists."),
         ({"task_path": "tests.app.tasks.gone"}, "tests.app.tasks.gone"),
         ({"args": "[1, 2]"}, "mail"),
-        ({"args": "{}"}, "args must be a JSON list."),
+        ({"args": "{}"}, "Enter a JSON list."),
         ({"args": "[1"}, "Enter a valid JSON."),
         ({"cron": "0 0 30 2 *"}, "0 0 30 2 *"),
         ({"cron": "61 * * * *"}, "61 * * * *"),

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.forms.fields import InvalidJSONInput
 from django.http import HttpResponseRedirect
 from django.urls import path
 from django.utils.translation import gettext as _
@@ -25,14 +24,13 @@ from ...compat import InvalidTask
 from ...exceptions import PgQueueError
 from ...jobs.enqueue import enqueue
 from ...models import Job
-from ...redaction import redact_call
 from ...tasks.task import find_task
 from .. import display
 from ..bulk.edit_form import EditForm
 from ..console import console_page
 from ..jobs.fields import JobFields
 from ..visible import hides
-from .formatter import payload_model_of, restored
+from .formatter import ArgumentsForm, payload_model_of
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -99,52 +97,37 @@ class JobClones(JobFields):
 # The form of a copy of a job: its call, checked as ``enqueue()`` checks it, and where and when it runs.
 
 
-class _Json(forms.JSONField):
-    """A JSON value, indented."""
+class _Indented(json.JSONEncoder):
+    """Shows a JSON value on several lines."""
 
-    def prepare_value(self, value: Any) -> Any:
-        """Return what the field shows. What is no JSON is shown as it was entered."""
-        if isinstance(value, InvalidJSONInput):
-            return value
-        return json.dumps(value, indent=2, ensure_ascii=False)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "indent": 2})
 
 
-class CloneForm(EditForm):
+class CloneForm(ArgumentsForm, EditForm):
     """The values of a new job. The fields of ``EditForm`` are those of the job at first."""
 
-    args = _Json(label=gettext_lazy("Arguments"), required=False, widget=forms.Textarea(attrs={"rows": 4}))
-    kwargs = _Json(
-        label=gettext_lazy("Keyword arguments"), required=False, widget=forms.Textarea(attrs={"rows": 6})
+    args = forms.JSONField(
+        label=gettext_lazy("Arguments"),
+        required=False,
+        encoder=_Indented,
+        widget=forms.Textarea(attrs={"rows": 4}),
+    )
+    kwargs = forms.JSONField(
+        label=gettext_lazy("Keyword arguments"),
+        required=False,
+        encoder=_Indented,
+        widget=forms.Textarea(attrs={"rows": 6}),
     )
     field_order = ("args", "kwargs", "queue_name", "priority", "run_after")
 
     def __init__(self, job: Job, using: str, data: Any = None, *, is_restricted: bool = False) -> None:
         super().__init__(data)
         self.job, self.using, self._is_restricted = job, using, is_restricted
-        self._shown = redact_call(job.args, job.kwargs, job.task_path)
-        self.initial = {
-            "args": self._shown[0],
-            "kwargs": self._shown[1],
-            "queue_name": job.queue_name,
-            "priority": job.priority,
-        }
+        self.initial = {"queue_name": job.queue_name, "priority": job.priority}
+        self.show_arguments(job)
         zone = display.zone_name()
         self.fields["run_after"].help_text = _("In the time zone %(zone)s. Empty: now.") % {"zone": zone}
-
-    def clean_args(self) -> Any:
-        """Require a list. What is redacted and left as it is stands for what is stored."""
-        return self._checked("args", [], self._shown[0], _("Enter a JSON list."))
-
-    def clean_kwargs(self) -> Any:
-        """Require an object."""
-        return self._checked("kwargs", {}, self._shown[1], _("Enter a JSON object."))
-
-    def _checked(self, name: str, empty: Any, shown: Any, words: str) -> Any:
-        given = self.cleaned_data[name]
-        value = restored(empty if given is None else given, shown, getattr(self.job, name))
-        if not isinstance(value, type(empty)):
-            raise ValidationError(words, code="invalid")
-        return value
 
     def enqueue(self) -> Job | None:
         """Enqueue the copy, if all values are right. What ``enqueue()`` raises is an error of the form."""

@@ -8,6 +8,7 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django import forms
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.utils.html import format_html
@@ -16,7 +17,7 @@ from django.utils.translation import gettext as _
 from ...encoding import MAX_BIGINT, whole_number
 from ...models import DeclaredTask, Worker
 from ...payloads.synchronize import payload_models
-from ...redaction import FAILED, REDACTED, redact, redact_text, restore
+from ...redaction import FAILED, REDACTED, redact, redact_call, redact_text, restore
 from ..jobs import texts
 from ..visible import visible_url
 
@@ -104,11 +105,45 @@ def payload_model_of(job: Job) -> type[Model] | None:
         return None
 
 
-def restored(given: Any, shown: Any, stored: Any) -> Any:
-    """Return the value that a form means: what the user leaves as it was shown, redacted, is what is stored.
+def shown_arguments(row: Any) -> dict[str, Any]:
+    """Return the arguments of a job or a schedule, redacted. What is no list or object, because SQL has
+    changed it, stays as it is.
+    """
+    args, kwargs, path = row.args, row.kwargs, row.task_path
+    return {
+        "args": redact_call(args, {}, path)[0] if isinstance(args, list) else args,
+        "kwargs": redact_call([], kwargs, path)[1] if isinstance(kwargs, dict) else kwargs,
+    }
 
-    Raise ValidationError if a mark is left that stands for nothing, as in a list with an element more: it
-    would be stored like a value.
+
+class ArgumentsForm(forms.BaseForm):
+    """A part of a form: arguments are shown redacted, and those that are left so keep their stored value."""
+
+    def show_arguments(self, row: Any) -> None:
+        """Fill in the arguments of a job or a schedule."""
+        self._stored = {"args": row.args, "kwargs": row.kwargs}
+        self._shown = shown_arguments(row)
+        self.initial = {**self.initial, **self._shown}
+
+    def clean_args(self) -> Any:
+        """Require a list. An empty field means that there are no arguments."""
+        return self._restored("args", [], _("Enter a JSON list."))
+
+    def clean_kwargs(self) -> Any:
+        """Require an object."""
+        return self._restored("kwargs", {}, _("Enter a JSON object."))
+
+    def _restored(self, name: str, empty: Any, words: str) -> Any:
+        given = self.cleaned_data[name]
+        value = restored(empty if given is None else given, self._shown[name], self._stored[name])
+        if not isinstance(value, type(empty)):
+            raise ValidationError(words, code="invalid")
+        return value
+
+
+def restored(given: Any, shown: Any, stored: Any) -> Any:
+    """Return the value that a form means. Raise ValidationError if a mark is left that stands for nothing, as
+    in a list with an element more: it would be stored like a value.
     """
     value = restore(given, shown, stored)
     for mark in (REDACTED, FAILED):

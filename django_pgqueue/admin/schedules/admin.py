@@ -21,14 +21,13 @@ from django.utils.translation import gettext_lazy as _
 
 from ...models import Schedule
 from ...models.schedule import definition_of
-from ...redaction import redact_call
 from ...schedules import words
 from ...tasks.registry import known_tasks
 from .. import display
 from ..ask import may_with_jobs
 from ..base import DatabaseAdmin, DatabaseForm
 from ..console import console_page
-from ..job_page.formatter import restored
+from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
 from ..workers.fleet import Fleet
 from .actions import ACTIONS
@@ -257,14 +256,12 @@ def _names(text: str) -> list[str]:
 
 # ----------------------------------------------------------------------------
 # The form of a schedule: the model's own checks, and what code or settings declare beside each field.
-#
-# Its arguments are redacted, and what is left as it was shown keeps its stored value.
 
 #: The fields with a list of suggestions, and the id of this list on the page.
 SUGGESTIONS = {"task_path": "pgqueue-tasks", "timezone": "pgqueue-zones"}
 
 
-class ScheduleForm(DatabaseForm):
+class ScheduleForm(ArgumentsForm, DatabaseForm):
     """Checks that the name is not used in the displayed database. The model checks everything else."""
 
     taken = _("A schedule with this name already exists.")
@@ -277,22 +274,12 @@ class ScheduleForm(DatabaseForm):
         for name in ("args", "kwargs"):
             if name in self.fields:
                 self.fields[name].widget.attrs["rows"] = 3
-        self._stored = self.instance.args, self.instance.kwargs
-        self._shown = shown_arguments(self.instance)
-        if not self.instance._state.adding:
-            self.initial.update(zip(("args", "kwargs"), self._shown, strict=True))
+        given = self.initial
+        self.show_arguments(self.instance)
+        if self.instance._state.adding:
+            self.initial = given  # what the address of the page says
         if self.instance.declared is not None:
             self._show_declared(self.instance.declared)
-
-    def clean_args(self) -> Any:
-        """An empty field means that there are no arguments."""
-        given = self.cleaned_data["args"]
-        return [] if given is None else restored(given, self._shown[0], self._stored[0])
-
-    def clean_kwargs(self) -> Any:
-        """Do the same for keyword arguments."""
-        given = self.cleaned_data["kwargs"]
-        return {} if given is None else restored(given, self._shown[1], self._stored[1])
 
     def add_error(self, field: str | None, error: Any) -> None:
         """Say nothing of arguments that are not in the form: the user may not view them, nor their errors."""
@@ -311,15 +298,6 @@ class ScheduleForm(DatabaseForm):
                 }
                 text = escape(text)  # Django shows help texts as HTML, and the value may be an argument
                 field.help_text = f"{text}. {field.help_text}" if field.help_text else f"{text}."
-
-
-def shown_arguments(schedule: Schedule) -> tuple[Any, Any]:
-    """Return the arguments, redacted. What is no list or dict, after a change in SQL, stays as it is."""
-    args, kwargs, path = schedule.args, schedule.kwargs, schedule.task_path
-    return (
-        redact_call(args, {}, path)[0] if isinstance(args, list) else args,
-        redact_call([], kwargs, path)[1] if isinstance(kwargs, dict) else kwargs,
-    )
 
 
 def suggestions() -> dict[str, list[str]]:
@@ -475,7 +453,7 @@ class ScheduleAdmin(ScheduleButtons):
             context["pgqueue"] = summary(self.admin_site, request, self.database, obj)
             context["pgqueue_trouble"] = Fleet(self.database).standstill if obj.is_active else ""
             if not self.has_change_permission(request, obj):  # then Django shows the values of the object
-                obj.args, obj.kwargs = shown_arguments(obj)
+                vars(obj).update(shown_arguments(obj))
         return context
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
