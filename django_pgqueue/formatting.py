@@ -177,6 +177,11 @@ def _is_printable(error: BaseException) -> bool:
     return True
 
 
+def storable(text: str) -> str:
+    """Escape the characters that PostgreSQL refuses: NUL and lone surrogates."""
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def shorten(text: str, limit: int) -> str:
     """Cut the text to ``limit`` bytes. Keep more of the end, because the end of a traceback matters most."""
     data = text.encode(errors="surrogatepass")

@@ -10,6 +10,8 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
 
+from ..formatting import storable
+
 HAS_PROGRESS = 8
 """The bit of ``Job.marks`` that says so."""
 
@@ -43,7 +45,7 @@ def progress_of(done: Any, total: Any, note: Any) -> Progress:
     if len(note) > NOTE_LIMIT:
         note = note[: NOTE_LIMIT - 1] + "…"
     if not note.isascii() or "\0" in note:  # what PostgreSQL cannot store
-        note = note.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()[:NOTE_LIMIT]
+        note = storable(note)[:NOTE_LIMIT]
     return Progress(_amount("done", done), None if total is None else _amount("total", total), note)
 
 

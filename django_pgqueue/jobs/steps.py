@@ -6,10 +6,10 @@ from functools import update_wrapper
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from asgiref.sync import sync_to_async
 from django.db import IntegrityError, connections
 
 from .. import conf
+from ..compat import for_async
 from ..encoding import encode_result
 from ..exceptions import InvalidJSON, JobFinished, StepError
 from .control import locate
@@ -157,6 +157,4 @@ def send_event(job: Job | int | str | TaskResult[Any, Any], name: str, value: An
     return received
 
 
-async def asend_event(job: Job | int | str | TaskResult[Any, Any], name: str, value: Any = None, /) -> bool:
-    """Like ``send_event()``, for async code."""
-    return await sync_to_async(send_event)(job, name, value)
+asend_event = for_async(send_event)

@@ -31,7 +31,7 @@ from ..models import Job
 from ..schedules.fire import fire_due
 from ..schedules.synchronize import synchronize
 from ..tasks.retry import leaves
-from ..worker.executor.progress import JobProgress
+from ..worker.executor.progress import ReportedProgress
 from ..worker.inline import BorrowedSession, InlineWorker
 from .databases import alias_of, check_is_test
 
@@ -216,13 +216,13 @@ def reported_progress() -> Iterator[list[Progress]]:
     has ``done``, ``total`` and ``note``, and is equal to a tuple of these.
     """
     reported: list[Progress] = []
-    tell = JobProgress.tell
+    tell = ReportedProgress.tell
 
-    def note_and_tell(job: JobProgress, done: Any, total: Any = None, note: Any = "") -> None:
+    def note_and_tell(job: ReportedProgress, done: Any, total: Any = None, note: Any = "") -> None:
         tell(job, done, total, note)
         reported.append(job.last or Progress(0))
 
-    with patch.object(JobProgress, "tell", note_and_tell):
+    with patch.object(ReportedProgress, "tell", note_and_tell):
         yield reported
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
 from ...exceptions import TaskTimeout, TooManyCrashes, UnknownTask, WorkerLost
-from ...formatting import shorten
+from ...formatting import shorten, storable
 from ...tasks.retry import leaves
 from ..logs import format_error
 
@@ -45,9 +45,9 @@ def error_entry(
     cls = type(error)
     return json.dumps(
         {
-            "class": _printable(f"{cls.__module__}.{cls.__qualname__}"[:LONGEST_CLASS]),
-            "message": shorten(_printable(describe(error)), limit // 4),
-            "traceback": shorten(_printable(_format(error)), limit - limit // 4),
+            "class": storable(f"{cls.__module__}.{cls.__qualname__}"[:LONGEST_CLASS]),
+            "message": shorten(storable(describe(error)), limit // 4),
+            "traceback": shorten(storable(_format(error)), limit - limit // 4),
             "worker": str(worker),
             "attempt": attempt,
             **({"version": version} if (version := conf.current().version) else {}),
@@ -91,11 +91,6 @@ def _format(error: BaseException) -> str:
         return format_error(error, user_frames(error))
     except BaseException as second:  # formatting an exception may raise, too
         return f"<this {type(error).__qualname__} cannot be printed: {type(second).__qualname__}>"
-
-
-def _printable(text: str) -> str:
-    """Escape the characters that jsonb refuses: NUL and lone surrogates."""
-    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 # ----------------------------------------------------------------------------

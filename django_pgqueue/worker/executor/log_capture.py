@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import conf
 from ...conf import log_level
+from ...formatting import storable
 from ...jobs.current import RUNNING
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ class LogCapture:
 
     def add(self, record: logging.LogRecord) -> None:
         """Add a record. If there is no room, the oldest of the last lines is left out."""
-        message = _clean(_message(record))
+        message = storable(_FORMATTER.format(record))  # with its traceback, but without a prefix
         if len(message) > self._most:
             message = message[: self._most - 1] + "…"
         line = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
-            "logger": _clean(record.name)[:200],
+            "logger": storable(record.name)[:200],
             "message": message,
         }
         size = _OVERHEAD + len(line["logger"]) + len(message.encode())
@@ -143,13 +144,3 @@ class _Handler(logging.Handler):
 
 
 _HANDLER = _Handler()
-
-
-def _message(record: logging.LogRecord) -> str:
-    """Return the message with its traceback, but without a prefix."""
-    return _FORMATTER.format(record)
-
-
-def _clean(text: str) -> str:
-    """Return the text without what PostgreSQL cannot store."""
-    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")

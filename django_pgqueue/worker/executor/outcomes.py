@@ -36,7 +36,7 @@ from ...exceptions import (
     TaskTimeout,
     WorkerLost,
 )  # fmt: skip
-from ...formatting import get_logger
+from ...formatting import get_logger, storable
 from ...jobs.finish import Kind, Outcome
 from ...postgres.clock import known
 from ...tasks.options import CENTURY
@@ -395,7 +395,7 @@ def _seconds_until(error: RetryLater | Snooze, alias: str) -> float:
 
 
 def _reason(text: str) -> str:
-    clean = text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+    clean = storable(text)
     return clean if len(clean) <= REASON_LIMIT else clean[: REASON_LIMIT - 1] + "…"
 
 

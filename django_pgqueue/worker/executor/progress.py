@@ -49,20 +49,20 @@ class Changed:
     def __init__(self) -> None:
         self.is_urgent = False
         """Whether it has to be written before the next outcomes are reported, which end leases."""
-        self._jobs: deque[JobProgress] = deque()
+        self._jobs: deque[ReportedProgress] = deque()
         self._process = os.getpid()
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
 
-    def add(self, job: JobProgress) -> None:
+    def add(self, job: ReportedProgress) -> None:
         """Add a job. It is not added again before it was taken."""
         if os.getpid() != self._process:
             logger.warning(_IN_CHILD, job.id)
             return
         self._jobs.append(job)
 
-    def take(self) -> list[JobProgress]:
+    def take(self) -> list[ReportedProgress]:
         """Return the jobs, and forget them."""
         self.is_urgent = False
         jobs = []
@@ -73,7 +73,7 @@ class Changed:
         return jobs
 
 
-class JobProgress:
+class ReportedProgress:
     """What one attempt of a job tells. Made on demand, because most jobs tell nothing.
 
     Race: the task tells while a writer takes. The task only assigns what it tells, and the writer only notes

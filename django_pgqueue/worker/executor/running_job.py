@@ -25,7 +25,7 @@ from ...postgres.clock import known, stored
 from ...tasks.link import IN_BATCH
 from ...tasks.results import task_result
 from .errors import Failure
-from .progress import Changed, JobProgress
+from .progress import Changed, ReportedProgress
 from .steps import JobSteps
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class RunningJob:
     """Why the job has to wait, if its task has reached such a place."""
     has_steps = False
     """Whether its task has used a step."""
-    told: JobProgress | None = None
+    told: ReportedProgress | None = None
     """``progress``, once its task has told anything."""
     companions: Any = None
     """The claimed rows among which it waited. Their payloads are read together with its own."""
@@ -199,9 +199,9 @@ class RunningJob:
         return JobSteps(self)
 
     @cached_property
-    def progress(self) -> JobProgress:
+    def progress(self) -> ReportedProgress:
         """What the job tells while it runs. Made on demand, because most jobs tell nothing."""
-        self.told = JobProgress(self.row, Changed() if self._changed is None else self._changed)
+        self.told = ReportedProgress(self.row, Changed() if self._changed is None else self._changed)
         return self.told
 
     @cached_property

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ...jobs.claim import Claimed
     from ...tasks.task import Task
-    from .progress import JobProgress
+    from .progress import ReportedProgress
 
 logger = get_logger(__name__)
 
@@ -61,7 +61,7 @@ class _Running(Protocol):
     suspended: Suspended | None
 
     @property
-    def progress(self) -> JobProgress: ...
+    def progress(self) -> ReportedProgress: ...
 
 
 class JobSteps:

@@ -15,7 +15,7 @@ from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.postgres.session import LOST_CONNECTION
 from django_pgqueue.postgres.session import connect as worker_session
 from django_pgqueue.worker.executor.progress import Changed
-from django_pgqueue.worker.executor.progress import JobProgress as Telling
+from django_pgqueue.worker.executor.progress import ReportedProgress as Telling
 from django_pgqueue.worker.executor.running_job import RunningJob
 from django_pgqueue.worker.producer.completer import ProgressWriter
 from tests.app import progress_tasks as tasks
