@@ -24,18 +24,6 @@ from django.utils.functional import Promise
 
 from .exceptions import InvalidJSON
 
-__all__ = [
-    "MAX_BIGINT",
-    "TOO_DEEP",
-    "encode_arguments",
-    "encode_context",
-    "encode_metadata",
-    "encode_result",
-    "load",
-    "whole_number",
-]
-
-
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 #: The bytes of a context. The database accepts twice as many, because its own text has spaces.
 MAX_CONTEXT = 8192

@@ -13,16 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-__all__ = [
-    "DEFAULT_NAMES",
-    "DEFAULT_RULES",
-    "Rules",
-    "coarse_expression",
-    "name_expression",
-    "rules",
-    "spelled",
-]
-
 #: What is redacted if REDACT is not set.
 DEFAULT_NAMES = (
     "password", "passwords", "passwd", "pwd", "pass", "passphrase", "passcode", "secret", "secrets", "token",

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from ..exceptions import ParentGone
+from .fields import InternalMeta
 from .job import Job
 from .joins import Joins
 
@@ -106,10 +107,8 @@ class Tally(models.Model):
     failed = models.IntegerField(pgettext_lazy("number of jobs", "failed"), db_default=0)
     cancelled = models.IntegerField(pgettext_lazy("number of jobs", "cancelled"), db_default=0)
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_tally"
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("numbers of a batch")
         verbose_name_plural = _("numbers of batches")
 
@@ -142,10 +141,8 @@ class Edge(models.Model):
     )
     overdue = models.CharField(_("end that maintenance has to settle"), max_length=16, null=True)
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_edge"
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("dependency")
         verbose_name_plural = _("dependencies")
 

@@ -1,4 +1,4 @@
-"""Columns: a plain array, and JSON that may come from SQL.
+"""What models share: their ``Meta``, a plain array, and JSON that may come from SQL.
 
 Django's ``ArrayField`` would require every project to install ``django.contrib.postgres``.
 """
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 else:
     Field = models.Field
     JSONField = models.JSONField
+
+
+class InternalMeta:
+    """The ``Meta`` of tables that permissions are not about."""
+
+    required_db_vendor = "postgresql"
+    default_permissions = ()
 
 
 class ArrayColumn(Field):

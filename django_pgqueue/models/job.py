@@ -20,7 +20,7 @@ from ..exceptions import duration as seconds
 from ..jobs.progress import HAS_PROGRESS, Progress, stored_progress
 from ..misuse import JobHabits
 from .changes import CANCEL, EDIT, EXTEND, RETRY, RUN_NOW, Changes, change_all, edit_values
-from .fields import ArrayColumn, JSONColumn
+from .fields import ArrayColumn, InternalMeta, JSONColumn
 from .joins import Joins
 
 if TYPE_CHECKING:
@@ -30,46 +30,6 @@ if TYPE_CHECKING:
     from django.db.models.base import ModelBase
 
     from ..tasks.unique import EnqueueOutcome
-
-
-__all__ = [
-    "Job",
-    "JobQuerySet",
-    "LiveJob",
-    "Reporting",
-    "Status",
-    "UniqueScope",
-    "keep_sequence_ahead",
-    "names_ids",
-]
-
-
-# ----------------------------------------------------------------------------
-# ``job.progress``: how far a job is, or how far it came before it failed.
-
-
-class Reporting:
-    """The properties of ``Job`` about what its task reports."""
-
-    @property
-    def progress(self) -> Progress | None:
-        """What its task has last reported; None if it has not reported anything, or is done or cancelled.
-
-        For a failed job: how far its last attempt came. This makes a query for a live job that has reported
-        something, unless it was read with ``select_related("live_progress")``.
-        """
-        job: Any = self
-        if job.is_finished:
-            has_failed = job.status == job.Status.FAILED and job.errors
-            return stored_progress(job.errors[-1].get("progress")) if has_failed else None
-        if not job.marks & HAS_PROGRESS:
-            return None
-        row = getattr(job, "live_progress", None)  # the job may have ended since it was read
-        return None if row is None else stored_progress(vars(row))
-
-
-# ----------------------------------------------------------------------------
-# The models.
 
 
 _NOT_DELETED = (
@@ -165,7 +125,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 
 if TYPE_CHECKING:
 
-    class JobManager(models.Manager["Job"]):
+    class _JobManager(models.Manager["Job"]):
         """``Job.objects`` for type checkers. Without Django's mypy plugin they would miss ``cancel()``."""
 
         def all(self) -> JobQuerySet: ...
@@ -283,11 +243,11 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
-class Job(JobHabits, Changes, Joins, Reporting, JobFields):
+class Job(JobHabits, Changes, Joins, JobFields):
     """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state."""
 
     if TYPE_CHECKING:
-        objects: ClassVar[JobManager]
+        objects: ClassVar[_JobManager]
     else:
         objects = JobQuerySet.as_manager()
 
@@ -311,6 +271,21 @@ class Job(JobHabits, Changes, Joins, Reporting, JobFields):
 
     def __str__(self) -> str:
         return f"{self.task_path} ({self.pk})"
+
+    @property
+    def progress(self) -> Progress | None:
+        """What its task has last reported; None if it has not reported anything, or is done or cancelled.
+
+        For a failed job: how far its last attempt came. This makes a query for a live job that has reported
+        something, unless it was read with ``select_related("live_progress")``.
+        """
+        if self.is_finished:
+            has_failed = self.status == Status.FAILED and self.errors
+            return stored_progress(self.errors[-1].get("progress")) if has_failed else None
+        if not self.marks & HAS_PROGRESS:
+            return None
+        row = getattr(self, "live_progress", None)  # the job may have ended since it was read
+        return None if row is None else stored_progress(vars(row))
 
     def refresh_from_db(
         self, using: str | None = None, fields: Any = None, from_queryset: Any = None
@@ -374,10 +349,8 @@ class JobProgress(models.Model):
     total = models.FloatField(_("total"), null=True)
     note = models.CharField(_("note"), max_length=200, db_default="")
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_progress"
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("progress")
         verbose_name_plural = _("progress")
 
@@ -411,10 +384,8 @@ class Step(models.Model):
     inputs = models.BigIntegerField(_("checksum of the arguments"), null=True)
     result = JSONColumn(_("result"), null=True)
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_step"
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("step")
         verbose_name_plural = _("steps")
 
@@ -433,11 +404,9 @@ class QueueStatus(models.Model):
     is_claimable = models.BooleanField(_("may be claimed"))
     is_terminal = models.BooleanField(_("is finished"))
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_status"
         managed = False
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("status")
         verbose_name_plural = _("statuses")
 
@@ -456,11 +425,9 @@ class Ring(models.Model):
     retention = models.DurationField(_("retention"))
     failed_retention = models.DurationField(_("retention of failed jobs"))
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_ring"
         managed = False
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("ring of history")
         verbose_name_plural = _("rings of history")
 

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-# ----------------------------------------------------------------------------
-# ``job.as_link()``: a job as something that another job waits for.
+#: The exception of a task's timeout reaches a thread between two instructions, so no wait is longer.
+SLICE = 1.0
 
 
-class Linked:
-    """The method of ``Job`` and ``JobBatch`` that says where they are."""
+class Joins:
+    """The methods of ``Job`` and ``JobBatch`` for whoever waits for the end."""
 
     def as_link(self) -> Link:
         """Return where this is, for ``task.using(after=...)``. Raise ValueError if it has no id."""
@@ -46,18 +46,6 @@ class Linked:
             )
         read = row._state.db or router.db_for_write(type(row))
         return Link(read, row.pk, not row._state.adding, row)
-
-
-# ----------------------------------------------------------------------------
-# ``job.join()``.
-
-
-#: The exception of a task's timeout reaches a thread between two instructions, so no wait is longer.
-SLICE = 1.0
-
-
-class Joins(Linked):
-    """The methods of ``Job`` and ``JobBatch`` that wait for the end."""
 
     def join(self, timeout: float | timedelta | None = None) -> Self:
         """Wait until the job has finished, refresh it, and return it. Look at ``status`` then.

@@ -12,6 +12,7 @@ from django.db import models
 from django.db.models.expressions import DatabaseDefault
 from django.utils.translation import gettext_lazy as _
 
+from .fields import InternalMeta
 from .job import Job
 
 
@@ -69,11 +70,9 @@ class DeclaredTask(models.Model):
     keeps = models.BooleanField(_("keeps its rows"), db_default=False)
     swept_to = models.BigIntegerField(_("swept to"), db_default=0)
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_task"
         managed = False  # so that a flush does not empty it
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("declared task")
         verbose_name_plural = _("declared tasks")
 

@@ -16,6 +16,8 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from .fields import InternalMeta
+
 
 class Queue(models.Model):
     """The settings of one queue; an empty field means that the value in ``PGQUEUE`` is used."""
@@ -214,10 +216,8 @@ class RateState(models.Model):
     key = models.CharField(_("limit key"), max_length=200, primary_key=True, db_collation="C")
     tat = models.DateTimeField(_("theoretical arrival time"))
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_rate"
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("state of a rate")
         verbose_name_plural = _("states of rates")
 
@@ -236,10 +236,8 @@ class UniqueWindow(models.Model):
     job_id = models.BigIntegerField(_("job"))
     until = models.DateTimeField(_("until"))
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_window"
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("window of a unique key")
         verbose_name_plural = _("windows of unique keys")
 

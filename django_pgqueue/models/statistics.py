@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from .fields import ArrayColumn
+from .fields import ArrayColumn, InternalMeta
 
 #: Upper bounds of the histogram classes in seconds: 1 ms, doubled up to 70 minutes. One more class after the
 #: last bound counts the rest.
@@ -86,10 +86,8 @@ class StatRollup(Counts):
     start = models.DateTimeField(_("start"))
     updated_at = models.DateTimeField(_("last changed at"), db_default=Now())
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_stat_rollup"
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("sum of statistics")
         verbose_name_plural = _("sums of statistics")
         constraints = (
@@ -122,11 +120,9 @@ class FailureGroup(models.Model):
     muted_at = models.DateTimeField(_("muted at"), null=True, blank=True)
     muted_by = models.CharField(_("muted by"), max_length=150, db_default="", blank=True)
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_failure_group"
-        required_db_vendor = "postgresql"
         # It is shown to those who may view jobs.
-        default_permissions = ()
         permissions = (("mute_failuregroup", "Can mute group of failures"),)
         verbose_name = _("group of failures")
         verbose_name_plural = _("groups of failures")
@@ -148,10 +144,8 @@ class FailureCount(models.Model):
     failed = models.BigIntegerField(pgettext_lazy("number of jobs", "failed"), default=0)
     retried = models.BigIntegerField(pgettext_lazy("number of jobs", "retried"), default=0)
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_failure_count"
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("count of failures")
         verbose_name_plural = _("counts of failures")
         constraints = (
@@ -182,10 +176,8 @@ class FailureNote(models.Model):
     message = models.CharField(_("message"), max_length=500)
     traceback = models.TextField(_("traceback"))
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_failure_note"
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("note of failures")
         verbose_name_plural = _("notes of failures")
 
@@ -204,10 +196,8 @@ class RaisedAlert(models.Model):
     raised_at = models.DateTimeField(_("raised at"))
     over_since = models.DateTimeField(_("over since"), null=True)
 
-    class Meta:
+    class Meta(InternalMeta):
         db_table = "pgqueue_alert"
-        required_db_vendor = "postgresql"
-        default_permissions = ()
         verbose_name = _("alert")
         verbose_name_plural = _("alerts")
         constraints = (models.UniqueConstraint(fields=["kind", "queue_name"], name="pgqueue_alert_key"),)
