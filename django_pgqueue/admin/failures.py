@@ -13,10 +13,12 @@ from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db import connections
 from django.db.models import Model
-from django.http import Http404, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpResponseRedirect
 from django.urls import path, reverse
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext
+from django.views.decorators.http import require_POST
 
 from ..models import FailureGroup
 from ..monitoring.failures import group, groups, mute, parts, unmute
@@ -148,10 +150,9 @@ class FailurePages(DatabaseAdmin[M]):
         title = found.name or _("Failure without an error")
         return console_page(self, request, f"{_TEMPLATES}/failure.html", title, media=MEDIA, **context)
 
+    @method_decorator(require_POST)
     def mute_view(self, request: HttpRequest, fingerprint: str) -> HttpResponseBase:
         """Mute a group or unmute it, and redirect to its page."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         self._check_failures(request)
         if not self.has_mute_permission(request):
             raise PermissionDenied

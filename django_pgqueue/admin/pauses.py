@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import DELETION, LogEntry
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.http import HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import path, reverse
+from django.http import HttpResponseRedirect
+from django.urls import path
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
+from django.views.decorators.http import require_POST
 
 from ..compat import InvalidTask
 from ..jobs.pause import pause, resume
@@ -129,30 +131,22 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         view = self.admin_site.admin_view(self.resume_view)
         return [path("<path:object_id>/resume/", view, name=name), *super().get_urls()]
 
+    @method_decorator(require_POST)
     def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """Handle the button of the page: resume, and redirect to the list."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         found = self.get_object(request, unquote(object_id))
         if not (self.has_view_permission(request, found) and self.has_resume_permission(request)):
             raise PermissionDenied
         if found is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if _hurts([found]) and not is_confirmed(request):
-            return self._ask(request, [found], self._url("change", quote(found.pk)))
+            return self._ask(request, [found], self.address("change", found.pk))
         self._resume(request, [found])
-        return HttpResponseRedirect(self._url("changelist"))
+        return HttpResponseRedirect(self.address("changelist"))
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Pause | None = None,
-    ) -> HttpResponse:
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the button that resumes, and suggestions for the name."""
+        context = super().page_context(request, obj)
         if obj is None:
             context["pgqueue_suggestions_id"] = _SUGGESTIONS
             context["pgqueue_suggestions"] = [
@@ -160,8 +154,8 @@ class PauseAdmin(DatabaseAdmin[Pause]):
                 *((name, _("task")) for name in task_paths(self.database)),
             ]
         if obj is not None and self.has_resume_permission(request):
-            context["pgqueue_resume"] = self._url("resume", quote(obj.pk))
-        return super().render_change_form(request, context, add, change, form_url, obj)
+            context["pgqueue_resume"] = self.address("resume", obj.pk)
+        return context
 
     @admin.display(description=pgettext_lazy("pause", "what"))
     def what(self, row: Pause) -> str:
@@ -191,10 +185,6 @@ class PauseAdmin(DatabaseAdmin[Pause]):
             "count": count
         }
         self.message_user(request, words, messages.SUCCESS if count else messages.WARNING)
-
-    def _url(self, page: str, *arguments: str) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=arguments, current_app=self.admin_site.name)
 
 
 def _hurts(pauses: list[Pause]) -> bool:

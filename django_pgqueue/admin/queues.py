@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django.db.models import Model
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
 
 # ----------------------------------------------------------------------------
 # Queues: their figures, and their settings, which can be edited. The list is in ``list``.
@@ -183,19 +183,12 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         """Without settings, there is nothing to delete."""
         return not (obj is not None and obj._state.adding) and super().has_delete_permission(request, obj)
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Queue | None = None,
-    ) -> HttpResponse:
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the figures of the queue."""
+        context = super().page_context(request, obj)
         if obj is not None:
             add_readings(self, request, obj, context)
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        return context
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
         """Make the name of an existing queue read-only, because jobs refer to it."""

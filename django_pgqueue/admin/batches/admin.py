@@ -7,13 +7,15 @@ from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
-from django.http import HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import path, reverse
+from django.http import HttpResponseRedirect
+from django.urls import path
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
+from django.views.decorators.http import require_POST
 
 from ...encoding import whole_number
 from ...jobs.batches import Batch
@@ -91,16 +93,15 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         ]
         return buttons + super().get_urls()
 
+    @method_decorator(require_POST)
     def act_view(self, request: HttpRequest, object_id: str, act: str) -> HttpResponseBase:
         """Handle a button of the page of a batch."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         batch = self.get_object(request, unquote(object_id))
         if not (self.has_view_permission(request, batch) and self._may(request, act)):
             raise PermissionDenied
         if batch is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        back = self._url("change", quote(batch.pk))
+        back = self.address("change", batch.pk)
         return self._ask_or_act(request, [batch], cast("Act", act), back) or HttpResponseRedirect(back)
 
     def batch_buttons(
@@ -109,7 +110,7 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         """Return the buttons that this user may press on the page of a batch now."""
         fitting = {"cancel": not batch.is_finished, "retry": counts.failed > 0}
         return [
-            {"label": label, "url": self._url(act, quote(batch.pk))}
+            {"label": label, "url": self.address(act, batch.pk)}
             for act, label in _LABELS.items()
             if fitting[act] and self._may(request, act) and not self._has_hidden(request, batch)
         ]
@@ -171,10 +172,6 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
     def _may(self, request: HttpRequest, act: str) -> bool:
         """Return what the method for this permission says, which a project may have replaced."""
         return bool(getattr(self, f"has_{act}_permission")(request))
-
-    def _url(self, page: str, *arguments: str) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=arguments, current_app=self.admin_site.name)
 
 
 def _effect(batch: JobBatch, counts: BatchCounts, act: Act) -> Effect:
@@ -276,23 +273,16 @@ class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
             batch.counts = counts_of(self.database, [batch.pk])[batch.pk]
         return batch  # type: ignore[no-any-return]
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Any = None,
-    ) -> HttpResponse:
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the buttons; and for users who may view jobs, those of the batch and those that wait for it."""
+        context = super().page_context(request, obj)
         if obj is not None:
             context["pgqueue_heading"] = batch_fields.name(obj)
             context["pgqueue_buttons"] = self.batch_buttons(request, obj, obj.counts)
             if jobs := page_url(self.admin_site, request, Job, "changelist"):
                 context["pgqueue_members"] = _member_links(obj, jobs)
                 context["pgqueue_tables"] = self._tables(request, obj)
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        return context
 
     def _tables(self, request: HttpRequest, batch: Any) -> list[Section]:
         tables, jobs = [], visible_jobs(self.admin_site, request, self.database)

@@ -6,15 +6,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
+from django.contrib.admin.utils import flatten_fieldsets, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import TextField
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Left, Now
 from django.forms import Script
-from django.http import HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import path, reverse
+from django.http import HttpResponseRedirect
+from django.urls import path
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
 from ...models import Job
 from ...models.job import Status
@@ -125,10 +127,9 @@ class JobActions(ReadOnlyAdmin[Job]):
         ]
         return buttons + super().get_urls()
 
+    @method_decorator(require_POST)
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponseBase:
         """Handle a button of the page of a job: run one action on this job, and redirect to the page."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         job = self.get_object(request, unquote(object_id))
         if not (self.has_view_permission(request, job) and self._may(request, name)):
             raise PermissionDenied
@@ -139,7 +140,7 @@ class JobActions(ReadOnlyAdmin[Job]):
         jobs = self.get_queryset(request).filter(pk=job.pk)
         query = request.META["QUERY_STRING"]
         if ACTIONS[name].form is not None:
-            back = self._url("change", job) + (f"?{query}" if query else "")
+            back = self.address("change", job.pk) + (f"?{query}" if query else "")
             page = act_on_many(self, request, name, jobs, partial(self._may, request), back)
             return page or HttpResponseRedirect(back)
         shown = request.POST.get("status", job.status)
@@ -147,28 +148,21 @@ class JobActions(ReadOnlyAdmin[Job]):
         parts = self._parts(name, request, jobs, shown)
         self._act(name, request, parts, refused="" if shown == job.status else str(by_now))
         # In a queue that does not keep jobs, a cancelled job no longer exists.
-        target = self._url("change", job) if jobs.exists() else self._url("changelist")
+        target = self.address("change", job.pk) if jobs.exists() else self.address("changelist")
         return HttpResponseRedirect(f"{target}?{query}" if query else target)
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Job | None = None,
-    ) -> HttpResponse:
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add buttons for the actions that this user may run on the job now."""
+        context = super().page_context(request, obj)
         context["pgqueue_buttons"] = [
-            {"label": action.label, "url": self._url(name, obj)}
+            {"label": action.label, "url": self.address(name, obj.pk)}
             for name, action in ACTIONS.items()
             if obj is not None
             and action.fits(obj)
             and self._may(request, name)
             and not self._is_denied(name, request, obj)
         ]
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        return context
 
     def _act_on_many(self, name: str, request: HttpRequest, jobs: QuerySet[Job]) -> HttpResponse | None:
         again = request.GET.urlencode()
@@ -206,10 +200,6 @@ class JobActions(ReadOnlyAdmin[Job]):
         changed = action(request, parts)
         words = action.outcome(changed) if changed else refused or action.outcome(0)
         self.message_user(request, words, messages.SUCCESS if changed else messages.WARNING)
-
-    def _url(self, page: str, job: Job | None = None) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=() if job is None else (quote(job.pk),), current_app=self.admin_site.name)
 
 
 # ----------------------------------------------------------------------------

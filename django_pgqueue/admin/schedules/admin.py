@@ -12,12 +12,14 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Q
-from django.http import Http404, HttpResponseBadRequest, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpResponseBadRequest, HttpResponseRedirect
 from django.urls import path
+from django.utils.decorators import method_decorator
 from django.utils.html import escape, format_html
 from django.utils.text import Truncator
 from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
 from ...models import Schedule
 from ...models.schedule import definition_of
@@ -161,10 +163,9 @@ class ScheduleButtons(ScheduleFields):
             *super().get_urls(),
         ]
 
+    @method_decorator(require_POST)
     def act_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
         """Ask for confirmation, or act on the schedules that the confirmed form names."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         action = ACTIONS.get(name)
         if action is None:
             raise Http404

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db.models import DurationField, ExpressionWrapper, F
 from django.db.models.functions import Now
-from django.http import HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpResponseRedirect
 from django.template.defaultfilters import filesizeformat
-from django.urls import path, reverse
+from django.urls import path
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
 from ...formatting import throughput
 from ...jobs.control import drain_worker
@@ -90,19 +92,18 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         ]
         return buttons + super().get_urls()
 
+    @method_decorator(require_POST)
     def drain_view(self, request: HttpRequest, object_id: str, how: str) -> HttpResponseBase:
         """Handle a button of the page of a worker."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         worker = self.get_object(request, unquote(object_id))
         if not (self.has_view_permission(request, worker) and self.has_drain_permission(request)):
             raise PermissionDenied
         if worker is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if not is_confirmed(request):
-            return self._ask(request, [worker], cast("How", how), self._url("change", quote(worker.pk)))
+            return self._ask(request, [worker], cast("How", how), self.address("change", worker.pk))
         self._drain(request, [worker], cast("How", how))
-        return HttpResponseRedirect(self._url("changelist"))
+        return HttpResponseRedirect(self.address("changelist"))
 
     def drain_buttons(self, request: HttpRequest, worker: Any) -> list[dict[str, Any]]:
         """Return the buttons that this user may press on the page of a worker now."""
@@ -111,7 +112,7 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         # Nobody replaces a worker in another language, which has no supervisor.
         is_alone = worker.supervisor is None
         hows = ["stop"] if worker.drain or is_alone or vital(worker) == Vital.DRAINING else list(_LABELS)
-        return [{"label": _LABELS[how], "url": self._url(how, quote(worker.pk))} for how in hows]
+        return [{"label": _LABELS[how], "url": self.address(how, worker.pk)} for how in hows]
 
     def _ask(self, request: HttpRequest, workers: list[Worker], how: How, back: str) -> HttpResponse:
         """Show what would happen, to all processes of the worker that would end."""
@@ -145,10 +146,6 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         elif how == "stop":
             words = str(_("The worker was asked to finish its jobs and end, with all its processes."))
         self.message_user(request, words, messages.SUCCESS if asked else messages.WARNING)
-
-    def _url(self, page: str, *arguments: str) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=arguments, current_app=self.admin_site.name)
 
 
 def _can_be_replaced(worker: Any) -> bool:
@@ -221,20 +218,13 @@ class WorkerAdmin(WorkerActions):
         """Return the workers with the age of their heartbeats and the number of their running jobs."""
         return with_vitals(super().get_queryset(request))
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Worker | None = None,
-    ) -> HttpResponse:
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the jobs of the worker, for users who may view jobs, and the buttons."""
+        context = super().page_context(request, obj)
         if obj is not None:
             context["pgqueue_buttons"] = self.drain_buttons(request, obj)
             add_jobs(self, request, obj, context)
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        return context
 
     @admin.display(description=_("worker"))
     def name(self, worker: Worker) -> str:
