@@ -14,7 +14,7 @@ from django.db import ProgrammingError
 from django_pgqueue import cancel, enqueue
 from django_pgqueue.jobs import poller
 from django_pgqueue.jobs.poller import Poller, watch
-from django_pgqueue.models import Job
+from django_pgqueue.models import Job, joins
 from django_pgqueue.postgres.session import Session
 from tests.app import worker_tasks
 from tests.support.databases import alias
@@ -141,7 +141,7 @@ def test_the_server_ends_the_connections(connect: Connect, monkeypatch: pytest.M
             other.execute("SELECT pgqueue_cancel(ARRAY[%s::bigint])", (pk,))
         return future
 
-    monkeypatch.setattr(poller, "watch", watched)
+    monkeypatch.setattr(joins, "watch", watched)
     assert job.join(DEADLINE).status == "cancelled"
     assert not connected()  # the session was closed before join() returned
 
