@@ -312,7 +312,7 @@ class InlineRunner(Runner):
 
     def _run_body(self, running: RunningJob) -> None:
         with run_callbacks():
-            if running.row.task_path in self._async_paths:
+            if self.is_async(running.row.task_path):
                 # The ORM work of the coroutine comes back to this thread, and so to its connections.
                 async_to_sync(self.run_async)(running)
             else:

@@ -1,4 +1,4 @@
-"""Races of the handler that keeps the logs of jobs: jobs begin, end and log at the same time."""
+"""Races of what keeps the logs of jobs: a job logs while its lines are reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.worker.executor.log_capture import LogCapture, _Handler
+from django_pgqueue.worker.executor.log_capture import LogCapture
 from tests.support.waiting import DEADLINE
 
 
@@ -42,23 +42,6 @@ def beside(action: Any, stepped: Event) -> Thread:
     thread.start()
     assert stepped.wait(DEADLINE)
     return thread
-
-
-def test_a_job_begins_while_the_last_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    handler, stepped, threads = _Handler(), Event(), list[Thread]()
-    monkeypatch.setattr(handler, "_counting", Watched(stepped))
-    monkeypatch.setattr(logging.root, "handlers", [])
-    remove = logging.root.removeHandler
-
-    def slowly(of: logging.Handler) -> None:
-        threads.append(beside(handler.install, stepped))
-        remove(of)
-
-    handler.install()
-    monkeypatch.setattr(logging.root, "removeHandler", slowly)
-    handler.remove()
-    threads[0].join(DEADLINE)
-    assert logging.root.handlers == [handler]
 
 
 def test_a_thread_of_the_task_still_logs_while_its_lines_are_reported(

@@ -1,7 +1,7 @@
 """Call the body of a task: its surroundings, the hooks of ``AROUND_ATTEMPT``, its payload and its arguments.
 
-What surrounds it: Sentry's scope, the context of the enqueue, a span, the log capture. A job that has none of
-this, in a project that has no OpenTelemetry, gets only Sentry's scope.
+What surrounds it: Sentry's scope, the context of the enqueue, a span, the log capture. A job without a
+context, in a project that has no OpenTelemetry, gets only Sentry's scope.
 
 The first hook is the outermost one. An exception of the body passes all hooks, whatever their exits return: a
 job whose failure a hook has hidden would count as done. A hook may raise another one instead, which then
@@ -35,7 +35,7 @@ from ...payloads.store import load, missing
 from ...tasks.hooks import around_attempt
 from ...tasks.signatures import check_call
 from .fork import await_body, call_body
-from .log_capture import capture_of, capturing
+from .log_capture import capture_of
 from .outcomes import BadCall
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
     row = running.row
     if (log := capture_of(running.task.capture_logs, row.queue_name)) is not None:
         running.log = log
-    if row.context is None and running.log is None and not tracing.in_use():
+    if row.context is None and not tracing.in_use():
         return sentry.job_scope(row)
     return _surrounded(running)
 
@@ -76,8 +76,6 @@ def _surrounded(running: RunningJob) -> Iterator[Any]:
     with ExitStack() as stack:
         scope = stack.enter_context(sentry.job_scope(row))
         stack.enter_context(restored(context))
-        if running.log is not None:
-            stack.enter_context(capturing())
         span = stack.enter_context(tracing.processing(row, context.get("trace")))
         try:
             yield scope

@@ -1,8 +1,8 @@
 """Keep what a job logs: a bounded number of records, the first and the last ones, stored with its outcome.
 
 One handler at the root logger serves all jobs. It finds the job of a record by the context in which the
-record was emitted, and so in the task's threads and coroutines as well. It is there only while such a job
-runs.
+record was emitted, and so in the task's threads and coroutines as well. The first such job of a process adds
+it, and it stays.
 """
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ... import conf
 from ...conf import log_level
 from ...formatting import storable
 from ...jobs.current import RUNNING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _FORMATTER = logging.Formatter()
 _OVERHEAD = 80  # bytes of a line in JSON besides its texts, about
@@ -88,39 +84,14 @@ def capture_of(wanted: bool | str | None, queue_name: str) -> LogCapture | None:
         level = levels.get(queue_name, levels.get("*", 0)) if levels else 0
     else:
         level = log_level(wanted)
-    return LogCapture(level, settings.log_lines, settings.log_bytes) if level else None
-
-
-@contextmanager
-def capturing() -> Iterator[None]:
-    """Keep the handler at the root logger while this block runs."""
-    _HANDLER.install()
-    try:
-        yield
-    finally:
-        _HANDLER.remove()
+    if not level:
+        return None
+    logging.root.addHandler(_HANDLER)  # unless it is there: a task may have configured logging anew
+    return LogCapture(level, settings.log_lines, settings.log_bytes)
 
 
 class _Handler(logging.Handler):
     """Gives each record to the job that has emitted it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._users = 0
-        # Race: a job begins while the last one ends, and would be left without the handler.
-        self._counting = Lock()
-
-    def install(self) -> None:
-        with self._counting:
-            self._users += 1
-            if self._users == 1:
-                logging.root.addHandler(self)
-
-    def remove(self) -> None:
-        with self._counting:
-            self._users -= 1
-            if self._users == 0:
-                logging.root.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         log: LogCapture | None = getattr(RUNNING.get(None), "log", None)

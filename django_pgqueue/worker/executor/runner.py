@@ -81,8 +81,9 @@ class Runner:
         self.changed = Changed()  # the running jobs that have something to tell
         self._started_jobs = started_jobs
         self._isolation = isolation
-        self._tasks: dict[str, Task[..., Any]] = {}
-        self._async_paths: set[str] = set()
+        self._tasks: dict[str, tuple[Task[..., Any], bool]] = {}
+        """The tasks that were found, and whether they are async."""
+        self._has_async = False
         self._running: dict[int, RunningJob] = {}
 
     def perform(self, row: Claimed, hand_over: HandOver, companions: Companions) -> Result | None:
@@ -94,7 +95,7 @@ class Runner:
                 return ready._replace(ran=monotonic() - began)
             if row.crash_count > 0 and self._isolation is not None:
                 outcome = self._run_isolated(ready, self._isolation)
-            elif row.task_path in self._async_paths:
+            elif self._tasks[row.task_path][1]:
                 hand_over([ready])
                 return None
             else:
@@ -111,7 +112,7 @@ class Runner:
         if row.expired:
             return Result(row, expired(row))
         try:
-            task = self._tasks.get(row.task_path) or self.find(row.task_path)
+            task, _ = self._tasks.get(row.task_path) or self.find(row.task_path)
         except UnknownTask as error:
             failure = Failure(error.with_traceback(user_frames(error)))
             return Result(row, self.outcomes.unknown_task(row, error), failure=failure)
@@ -261,14 +262,12 @@ class Runner:
 
     # -- tasks
 
-    def find(self, task_path: str) -> Task[..., Any]:
-        """Find a task, which may import modules. Raises ``UnknownTask``."""
+    def find(self, task_path: str) -> tuple[Task[..., Any], bool]:
+        """Find a task, and whether it is async. This may import modules. Raises ``UnknownTask``."""
         task = find_task(task_path)
-        if iscoroutinefunction(task.func):
-            # This comes first: a path that is not in there belongs to a sync task if the task is known.
-            self._async_paths.add(task_path)
-        self._tasks[task_path] = task
-        return task
+        found = self._tasks[task_path] = task, iscoroutinefunction(task.func)
+        self._has_async = self._has_async or found[1]
+        return found
 
     @property
     def known_tasks(self) -> int:
@@ -277,8 +276,8 @@ class Runner:
 
     def is_async(self, task_path: str) -> bool | None:
         """Return whether a task is async; None if it has not been found yet."""
-        # The order matters as in ``async_jobs``.
-        return task_path in self._async_paths if task_path in self._tasks else None
+        found = self._tasks.get(task_path)
+        return None if found is None else found[1]
 
     def async_jobs(self, rows: list[Claimed]) -> tuple[list[RunningJob], list[Claimed]]:
         """Return the jobs that can be handed over without a thread, ready to run, and the rows of the others.
@@ -287,18 +286,17 @@ class Runner:
         that this imports nothing, and the job has neither expired nor crashed. If one of the tasks has not
         been found yet, all rows go to threads: the jobs of the other tasks would overtake it.
         """
-        if not self._async_paths:
+        if not self._has_async:
             return [], rows
         jobs, others = [], []
         for row in rows:
-            # Race: a thread may be finding the task. It adds to ``_async_paths`` before ``_tasks``.
-            task = self._tasks.get(row.task_path)
-            if task is None:
+            found = self._tasks.get(row.task_path)
+            if found is None:
                 return [], rows
-            if row.task_path not in self._async_paths or row.expired or row.crash_count:
+            if not found[1] or row.expired or row.crash_count:
                 others.append(row)
             else:
-                jobs.append(RunningJob(row, task, self.worker, self.alias, self.changed))
+                jobs.append(RunningJob(row, found[0], self.worker, self.alias, self.changed))
         return jobs, others
 
     # -- the jobs that run now

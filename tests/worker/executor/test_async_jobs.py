@@ -129,25 +129,6 @@ def test_no_job_overtakes_one_whose_task_must_be_found_first() -> None:
     assert runner.async_jobs(given) == ([], given)
 
 
-def test_a_coroutine_task_is_not_taken_for_a_sync_one_while_it_is_being_found() -> None:
-    runner = new_runner()
-    meet(runner, "tests.app.worker_tasks.anote")
-    seen = []
-
-    class Paths(set[str]):
-        """The producer looks before and after the thread adds the path."""
-
-        def add(self, path: str) -> None:
-            seen.append(runner.async_jobs(rows(1)))
-            super().add(path)
-            seen.append(runner.async_jobs(rows(1)))
-
-    runner._async_paths = Paths(runner._async_paths)
-    meet(runner, ASYNC)
-    assert seen == [([], rows(1))] * 2
-    assert ids(runner.async_jobs(rows(1))[0]) == [1]
-
-
 def test_a_slow_import_holds_up_neither_the_producer_nor_the_event_loop(
     make_executor: Callable[[Any], Executor], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from django.db import connection
 
 from django_pgqueue import enqueue, retry
 from django_pgqueue.jobs.current import RUNNING
-from django_pgqueue.worker.executor.log_capture import _HANDLER, LogCapture, capturing
+from django_pgqueue.worker.executor.log_capture import _HANDLER, LogCapture
 from tests.app import context_tasks as tasks
 from tests.support.workers import fresh, run_due
 
@@ -27,7 +27,16 @@ def _levels() -> Iterator[None]:
     tasks.logger.setLevel(logging.INFO)
     yield
     tasks.logger.setLevel(logging.NOTSET)
-    assert not [each for each in logging.root.handlers if "log_capture" in type(each).__module__]
+    logging.root.removeHandler(_HANDLER)
+
+
+def test_a_process_whose_jobs_keep_no_logs_has_no_handler() -> None:
+    enqueue(tasks.log_never)
+    run_due()
+    assert _HANDLER not in logging.root.handlers
+    enqueue(tasks.log, 2)
+    run_due()
+    assert _HANDLER in logging.root.handlers
 
 
 def logs(job: Any) -> Any:
@@ -156,12 +165,10 @@ def test_a_warning_that_nobody_else_prints_is_still_printed(monkeypatch: pytest.
     """Python prints warnings to standard error if there is no handler at all."""
     printed = io.StringIO()
     monkeypatch.setattr(sys, "stderr", printed)
-    monkeypatch.setattr(logging.root, "handlers", [])
-    with capturing():
-        logging.getLogger("lonely").warning("look at me")
+    monkeypatch.setattr(logging.root, "handlers", [_HANDLER])
+    logging.getLogger("lonely").warning("look at me")
     assert printed.getvalue() == "look at me\n"
     quiet = logging.getLogger("lonely.not")
     quiet.addHandler(logging.NullHandler())
-    with capturing():
-        quiet.warning("I have a handler")
+    quiet.warning("I have a handler")
     assert printed.getvalue() == "look at me\n"
