@@ -106,13 +106,13 @@ def test_short_parts_can_be_seen_and_all_of_them_fit() -> None:
     shown: Any = timeline_of(
         job_with(status="retry", attempts=40, errors=errors), lambda key: f"worker {key}"
     )
-    widths = [float(width) for width in re.findall(r' width="([\d.]+)"', shown.drawing)]
-    assert len(widths) == len(shown.table.rows) == 80
+    widths = [float(width) for width in re.findall(r' width="([\d.]+)"', shown["drawing"])]
+    assert len(widths) == len(shown["table"].rows) == 80
     assert abs(sum(widths) - 1000) < 5
     assert min(widths) > 3
-    assert "<title>attempt 2: ran and failed, 10 ms. Down</title>" in shown.drawing
-    assert "style" not in shown.drawing
-    [row] = [row for row in shown.table.rows if ">2</a>" in str(row[1])]
+    assert "<title>attempt 2: ran and failed, 10 ms. Down</title>" in shown["drawing"]
+    assert "style" not in shown["drawing"]
+    [row] = [row for row in shown["table"].rows if ">2</a>" in str(row[1])]
     assert (row[0], *row[3:]) == ("ran and failed", "10 ms", "worker 7", "Down")
 
 

@@ -38,6 +38,12 @@ class Section(NamedTuple):
     columns: Sequence[Any]
     rows: Sequence[Sequence[Any]]
     note: Any = ""
+    """What is shown below the table."""
+    id: str = ""
+    empty: str = ""
+    """What is shown in place of the rows."""
+    hidden: int | None = None
+    """The column that is shown only if the browser is in another time zone than the page."""
 
 
 class Formatter:

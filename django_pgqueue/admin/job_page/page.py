@@ -44,7 +44,7 @@ from ..jobs.texts import breakable
 from ..visible import absent_text, hidden_of, visible_jobs
 from .clone import JobClones
 from .formatter import Formatter, Section, linked
-from .timeline import Timeline, timeline_of
+from .timeline import timeline_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +79,7 @@ class JobPage(JobClones):
         }
 
 
-def timeline(show: Formatter) -> Timeline | None:
+def timeline(show: Formatter) -> dict[str, Any] | None:
     """Return its life in parts, as a drawing and as a table."""
     return timeline_of(show.job, show.worker)
 

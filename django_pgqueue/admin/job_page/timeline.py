@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -144,18 +144,7 @@ _HEIGHTS = {"later": 4, "ahead": 4, "waited": 10, "blocked": 10, "backoff": 6, "
 _LEAST = 0.02
 
 
-class Timeline(NamedTuple):
-    """What the template shows."""
-
-    drawing: str
-    legend: list[tuple[str, str, int, int]]
-    """The kinds that occur, what they are, and where the mark begins and how high it is."""
-    table: Section
-    start: str
-    end: str
-
-
-def timeline_of(job: Any, worker: Callable[[Any], str]) -> Timeline | None:
+def timeline_of(job: Any, worker: Callable[[Any], str]) -> dict[str, Any] | None:
     """Return the timeline of a job; None if it has lasted no time. ``worker`` formats the id of a worker."""
     parts = parts_of(job)
     if not parts:
@@ -165,13 +154,14 @@ def timeline_of(job: Any, worker: Callable[[Any], str]) -> Timeline | None:
         pgettext("timeline", "what"), _("attempt"), pgettext("timeline", "from"), _("took"), _("worker"),
         _("error"),
     )  # fmt: skip
-    return Timeline(
-        _drawing(parts),
-        [(kind, str(label), *_size(kind, 2)) for kind, label in KINDS.items() if kind in kinds],
-        Section(_("Timeline"), heads, [_row(part, worker) for part in parts]),
-        display.time(parts[0].start),
-        display.later_time(parts[-1].end, parts[0].start),
-    )
+    return {
+        "drawing": _drawing(parts),
+        # The kinds that occur, what they are, and where the mark begins and how high it is.
+        "legend": [(kind, str(label), *_size(kind, 2)) for kind, label in KINDS.items() if kind in kinds],
+        "table": Section(_("Timeline"), heads, [_row(part, worker) for part in parts]),
+        "start": display.time(parts[0].start),
+        "end": display.later_time(parts[-1].end, parts[0].start),
+    }
 
 
 def _row(part: TimelinePart, worker: Callable[[Any], str]) -> tuple[Any, ...]:

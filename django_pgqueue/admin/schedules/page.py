@@ -5,7 +5,7 @@ runs, and what the admin overrides.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator, capfirst
@@ -19,11 +19,11 @@ from ...schedules import words
 from ...schedules.cron import zone
 from .. import display
 from ..display import page_url
+from ..job_page.formatter import Section, linked
 from ..jobs.texts import breakable
 from ..visible import absent_text, visible_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from django.contrib.admin import AdminSite
@@ -98,21 +98,6 @@ def value_text(value: Any, field: str, schedule: Any) -> str:
 # The top of the page.
 
 
-class ScheduleTable(NamedTuple):
-    """A table as the template shows it. The first cell of each row is its head."""
-
-    id: str
-    caption: str
-    heads: Sequence[Any]
-    rows: list[tuple[Any, ...]]
-    empty: str = ""
-    """What is shown in place of the rows."""
-    note: str = ""
-    """What is shown below the table."""
-    hidden: int | None = None
-    """The column that is shown only if the browser is in another time zone than the page."""
-
-
 def summary(site: AdminSite, request: HttpRequest, alias: str, schedule: Any) -> dict[str, Any]:
     """Return the context for a schedule ``with_clock``."""
     problem, tables = "", []
@@ -136,17 +121,17 @@ def summary(site: AdminSite, request: HttpRequest, alias: str, schedule: Any) ->
     }
 
 
-def _overridden(schedule: Schedule, changed: list[str]) -> ScheduleTable:
+def _overridden(schedule: Schedule, changed: list[str]) -> Section:
     both = vars(schedule), schedule.declared or {}
     rows = [
         (capfirst(field_label(name)), *(value_text(values.get(name), name, schedule) for values in both))
         for name in changed
     ]
     heads = (_("Field"), _("here"), _("declared"))
-    return ScheduleTable("pgqueue-overridden", _("Changed in the admin"), heads, rows)
+    return Section(_("Changed in the admin"), heads, rows, id="pgqueue-overridden")
 
 
-def _next_runs(schedule: Any) -> ScheduleTable:
+def _next_runs(schedule: Any) -> Section:
     """Return the next runs in the viewer's time zone, and in that of the schedule if its clock differs. What
     the clock of the browser is, only ``times.js`` knows, so it shows the second column then.
 
@@ -164,10 +149,10 @@ def _next_runs(schedule: Any) -> ScheduleTable:
     here_name = format_html("<span data-pgqueue-zone-name>{}</span>", display.zone_name())
     caption = _("Next runs") if schedule.is_active else _("Next runs, if it were active")
     heads = (here_name, schedule.timezone, _("how soon"))
-    return ScheduleTable("pgqueue-runs", caption, heads, rows, hidden=None if differs else 1)
+    return Section(caption, heads, rows, id="pgqueue-runs", hidden=None if differs else 1)
 
 
-def _last_runs(site: AdminSite, request: HttpRequest, alias: str, schedule: Schedule) -> ScheduleTable:
+def _last_runs(site: AdminSite, request: HttpRequest, alias: str, schedule: Schedule) -> Section:
     """Return the last runs. Their jobs are read only for users who may view them."""
     runs = words.last_runs(alias, schedule, LAST_RUNS)
     shows_jobs = bool(page_url(site, request, Job, "changelist"))
@@ -182,14 +167,14 @@ def _last_runs(site: AdminSite, request: HttpRequest, alias: str, schedule: Sche
         if key not in jobs:
             return [str(key), absent]
         url = page_url(site, request, Job, "change", key)
-        return [format_html('<a href="{}">{}</a>', url, str(key)), display.status_badge(jobs[key].status)]
+        return [linked(url, str(key)), display.status_badge(jobs[key].status)]
 
     columns = 2 if shows_jobs else 1
-    return ScheduleTable(
-        "pgqueue-last-runs",
+    return Section(
         _("Last runs"),
         (_("Run"), _("outcome"), _("job"), _("status"))[: 2 + columns],
         [(display.time(run.run_at), outcome(run), *cells(run.job_id)[:columns]) for run in runs],
+        id="pgqueue-last-runs",
         empty=_("It has not been due yet."),
         note=_("Older runs are not shown here.") if len(runs) == LAST_RUNS else "",
     )
