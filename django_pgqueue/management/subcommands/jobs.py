@@ -62,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print the list, or the"""
+    """Print the list, or everything about the jobs with these ids."""
     if options.get("json") and options.get("quiet"):
         raise ArgumentTypeError("--json and --quiet cannot be used together.")
     try:
