@@ -67,7 +67,7 @@ def health(request: HttpRequest) -> HttpResponse:
     if unknown := set(wanted).difference(databases):
         return HttpResponse(f"No jobs go to the database {min(unknown)!r}.\n", _PLAIN, status=404)
     found = [figures.health(alias, queues) for alias in databases]
-    text = "".join(f"{each.database}: {plain(each.line)}\n" for each in found)
+    text = "".join(f"{each.database}: {plain(each.probe_line)}\n" for each in found)
     is_healthy = all(each.is_healthy for each in found)
     return HttpResponse(text, content_type=_PLAIN, status=200 if is_healthy else 503)
 

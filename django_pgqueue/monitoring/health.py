@@ -88,7 +88,7 @@ class Health:
         return all(problem.is_minor for problem in self.problems)
 
     @property
-    def line(self) -> str:
+    def probe_line(self) -> str:
         """The state in one line, for probes."""
         if self.problems:
             return _("unhealthy: %(problems)s") % {"problems": "; ".join(map(str, self.problems))}
@@ -113,8 +113,8 @@ class Health:
         return _("Healthy: %(parts)s") % {"parts": ", ".join(parts)}
 
     @property
-    def verdict(self) -> str:
-        """The headline with the problems, in one line."""
+    def line(self) -> str:
+        """The headline with the problems, in one line. Templates of projects may show it."""
         return ": ".join(filter(None, [self.headline, "; ".join(map(str, self.problems))]))
 
 

@@ -162,7 +162,7 @@ def test_healthy() -> None:
     enqueue(noop)
     found = health("default")
     assert found.is_healthy
-    assert found.line.startswith("healthy: workers 1, ready jobs 1, the oldest for ")
+    assert found.probe_line.startswith("healthy: workers 1, ready jobs 1, the oldest for ")
 
 
 SETTINGS = {
@@ -196,7 +196,7 @@ def test_each_threshold() -> None:
         "slow: served by 1 of at least 2 workers",
     ]
     assert health("default", ["mail"]).is_healthy
-    assert health("default", ["mail"], age=100).line == (
+    assert health("default", ["mail"], age=100).probe_line == (
         "unhealthy: mail: the oldest ready job waits for 5 min, longer than 1 min"
     )
     assert health("default", ["idle"]).problems == (
@@ -210,14 +210,14 @@ def test_missing_workers_are_told_once() -> None:
     enqueue(noop)
     JobFactory.create(queue_name="mail")
     assert health("default").problems == (HealthProblem("no_worker", "", "no worker claims jobs"),)
-    assert health("default").line == "unhealthy: no worker claims jobs"
+    assert health("default").probe_line == "unhealthy: no worker claims jobs"
 
 
 def test_a_worker_that_is_starting_is_told() -> None:
     """Its supervisor is connected, but none of its processes has loaded the project."""
     session = open_session("default", name=SUPERVISOR)
     try:
-        assert health("default").line == "unhealthy: no worker claims jobs yet, but one is starting"
+        assert health("default").probe_line == "unhealthy: no worker claims jobs yet, but one is starting"
         worker = WorkerFactory.create()
         assert health("default").is_healthy
         worker.delete()
@@ -253,7 +253,7 @@ def test_a_database_that_does_not_answer_is_not_healthy(
         raise error
 
     monkeypatch.setattr(health_module, "depths", fail)
-    assert health("default").line == line
+    assert health("default").probe_line == line
     assert [problem.kind for problem in health("default").problems] == ["unreachable"]
 
 

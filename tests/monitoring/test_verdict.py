@@ -31,16 +31,16 @@ def minute(back: int) -> Any:
 
 def test_all_is_well() -> None:
     WorkerFactory.create_batch(2)
-    assert verdict("default").verdict == "Healthy: 2 workers, 0 jobs/min, no job is ready"
+    assert verdict("default").line == "Healthy: 2 workers, 0 jobs/min, no job is ready"
     JobFactory.create(run_after=ago(minutes=2))
     JobStatFactory.create(minute=minute(1), done=60_000)
     found = verdict("default")
     assert found.is_healthy
-    assert found.verdict.startswith("Healthy: 2 workers, ")
-    assert found.verdict.endswith(" jobs/s, the oldest ready job waits 2 min")
+    assert found.line.startswith("Healthy: 2 workers, ")
+    assert found.line.endswith(" jobs/s, the oldest ready job waits 2 min")
     seconds = (timezone.now() - minute(1)).total_seconds()
     assert read("default").per_second == pytest.approx(60_000 / seconds, rel=0.1)
-    assert verdict("other").verdict == "1 problem: no worker claims jobs"
+    assert verdict("other").line == "1 problem: no worker claims jobs"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_problems_of_the_health_come_first() -> None:
     pause(queue="idle")
     JobFactory.create(queue_name="idle")
     JobStatFactory.create(minute=minute(5), failed=10)
-    assert verdict("default").verdict == (
+    assert verdict("default").line == (
         "3 problems: no worker claims jobs; 10 jobs failed in the last hour, 0 in the hour before; "
         "idle: paused, and 1 job waits"
     )
@@ -159,4 +159,4 @@ def test_a_database_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None
         raise OperationalError("password of 10.0.0.1")
 
     monkeypatch.setattr(module, "depths", fail)
-    assert verdict("default").verdict == "1 problem: the database cannot be read"
+    assert verdict("default").line == "1 problem: the database cannot be read"

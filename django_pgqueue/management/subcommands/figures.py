@@ -196,7 +196,7 @@ def _stats(options: dict[str, Any], stdout: OutputWrapper) -> None:
         }
         print_json(stdout, document)
         return
-    stdout.write(plain(state.verdict))
+    stdout.write(plain(state.line))
     stdout.write("")
     stdout.write(_depth_table(live, crew, stdout) if live else "No queue has live jobs.")
     stdout.write("")
@@ -279,9 +279,9 @@ def _health(options: dict[str, Any], stdout: OutputWrapper) -> None:
         del columns["per_second"]  # which is not read for this
         print_json(stdout, {"healthy": found.is_healthy, **columns})
     elif found.is_healthy:
-        stdout.write(plain(found.line))
+        stdout.write(plain(found.probe_line))
     if not found.is_healthy:
-        raise CommandError(plain(found.line))
+        raise CommandError(plain(found.probe_line))
 
 
 # ----------------------------------------------------------------------------

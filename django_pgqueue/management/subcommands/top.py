@@ -155,7 +155,7 @@ def look(alias: str) -> Look:
         found.at = found.read("time", lambda: server_now(alias)) or found.at
         state = found.state = read_state(alias)
         verdict = judge(state)
-        found.verdict, found.is_healthy = verdict.verdict, verdict.is_healthy
+        found.verdict, found.is_healthy = verdict.line, verdict.is_healthy
         parts = {"queues": state.depths, "workers": state.crew, "minutes": state.minutes}
         found.slow += [name for name, part in parts.items() if part is None]
         found.rates = found.read("rates", lambda: rates(alias)) or {}
