@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -148,8 +148,7 @@ def pair_text(histogram: Sequence[int]) -> str:
 # ----------------------------------------------------------------------------
 # The choice of a span in the address of a page, and the links to the same page with another one.
 
-#: The names of all spans. Failures are the only ones that are kept for a month.
-LABELS = {
+_LABELS = {
     HOUR.name: gettext_lazy("1 hour"),
     DAY.name: gettext_lazy("24 hours"),
     WEEK.name: gettext_lazy("7 days"),
@@ -158,26 +157,25 @@ LABELS = {
 _SPANS = {span.name: span for span in (HOUR, DAY, WEEK)}
 
 
-@dataclass(frozen=True, slots=True)
-class SpanTab:
-    """A link to the page with one span."""
-
-    label: str
-    url: str
-    is_chosen: bool
+def chosen_span(
+    request: HttpRequest, spans: Mapping[str, TimeSpan] = _SPANS, default: TimeSpan = HOUR
+) -> TimeSpan:
+    """Return the span of the address; the default if there is none, or one that does not exist."""
+    return spans.get(request.GET.get("span", ""), default)
 
 
-def chosen_span(request: HttpRequest) -> TimeSpan:
-    """Return the span of the address; the hour if there is none, or one that does not exist."""
-    return _SPANS.get(request.GET.get("span", ""), HOUR)
-
-
-def span_tabs(request: HttpRequest) -> list[SpanTab]:
+def span_tabs(
+    request: HttpRequest, spans: Mapping[str, TimeSpan] = _SPANS, default: TimeSpan = HOUR
+) -> list[dict[str, Any]]:
     """Return the links, which keep the rest of the address."""
-    chosen = chosen_span(request).name
+    chosen = chosen_span(request, spans, default).name
     return [
-        SpanTab(str(LABELS[name]), address(request, {"span": name, "p": None}), name == chosen)
-        for name in _SPANS
+        {
+            "label": _LABELS[name],
+            "url": address(request, {"span": name, "p": None}),
+            "is_chosen": name == chosen,
+        }
+        for name in spans
     ]
 
 

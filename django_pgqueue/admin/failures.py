@@ -27,7 +27,7 @@ from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS
 from ..postgres.timeout import TimeLimitReached, time_limit, within
 from . import display
 from .base import DatabaseAdmin
-from .charts import LABELS, MEDIA, Chart, Series, SpanTab, sparkline
+from .charts import MEDIA, Chart, Series, chosen_span, span_tabs, sparkline
 from .console import console_page
 from .jobs.texts import breakable
 from .lists import queue_names, task_paths
@@ -85,7 +85,7 @@ class FailurePages(DatabaseAdmin[M]):
     def failures_view(self, request: HttpRequest) -> HttpResponse:
         """The groups with the most failures of a span."""
         self._check_failures(request)
-        span = _span(request)
+        span = chosen_span(request, SPANS, DAY)
         chosen = {name: _given(request, name) for name in ("queue", "task")}
         muted = _given(request, "muted") == "1"
         rows, is_slow = [], False
@@ -109,7 +109,7 @@ class FailurePages(DatabaseAdmin[M]):
             groups=rows[:MOST_GROUPS],
             more=len(rows) > MOST_GROUPS,
             is_slow=is_slow,
-            spans=_spans(span, kept),
+            spans=span_tabs(request, SPANS, DAY),
             span=span.name,
             source="?" + urlencode({"span": span.name, **kept}),
             muted=muted,
@@ -122,7 +122,7 @@ class FailurePages(DatabaseAdmin[M]):
     def failure_view(self, request: HttpRequest, fingerprint: str) -> HttpResponse:
         """One group: its sample, its failures over time, its tasks, queues and versions, and its jobs."""
         self._check_failures(request)
-        span, alias = _span(request), self.database
+        span, alias = chosen_span(request, SPANS, DAY), self.database
         fingerprint = unquote(fingerprint).replace("\0", "")
         try:
             found = group(alias, fingerprint, span)
@@ -136,7 +136,7 @@ class FailurePages(DatabaseAdmin[M]):
             **detail(found, span),
             "parts": [(_PARTS[kind], rows) for kind, some in by.items() if (rows := parts_rows(some))],
             "jobs": jobs,
-            "spans": _spans(span, {}),
+            "spans": span_tabs(request, SPANS, DAY),
             "jobs_url": self._failures_page("changelist"),
             "query": urlencode({"q": f"fingerprint:{fingerprint}"}),
             "sample_url": self._sample_url(found.sample_job),
@@ -194,18 +194,6 @@ class FailurePages(DatabaseAdmin[M]):
     def _failures_page(self, page: str, *arguments: Any) -> str:
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
         return reverse(name, args=arguments, current_app=self.admin_site.name)
-
-
-def _span(request: HttpRequest) -> TimeSpan:
-    return SPANS.get(_given(request, "span"), DAY)
-
-
-def _spans(current: TimeSpan, kept: dict[str, str]) -> list[SpanTab]:
-    """Return the links to the other spans."""
-    return [
-        SpanTab(str(LABELS[name]), "?" + urlencode({"span": name, **kept}), name == current.name)
-        for name in SPANS
-    ]
 
 
 def _given(request: HttpRequest, name: str) -> str:
