@@ -90,28 +90,34 @@ def table(
     """
     every = [[plain(text) for text in row] for row in (head, *rows)]
     places = list(range(len(head)))
-    if _is_too_wide(every, width):
+    if width is not None and _whole(every) > width:
         places = [place for place in places if any(row[place] not in ("", "-", "0") for row in every[1:])]
         every = [[row[place] for place in places] for row in every]
-    if _is_too_wide(every, width):
-        return "\n".join(line for row in every[1:] for line in _paragraph(every[0], row, width))
-    columns = [
-        [_aligned(text, max(map(_cells, column)), place in right) for text in column]
-        for place, column in zip(places, zip(*every, strict=True), strict=True)
-    ]
-    return "\n".join(_SPACE.join(row).rstrip() for row in zip(*columns, strict=True))
+        if _whole(every) > width:
+            return "\n".join(line for row in every[1:] for line in _paragraph(every[0], row, width))
+    sizes = _widths(every)
+    return "\n".join(
+        _SPACE.join(
+            _aligned(text, size, place in right) for text, size, place in zip(row, sizes, places, strict=True)
+        ).rstrip()
+        for row in every
+    )
 
 
-def _is_too_wide(rows: Sequence[Sequence[str]], width: int | None) -> bool:
-    columns = [max(map(_cells, column)) + len(_SPACE) for column in zip(*rows, strict=True)]
-    return width is not None and sum(columns) - len(_SPACE) > width
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(_cells, column)) for column in zip(*rows, strict=True)]
 
 
-def _paragraph(head: Sequence[str], row: Sequence[str], width: int | None) -> Iterator[str]:
+def _whole(rows: Sequence[Sequence[str]]) -> int:
+    """Return how many columns of a terminal a table takes."""
+    return len(_SPACE.join(" " * size for size in _widths(rows)))
+
+
+def _paragraph(head: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
     yield from _wrapped(row[0], width, _SPACE)
     pairs = zip(head[1:], row[1:], strict=True)
     said = [f"{name}: {text}" for name, text in pairs if text not in ("", "-", "0")]
-    whole = [text.replace(" ", _KEPT) if width and len(text) < width - len(_SPACE) else text for text in said]
+    whole = [text.replace(" ", _KEPT) if len(text) < width - len(_SPACE) else text for text in said]
     for line in _wrapped(_SPACE + ", ".join(whole), width, _SPACE):
         yield line.replace(_KEPT, " ")
 

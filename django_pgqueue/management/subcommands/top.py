@@ -43,7 +43,7 @@ from .jobs import progress_text, readable
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from django.core.management.base import OutputWrapper
     from rich.console import Console, RenderableType
@@ -92,7 +92,9 @@ def _print_once(found: Look, stdout: OutputWrapper) -> None:
     stdout.write("")
     for line in facts({label: text for label, text, _ in tiles(found)}, width):
         stdout.write(line)
-    for pane in (make(found, "") for make in PANES.values()):
+    for pane in (
+        make(found, order) for make, order in zip(PANES.values(), View().sorts.values(), strict=True)
+    ):
         stdout.write("")
         rows = [[text for text, _style in row] for row in pane.rows]
         stdout.write(table(pane.head, rows, right=pane.right, width=width) if rows else pane.empty)
@@ -175,12 +177,25 @@ def _running_jobs(alias: str) -> list[Any]:
 # ----------------------------------------------------------------------------
 # A look as rows of text. A cell is a text and its style, in the words of Rich.
 
-#: How each pane can be sorted. The first one is the usual order.
-SORTS = {
-    "queues": ("age", "ready", "rate", "name"),
-    "workers": ("name", "busy"),
-    "running": ("longest", "newest", "task"),
-    "failures": ("most", "newest", "task"),
+#: How each pane can be sorted. The first one is the usual order; 0 keeps that of the look.
+SORTS: dict[str, dict[str, Callable[[Look, Any], Any]]] = {
+    "queues": {
+        "age": lambda _, depth: (depth.is_paused, -depth.oldest_ready, depth.queue_name),
+        "ready": lambda _, depth: (-depth.ready, depth.queue_name),
+        "rate": lambda found, depth: (-found.rates.get(depth.queue_name, 0.0), depth.queue_name),
+        "name": lambda _, depth: depth.queue_name,
+    },
+    "workers": {"name": lambda *_: 0, "busy": lambda _, worker: -worker.busy},
+    "running": {
+        "longest": lambda *_: 0,
+        "newest": lambda found, job: found.at - (job.last_attempted_at or found.at),
+        "task": lambda _, job: (job.task_path, job.pk),
+    },
+    "failures": {
+        "most": lambda *_: 0,
+        "newest": lambda found, group: found.at - group.last_seen,
+        "task": lambda _, group: list(group.tasks),
+    },
 }
 _FINGERPRINT = 12  # characters
 _BAD, _WARNING, _DIM, _BAR = "bold red", "yellow", "dim", "cyan"
@@ -215,16 +230,9 @@ def tiles(found: Look) -> list[tuple[str, str, str]]:
 
 def _queues(found: Look, order: str) -> Pane:
     crew, waiting = found.state.crew, found.state.depths or {}
-    keys: dict[str, Callable[[Depth], Any]] = {
-        "ready": lambda depth: (-depth.ready, depth.queue_name),
-        "rate": lambda depth: (-found.rates.get(depth.queue_name, 0.0), depth.queue_name),
-        "name": lambda depth: depth.queue_name,
-    }
-    by_age = lambda depth: (depth.is_paused, -depth.oldest_ready, depth.queue_name)  # noqa: E731
+    depths = [waiting.get(name) or Depth(name) for name in {*waiting, *found.rates}]
     rows = []
-    for depth in sorted(
-        (waiting.get(name) or Depth(name) for name in {*waiting, *found.rates}), key=keys.get(order, by_age)
-    ):
+    for depth in _sorted(found, "queues", order, depths):
         workers, rate = crew.serving(depth.queue_name) if crew else 0, found.rates.get(depth.queue_name)
         is_unserved = not workers and depth.ready and not depth.is_paused
         rows.append(
@@ -243,7 +251,6 @@ def _queues(found: Look, order: str) -> Pane:
 
 def _workers(found: Look, order: str) -> Pane:
     styles = {Vital.RUNNING: "green", Vital.DRAINING: _WARNING}
-    workers = sorted(found.workers, key=lambda worker: -worker.busy) if order == "busy" else found.workers
     rows = [
         [
             (str(worker), ""),
@@ -254,7 +261,7 @@ def _workers(found: Look, order: str) -> Pane:
             (f"{period(worker.age)} ago", ""),
             (worker.version, _DIM),
         ]
-        for worker in workers
+        for worker in _sorted(found, "workers", order, found.workers)
     ]
     head = ("Workers", "State", "Slots", "", "Queues", "Heartbeat", "Version")
     return Pane(head, rows, range(0), "No worker is registered.")
@@ -262,11 +269,6 @@ def _workers(found: Look, order: str) -> Pane:
 
 def _running(found: Look, order: str) -> Pane:
     names = {worker.pk: str(worker) for worker in found.workers}
-    jobs = list(found.running)
-    if order == "newest":
-        jobs.reverse()
-    elif order == "task":
-        jobs.sort(key=lambda job: (job.task_path, job.pk))
     rows = [
         [
             (job.task_path, ""),
@@ -276,18 +278,13 @@ def _running(found: Look, order: str) -> Pane:
             (names.get(job.worker, "gone"), "" if job.worker in names else _BAD),
             ("asked to stop", _WARNING) if job.cancel_requested_at else (progress_text(job, 10), _BAR),
         ]
-        for job in jobs
+        for job in _sorted(found, "running", order, found.running)
     ]
     head = ("Running jobs", "ID", "Runs for", "Queue", "Worker", "Progress")
     return Pane(head, rows, range(1, 3), "No job is running.")
 
 
 def _failures(found: Look, order: str) -> Pane:
-    failures = list(found.failures)
-    if order == "newest":
-        failures.sort(key=lambda group: group.last_seen, reverse=True)
-    elif order == "task":
-        failures.sort(key=lambda group: list(group.tasks))
     rows = [
         [
             (f"{group.name}: {group.message}" if group.message else group.name, ""),
@@ -297,10 +294,14 @@ def _failures(found: Look, order: str) -> Pane:
             (", ".join(group.tasks), ""),
             (group.fingerprint[:_FINGERPRINT], _DIM),
         ]
-        for group in failures
+        for group in _sorted(found, "failures", order, found.failures)
     ]
     head = ("Failures of the last hour", "Failed", "Retried", "Last seen", "Task", "Fingerprint")
     return Pane(head, rows, range(1, 4), "Nothing has failed.")
+
+
+def _sorted(found: Look, pane: str, order: str, rows: Iterable[T]) -> list[T]:
+    return sorted(rows, key=partial(SORTS[pane][order], found))
 
 
 def _ago(found: Look, moment: datetime) -> str:
@@ -331,7 +332,9 @@ class View:
     pane: str = ""
     """The only pane that is shown; empty for all."""
     is_paused: bool = False
-    sorts: dict[str, str] = field(default_factory=lambda: {name: orders[0] for name, orders in SORTS.items()})
+    sorts: dict[str, str] = field(
+        default_factory=lambda: {name: next(iter(orders)) for name, orders in SORTS.items()}
+    )
 
     def press(self, key: str) -> bool:
         """Change what a key changes. Return whether anything has changed."""
@@ -343,7 +346,7 @@ class View:
             self.pane = [*PANES][int(key) - 1]
         elif key == "s":
             name = self.pane or "queues"
-            orders = SORTS[name]
+            orders = [*SORTS[name]]
             self.sorts[name] = orders[(orders.index(self.sorts[name]) + 1) % len(orders)]
         else:
             return False
