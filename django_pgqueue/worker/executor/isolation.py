@@ -59,35 +59,40 @@ class Isolation:
         self._worker = worker
         self._verbosity = verbosity
         self._databases = databases
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._overdue: set[int] = set()
 
-    def run(self, running: RunningJob, backoffs: Backoffs, begun: Callable[[], None]) -> Outcome:
-        """Run one job to its end; ``begun`` is called when its process has started.
-
-        Raise ``TaskTimeout`` if the process was killed because of the job's timeout.
+    def run(
+        self, running: RunningJob, backoffs: Backoffs, begin: Callable[[Callable[[], None]], None]
+    ) -> Outcome:
+        """Run one job to its end. ``begin`` is called when its process has started, with what kills it if it
+        still runs after its timeout. Then raise ``TaskTimeout``.
         """
-        job_id = running.row.id
+        job_id, was_overdue = running.row.id, False
         reading, writing = os.pipe()
+        process = self._start(writing)
+
+        def kill() -> None:
+            nonlocal was_overdue
+            if process.returncode is None:  # otherwise another process may have its number
+                was_overdue = True
+                _kill(process)
+
         try:
-            process = self._start(writing)
-            self._processes[job_id] = process
-            os.close(writing)
             logger.info("job %s has crashed before and runs isolated in process %s", job_id, process.pid)
             _tell(process, self._assignment(running, backoffs))
             running.on_stop = partial(_tell, process, b"cancel\n")
             # Race: the job may have been asked to stop before on_stop was set.
             if running.asked_to_stop:
                 running.on_stop()
-            said = _listen(reading, process, begun, running.progress.hear)
+            said = _listen(reading, process, partial(begin, kill), running.progress.hear)
             if len(said) == 2:
                 with suppress(subprocess.TimeoutExpired):  # its exit handlers may need some time
                     process.wait(LINGER)
         finally:
             os.close(reading)
-            self._end(job_id)
-        was_overdue = job_id in self._overdue
-        self._overdue.discard(job_id)
+            _kill(process)
+            process.wait()
+            with suppress(OSError):  # data that it has not read is not needed
+                process.stdin.close()  # type: ignore[union-attr]
         if len(said) == 2 and (ended := _ended(said[1])) is not None:
             outcome, running.reported = ended
             if outcome.error is not None:
@@ -101,21 +106,17 @@ class Isolation:
             return Outcome(job_id, running.row.lease, "release", delay=30.0, reason=reason)
         return self._crashed(running, how, backoffs)
 
-    def kill(self, running: RunningJob) -> None:
-        """Kill the process of a job that still runs after its timeout."""
-        process = self._processes.get(running.row.id)
-        if process is not None:
-            self._overdue.add(running.row.id)
-            _kill(process)
-
     def _start(self, writing: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            child_command("isolated", str(os.getpid()), str(writing)),
-            stdin=subprocess.PIPE,
-            env=child_environment(),
-            pass_fds=[writing],
-            process_group=0,  # so that the processes that it starts end with it
-        )
+        try:
+            return subprocess.Popen(
+                child_command("isolated", str(os.getpid()), str(writing)),
+                stdin=subprocess.PIPE,
+                env=child_environment(),
+                pass_fds=[writing],
+                process_group=0,  # so that the processes that it starts end with it
+            )
+        finally:
+            os.close(writing)
 
     def _assignment(self, running: RunningJob, backoffs: Backoffs) -> bytes:
         given = [
@@ -123,14 +124,6 @@ class Isolation:
             last_heard(self._alias),
         ]  # fmt: skip
         return json.dumps(given).encode() + b"\n"
-
-    def _end(self, job_id: int) -> None:
-        process = self._processes.pop(job_id, None)
-        if process is not None:
-            _kill(process)
-            process.wait()
-            with suppress(OSError):  # data that it has not read is not needed
-                process.stdin.close()  # type: ignore[union-attr]
 
     def _crashed(self, running: RunningJob, how: str, backoffs: Backoffs) -> Outcome:
         row, settings = running.row, conf.current()

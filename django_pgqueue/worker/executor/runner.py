@@ -132,9 +132,8 @@ class Runner:
     def _run_isolated(self, running: RunningJob, isolation: Isolation) -> Outcome:
         """Run a job, sync or async, in its own process, and wait for its end on this thread."""
         self._running[running.row.id] = running  # it may be asked to stop before it has started
-        begun = partial(self._begin, running, isolation.kill)
         try:
-            outcome = isolation.run(running, self.outcomes.backoffs, begun)
+            outcome = isolation.run(running, self.outcomes.backoffs, partial(self._begin, running))
             running.progress.end(outcome.kind)
             return outcome
         except TaskTimeout as error:
@@ -162,15 +161,17 @@ class Runner:
         finally:
             self._end(running)
 
-    def _begin(self, running: RunningJob, on_overdue: Callable[[RunningJob], None] | None = None) -> None:
-        """Record that the job starts. ``on_overdue`` is used instead of ``self.on_overdue``."""
+    def _begin(self, running: RunningJob, kill: Callable[[], None] | None = None) -> None:
+        """Record that the job starts. ``kill`` ends it if it still runs after its timeout and the grace
+        period; by default, the producer replaces this process.
+        """
         row = running.row
         # This comes first: a job that may have started counts as started.
         self._started_jobs.begin(row.id)
         self._running[row.id] = running
         running.started = monotonic()
         if row.timeout is not None and self._enforces_timeouts:
-            overdue = partial(on_overdue or self.on_overdue, running)
+            overdue = kill or partial(self.on_overdue, running)
             running.timeout = self.timeouts.begin(row, row.timeout, overdue, running.coroutine)
 
     def _end(self, running: RunningJob) -> None:
