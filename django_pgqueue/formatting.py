@@ -1,5 +1,5 @@
-"""How figures are written on pages, in commands and in logs: counts, lengths of time, rates; and texts
-without control characters.
+"""How figures are written on pages, in commands and in logs: counts, times, lengths of time, rates; and
+texts without control characters.
 """
 
 from __future__ import annotations
@@ -7,9 +7,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 
+from django.utils import timezone
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
@@ -36,6 +37,16 @@ def number(count: float, digits: int = 0) -> str:
 def about(count: int) -> str:
     """The estimate of a count, with two digits."""
     return f"\N{ALMOST EQUAL TO} {number(round(count, 1 - math.floor(math.log10(count))) if count else 0)}"
+
+
+def local(time: datetime) -> datetime:
+    """Return a time of the database in the current time zone. Without ``USE_TZ``, it is naive, and there."""
+    return timezone.localtime(time) if timezone.is_aware(time) else time
+
+
+def date_time(time: datetime) -> str:
+    """A time to the second, in the current time zone: '2026-07-01 14:05:00'."""
+    return f"{local(time):%Y-%m-%d %H:%M:%S}"
 
 
 def period(length: timedelta | None) -> str:

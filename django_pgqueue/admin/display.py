@@ -13,10 +13,9 @@ from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ..formatting import number, period, span
+from ..formatting import date_time, local, number, period, span
 from ..models import JobStat
 from ..models.job import Status
-from ..postgres.clock import local
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
@@ -112,7 +111,7 @@ def zone_name(zone: tzinfo | None = None) -> str:
 
 def time(moment: datetime | None) -> str:
     """Format a moment to the second; empty for None (the admin shows a dash)."""
-    return "" if moment is None else _element(moment, f"{local(moment):%Y-%m-%d %H:%M:%S}")
+    return "" if moment is None else _element(moment, date_time(moment))
 
 
 def later_time(moment: datetime, before: datetime | None) -> str:
@@ -120,7 +119,7 @@ def later_time(moment: datetime, before: datetime | None) -> str:
     if before is None:
         return time(moment)
     is_same_day = local(before).date() == local(moment).date()
-    text = f"{local(moment):%H:%M:%S}" if is_same_day else f"{local(moment):%Y-%m-%d %H:%M:%S}"
+    text = f"{local(moment):%H:%M:%S}" if is_same_day else date_time(moment)
     return _element(moment, text, format_html(' data-pgqueue-after="{}"', before.isoformat()))
 
 
@@ -152,7 +151,7 @@ def zone_time(moment: datetime) -> str:
 
 def stored_time(moment: datetime) -> str:
     """Format a moment for a text that is kept, and that people in other time zones read: with the zone."""
-    return f"{local(moment):%Y-%m-%d %H:%M:%S} {_zone(moment)}".strip()
+    return f"{date_time(moment)} {_zone(moment)}".strip()
 
 
 def exact_time(moment: datetime) -> str:

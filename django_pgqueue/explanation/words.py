@@ -16,8 +16,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from ..formatting import period, rate
-from ..postgres.clock import local
+from ..formatting import date_time, period, rate
 
 MOST_COUNTED = 1000
 _A_LIFETIME = timedelta(days=50 * 365)  # what waits for an event at any time is due in almost a century
@@ -49,7 +48,7 @@ def plain(part: Any) -> str:
     if isinstance(part, Sentence):
         return part.text % {name: plain(value) for name, value in part.values.items()}
     if isinstance(part, Moment):
-        return f"{local(part.at):%Y-%m-%d %H:%M:%S}"
+        return date_time(part.at)
     if isinstance(part, Reference):
         return part.text
     if isinstance(part, list):

@@ -19,7 +19,6 @@ from .. import conf
 from ..compat import InvalidTask
 from ..exceptions import moment as with_zone
 from ..monitoring.spans import SPANS, TimeSpan
-from ..postgres.clock import local
 from ..tasks.options import queue_name
 from ..tasks.results import parse_id
 from ..tasks.routing import default_backend
@@ -170,11 +169,6 @@ def since(text: str) -> datetime | timedelta:
         raise ArgumentTypeError(
             f"{text!r} is neither a duration such as 30m or 2h nor a time such as 2026-11-23T18:00"
         ) from None
-
-
-def clock(time: datetime) -> str:
-    """Format a time in the current time zone."""
-    return f"{local(time):%Y-%m-%d %H:%M:%S}"
 
 
 def iso(time: datetime | None) -> str | None:

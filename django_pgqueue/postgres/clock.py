@@ -25,11 +25,6 @@ def server_now(alias: str) -> datetime:
     return now
 
 
-def local(time: datetime) -> datetime:
-    """Return a time of the database in the current time zone. Without ``USE_TZ``, it is naive, and there."""
-    return timezone.localtime(time) if timezone.is_aware(time) else time
-
-
 def stored(time: datetime) -> datetime:
     """Return a time with a zone as models have it: without ``USE_TZ``, it is naive, and in TIME_ZONE."""
     if settings.USE_TZ or timezone.is_naive(time):

@@ -12,8 +12,8 @@ from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from ...formatting import local
 from ...models import Job, Schedule
-from ...postgres.clock import local
 from ...redaction import redact_call
 from ...schedules import words
 from ...schedules.cron import zone

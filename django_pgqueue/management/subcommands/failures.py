@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
-from ...formatting import number, plain
+from ...formatting import date_time, number, plain
 from ...monitoring.failures import GroupFigures, group, groups, parts
-from .._arguments import at_least, clock, iso, span
+from .._arguments import at_least, iso, span
 from .._output import facts, plain_lines, print_json, table, width_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _list(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> Non
             each.fingerprint,
             number(each.failed),
             number(each.retried),
-            clock(each.last_seen),
+            date_time(each.last_seen),
             ": ".join(filter(None, [each.name or "(no error)", each.message])),
             ", ".join(each.tasks[:3]),
         )
@@ -98,9 +98,9 @@ def _show(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> Non
         "Message": found.message,
         f"Last {back.name}": f"{found.failed} failed, {found.retried} retried",
         "In total": f"{found.total_failed} failed, {found.total_retried} retried",
-        "First seen": clock(found.first_seen),
-        "Last seen": f"{clock(found.last_seen)}, job {found.sample_job}",
-        "Muted": f"by {found.muted_by or '?'} at {clock(found.muted_at)}" if found.muted_at else "",
+        "First seen": date_time(found.first_seen),
+        "Last seen": f"{date_time(found.last_seen)}, job {found.sample_job}",
+        "Muted": f"by {found.muted_by or '?'} at {date_time(found.muted_at)}" if found.muted_at else "",
     }
     for kind, some in by_kind.items():
         names = [f"{part.name} ({part.failed} failed, {part.retried} retried)" for part in some if part.name]

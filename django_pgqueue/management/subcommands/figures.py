@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.core.management.base import CommandError
 
 from ... import conf
-from ...formatting import age, number, period, plain, throughput
+from ...formatting import age, local, number, period, plain, throughput
 from ...formatting import span as duration_text
 from ...models import Limit, Queue
 from ...models.statistics import HISTOGRAM_BOUNDS
@@ -23,7 +23,6 @@ from ...monitoring.limits import limit_figures, numbers_text, origin, rate_text
 from ...monitoring.queues import MOST_FAILURES, capped, depths, queue_figures
 from ...monitoring.spans import SHARES, breakdown, per_second, rates, series
 from ...monitoring.workers import Crew, Vital
-from ...postgres.clock import local
 from ...postgres.timeout import time_limit, within
 from .._arguments import at_least, seconds, span
 from .._conditions import warn_of_unknown_queues

@@ -16,13 +16,13 @@ from django.db.models.functions import Now
 
 from ... import conf
 from ...explanation import why
-from ...formatting import counted, number, period, plain, span
+from ...formatting import counted, date_time, number, period, plain, span
 from ...models import Job, Worker
 from ...models.job import Status, Step
 from ...monitoring.jobs import moment, recorded_steps
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import beginning, redact, redact_call, redact_text
-from .._arguments import at_least, clock, iso, job_id, of_one_database, unknown
+from .._arguments import at_least, iso, job_id, of_one_database, unknown
 from .._job_filters import add_filters, check_names, filters_of
 from .._output import bar, facts, plain_lines, print_json, table, width_of
 
@@ -361,7 +361,7 @@ def _errors(job: Job) -> Iterator[str]:
         name = str(error.get("class", "")).removeprefix("builtins.")
         where = f", step {error['step']}" if error.get("step") else ""
         at = moment(error.get("finished_at"))
-        when = f", {clock(at)}" if at else ""
+        when = f", {date_time(at)}" if at else ""
         message = redact_text(str(error.get("message", "")), job.task_path)
         yield plain(f"  attempt {error.get('attempt', '?')}{when}{where}: {name}: {message}")
     trace = redact_text(str(job.errors[-1].get("traceback", "")), job.task_path)
@@ -399,13 +399,13 @@ def _step_json(job: Job, step: dict[str, Any]) -> dict[str, Any]:
 
 def _step_row(step: dict[str, Any]) -> tuple[str, ...]:
     ended, wakes, seconds = step["finished_at"], step["wake_at"], step["seconds"]
-    waits = "waits" if wakes is None or step["kind"] == Step.Kind.EVENT else f"until {clock(wakes)}"
+    waits = "waits" if wakes is None or step["kind"] == Step.Kind.EVENT else f"until {date_time(wakes)}"
     return (
         str(step["name"] or ""),
         str(step["kind"] or ""),
         str(step["attempt"] or ""),
         "" if seconds is None else span(seconds),
-        clock(ended) if ended else waits,
+        date_time(ended) if ended else waits,
     )
 
 
@@ -447,4 +447,4 @@ def _add_last_error(job: Any) -> None:
 def _time(time: datetime, now: datetime) -> str:
     ahead = time - now
     away = f"in {period(ahead)}" if ahead > timedelta() else f"{period(-ahead)} ago"
-    return f"{clock(time)} ({away})"
+    return f"{date_time(time)} ({away})"

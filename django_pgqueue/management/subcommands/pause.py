@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
+from ...formatting import local
 from ...jobs.pause import pause
-from ...postgres.clock import local
 from .._arguments import moment, seconds, user_name
 from .._conditions import warn_of_unknown_queues
 from .._output import print_json

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from ...formatting import plain
+from ...formatting import date_time, plain
 from ...models import Pause
-from .._arguments import clock
 from .._output import print_json
 from ._targets import as_json
 
@@ -36,8 +35,8 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         return
     for pause in pauses:
         author = f" by {plain(pause.author)}" if pause.author else ""
-        end = f", until {clock(pause.until)}" if pause.until else ""
+        end = f", until {date_time(pause.until)}" if pause.until else ""
         reason = f": {plain(pause.reason)}" if pause.reason else ""
-        stdout.write(f"{plain(str(pause))} paused{author} since {clock(pause.paused_at)}{end}{reason}")
+        stdout.write(f"{plain(str(pause))} paused{author} since {date_time(pause.paused_at)}{end}{reason}")
     if not pauses:
         stdout.write("Nothing is paused.")

@@ -14,12 +14,12 @@ from django.core.management.base import CommandError
 from django.utils import translation
 
 from ...exceptions import InvalidKey, JobExists
-from ...formatting import counted, did_you_mean, period, plain
+from ...formatting import counted, date_time, did_you_mean, period, plain
 from ...models import Schedule
 from ...redaction import redact_call
 from ...schedules import words
 from ...schedules.cron import zone
-from .._arguments import clock, iso, user_name
+from .._arguments import iso, user_name
 from .._output import facts, print_json, width_of
 from .._parser import accept_options
 
@@ -180,7 +180,7 @@ def _next_run(schedule: Any) -> str:
         [run] = words.next_runs(schedule, 1)
     except ValueError as error:
         return str(error)
-    return f"{clock(run)}, {_how_soon(run - schedule.now)}"
+    return f"{date_time(run)}, {_how_soon(run - schedule.now)}"
 
 
 def _next_runs(schedule: Any) -> Iterator[str]:
@@ -193,8 +193,8 @@ def _next_runs(schedule: Any) -> Iterator[str]:
     yield "Next runs:" if schedule.is_active else f"Next runs, if it were not {words.state(schedule)[1]}:"
     for run in runs:
         there = f"{run.astimezone(zone(schedule.timezone)):%Y-%m-%d %H:%M:%S}"
-        also = "" if clock(run) == there else f"   {there} {schedule.timezone}"
-        yield f"  {clock(run)}  {_how_soon(run - schedule.now):<14}{also}".rstrip()
+        also = "" if date_time(run) == there else f"   {there} {schedule.timezone}"
+        yield f"  {date_time(run)}  {_how_soon(run - schedule.now):<14}{also}".rstrip()
 
 
 def _how_soon(ahead: timedelta) -> str:
@@ -205,7 +205,7 @@ def _run_line(run: ScheduleRun | None) -> str:
     if run is None:
         return "-"
     job = "" if run.job_id is None else f" (job {run.job_id})"
-    return f"{clock(run.run_at)}, {run.get_outcome_display()}{job}"
+    return f"{date_time(run.run_at)}, {run.get_outcome_display()}{job}"
 
 
 def _json(schedule: Any) -> dict[str, Any]:

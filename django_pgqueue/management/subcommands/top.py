@@ -25,7 +25,7 @@ from django.core.management.base import CommandError
 from django.db import Error, connections
 from django.utils import timezone
 
-from ...formatting import age, number, period, plain, throughput
+from ...formatting import age, local, number, period, plain, throughput
 from ...models import Job
 from ...models.job import Status
 from ...monitoring.failures import GroupFigures, groups
@@ -34,7 +34,7 @@ from ...monitoring.health import read as read_state
 from ...monitoring.queues import Depth, capped
 from ...monitoring.spans import HOUR, rates
 from ...monitoring.workers import Vital, queues_text
-from ...postgres.clock import local, server_now
+from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from .._arguments import seconds
 from .._output import bar, facts, table, width_of
