@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
+from ..compat import for_async
 from ..exceptions import ParentGone
 from ..misuse import BATCH, BatchHabits, hints
 from ..models import Job, JobBatch
@@ -118,9 +119,7 @@ class Batch(BatchHabits):
         self._store.close(self._alias, self.id)
         self._row = None
 
-    async def aclose(self) -> None:
-        """Like `close`, for async code."""
-        await sync_to_async(self.close)()
+    aclose = for_async(close)
 
     def __enter__(self) -> Self:
         block = self._transaction()
@@ -170,9 +169,7 @@ class Batch(BatchHabits):
         """
         return enqueue_many(self._bound(several(calls, "Batch.add")))
 
-    async def aadd(self, calls: Iterable[BoundTask], /) -> JobList:
-        """Like `add`, for async code."""
-        return await sync_to_async(self.add)(calls)
+    aadd = for_async(add)
 
     def _bound(self, calls: Iterable[BoundTask]) -> Iterator[BoundTask]:
         """Yield the calls with this batch. Each task gets one variant, so that it is checked once."""
@@ -198,9 +195,7 @@ class Batch(BatchHabits):
         self._row = None
         return changed
 
-    async def acancel(self) -> int:
-        """Like `cancel`, for async code."""
-        return await sync_to_async(self.cancel)()
+    acancel = for_async(cancel)
 
     def retry_failed(self) -> int:
         """Run the failed jobs of the batch again, and return how many. A batch that was over goes on."""
@@ -208,9 +203,7 @@ class Batch(BatchHabits):
         self._row = None
         return changed
 
-    async def aretry_failed(self) -> int:
-        """Like `retry_failed`, for async code."""
-        return await sync_to_async(self.retry_failed)()
+    aretry_failed = for_async(retry_failed)
 
     # -- what has become of it
 
@@ -218,18 +211,14 @@ class Batch(BatchHabits):
         """Count its jobs: ``added``, ``done``, ``failed``, ``cancelled`` and ``live``. This is a query."""
         return self._store.counts(self._alias, self.id)
 
-    async def acounts(self) -> BatchCounts:
-        """Like `counts`, for async code."""
-        return await sync_to_async(self.counts)()
+    acounts = for_async(counts)
 
     def refresh(self) -> None:
         """Read the batch again."""
         self._row = self._store.row(self._alias, self.id)
         self._name = self._row.name
 
-    async def arefresh(self) -> None:
-        """Like `refresh`, for async code."""
-        await sync_to_async(self.refresh)()
+    arefresh = for_async(refresh)
 
     @property
     def id(self) -> int:
@@ -423,6 +412,4 @@ def chain(calls: Iterable[BoundTask], /, *more: Never, if_failed: IfFailed = "ho
     return jobs
 
 
-async def achain(calls: Iterable[BoundTask], /, *more: Never, if_failed: IfFailed = "hold") -> list[Job]:
-    """Like ``chain()``, for async code."""
-    return await sync_to_async(chain)(calls, *more, if_failed=if_failed)
+achain = for_async(chain)

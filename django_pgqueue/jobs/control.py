@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
 from django.db import connections
 from django.db.models import QuerySet
 
-from ..compat import TaskResult
+from ..compat import TaskResult, for_async
 from ..exceptions import WrongBackend
 from ..exceptions import duration as seconds
 from ..models import Job, Worker, changes
@@ -40,9 +39,7 @@ def cancel(jobs: Jobs, /) -> int:
     return _change(changes.CANCEL, jobs)
 
 
-async def acancel(jobs: Jobs, /) -> int:
-    """Like ``cancel()``, for async code."""
-    return await sync_to_async(cancel)(jobs)
+acancel = for_async(cancel)
 
 
 def retry(jobs: Jobs, /, *, done: bool = False) -> int:
@@ -56,9 +53,7 @@ def retry(jobs: Jobs, /, *, done: bool = False) -> int:
     return _change(changes.RETRY, jobs, bool(done))
 
 
-async def aretry(jobs: Jobs, /, *, done: bool = False) -> int:
-    """Like ``retry()``, for async code."""
-    return await sync_to_async(retry)(jobs, done=done)
+aretry = for_async(retry)
 
 
 def run_now(jobs: Jobs, /) -> int:
@@ -66,9 +61,7 @@ def run_now(jobs: Jobs, /) -> int:
     return _change(changes.RUN_NOW, jobs)
 
 
-async def arun_now(jobs: Jobs, /) -> int:
-    """Like ``run_now()``, for async code."""
-    return await sync_to_async(run_now)(jobs)
+arun_now = for_async(run_now)
 
 
 def edit(
@@ -91,16 +84,7 @@ def edit(
     return _change(changes.EDIT, jobs, *changes.edit_values(priority, run_after, queue_name))
 
 
-async def aedit(
-    jobs: Jobs,
-    /,
-    *,
-    priority: int | None = None,
-    run_after: datetime | timedelta | None = None,
-    queue_name: str | None = None,
-) -> int:
-    """Like ``edit()``, for async code."""
-    return await sync_to_async(edit)(jobs, priority=priority, run_after=run_after, queue_name=queue_name)
+aedit = for_async(edit)
 
 
 def extend(jobs: Jobs, duration: float | timedelta, /) -> int:
@@ -114,9 +98,7 @@ def extend(jobs: Jobs, duration: float | timedelta, /) -> int:
     return _change(changes.EXTEND, jobs, seconds("extend(jobs, duration)", duration))
 
 
-async def aextend(jobs: Jobs, duration: float | timedelta, /) -> int:
-    """Like ``extend()``, for async code."""
-    return await sync_to_async(extend)(jobs, duration)
+aextend = for_async(extend)
 
 
 def _change(statement: str, jobs: Any, *more: Any) -> int:
@@ -199,6 +181,4 @@ def drain_worker(worker: Worker | int, /, *, replace: bool = True, using: str | 
     return bool(found[0])
 
 
-async def adrain_worker(worker: Worker | int, /, *, replace: bool = True, using: str | None = None) -> bool:
-    """Like ``drain_worker()``, for async code."""
-    return await sync_to_async(drain_worker)(worker, replace=replace, using=using)
+adrain_worker = for_async(drain_worker)

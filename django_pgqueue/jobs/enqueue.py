@@ -24,7 +24,7 @@ from django.db import (
     transaction,
 )
 
-from ..compat import InvalidTask, is_heard, task_enqueued
+from ..compat import InvalidTask, for_async, is_heard, task_enqueued
 from ..context import capture
 from ..exceptions import BatchFinished, JobExists, ParentGone
 from ..formatting import get_logger
@@ -123,9 +123,7 @@ def enqueue_many(calls: Iterable[BoundTask], /) -> JobList:
     return jobs
 
 
-async def aenqueue_many(calls: Iterable[BoundTask], /) -> JobList:
-    """Like ``enqueue_many()``, for async code."""
-    return await sync_to_async(enqueue_many)(calls)
+aenqueue_many = for_async(enqueue_many)
 
 
 def _the_call(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundTask:

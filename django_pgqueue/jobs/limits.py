@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from asgiref.sync import sync_to_async
 from django.db import connections
 from django.db.models import BooleanField, F, Func
 from django.db.models.expressions import RawSQL
 from django.db.utils import DataError
 
-from ..compat import InvalidTask, is_task
+from ..compat import InvalidTask, for_async, is_task
 from ..misuse import LIMIT, hints, rate_hint
 from ..models import Limit
 from ..tasks import options
@@ -69,23 +68,7 @@ def set_limit(
     return Limit.objects.using(alias).get(pk=target)
 
 
-@hints(LIMIT)
-async def aset_limit(
-    *,
-    queue: str | None = None,
-    task: AnyTask[..., Any] | str | None = None,
-    name: str | None = None,
-    everything: bool = False,
-    concurrency: int | Unchanged | None = UNCHANGED,
-    rate_limit: RateLimit | Unchanged | None = UNCHANGED,
-    on_full: OnFull | Unchanged = UNCHANGED,
-    using: str | None = None,
-) -> Limit:
-    """Like ``set_limit()``, for async code."""
-    return await sync_to_async(set_limit)(
-        queue=queue, task=task, name=name, everything=everything, concurrency=concurrency,
-        rate_limit=rate_limit, on_full=on_full, using=using,
-    )  # fmt: skip
+aset_limit = hints(LIMIT)(for_async(set_limit))
 
 
 @hints(LIMIT)
@@ -105,19 +88,7 @@ def reset_limit(
     return clear_limit(target, using=using or default_backend().home())
 
 
-@hints(LIMIT)
-async def areset_limit(
-    *,
-    queue: str | None = None,
-    task: AnyTask[..., Any] | str | None = None,
-    name: str | None = None,
-    everything: bool = False,
-    using: str | None = None,
-) -> bool:
-    """Like ``reset_limit()``, for async code."""
-    return await sync_to_async(reset_limit)(
-        queue=queue, task=task, name=name, everything=everything, using=using
-    )
+areset_limit = hints(LIMIT)(for_async(reset_limit))
 
 
 def write_limit(
@@ -247,13 +218,9 @@ class RateLimiter:
         """
         return self._ask(n, only_look=True)
 
-    async def atake(self, n: int = 1) -> bool:
-        """Like ``take()``, for async code."""
-        return await sync_to_async(self.take)(n)
+    atake = for_async(take)
 
-    async def aseconds_until(self, n: int = 1) -> float:
-        """Like ``seconds_until()``, for async code."""
-        return await sync_to_async(self.seconds_until)(n)
+    aseconds_until = for_async(seconds_until)
 
     def _ask(self, n: int, *, only_look: bool) -> float:
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < 2**31:

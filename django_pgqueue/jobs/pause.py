@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
 from django.db import connections
 
-from ..compat import InvalidTask, is_task
+from ..compat import InvalidTask, for_async, is_task
 from ..exceptions import duration as seconds
 from ..exceptions import moment
 from ..misuse import PAUSE, hints
@@ -57,29 +56,7 @@ def pause(
     return Pause.objects.using(alias).get(pk=pk)
 
 
-@hints(PAUSE)
-async def apause(
-    *,
-    queue: str | None = None,
-    task: AnyTask[..., Any] | str | None = None,
-    everything: bool = False,
-    reason: str = "",
-    author: str = "",
-    until: datetime | None = None,
-    duration: float | timedelta | None = None,
-    using: str | None = None,
-) -> Pause:
-    """Like ``pause()``, for async code."""
-    return await sync_to_async(pause)(
-        queue=queue,
-        task=task,
-        everything=everything,
-        reason=reason,
-        author=author,
-        until=until,
-        duration=duration,
-        using=using,
-    )
+apause = hints(PAUSE)(for_async(pause))
 
 
 @hints(PAUSE)
@@ -100,16 +77,7 @@ def resume(
     return was_paused
 
 
-@hints(PAUSE)
-async def aresume(
-    *,
-    queue: str | None = None,
-    task: AnyTask[..., Any] | str | None = None,
-    everything: bool = False,
-    using: str | None = None,
-) -> bool:
-    """Like ``resume()``, for async code."""
-    return await sync_to_async(resume)(queue=queue, task=task, everything=everything, using=using)
+aresume = hints(PAUSE)(for_async(resume))
 
 
 def _target(function: str, queue: Any, task: Any, everything: Any) -> tuple[str, str]:

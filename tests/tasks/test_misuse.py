@@ -12,6 +12,7 @@ from typing import Any
 
 import django
 import pytest
+from asgiref.sync import async_to_sync
 from django.template import Context, Engine
 from django.utils.module_loading import import_string
 
@@ -138,7 +139,7 @@ def test_a_keyword_of_an_async_function() -> None:
     assert inspect.iscoroutinefunction(apause)
     wrong: Any = apause
     with pytest.raises(TypeError, match=r"^apause\(\) has no queue_name=\. Write queue='mail'\.$"):
-        wrong(queue_name="mail").send(None)
+        async_to_sync(wrong)(queue_name="mail")
 
 
 def test_decorated_functions_keep_their_signature() -> None:
