@@ -243,9 +243,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Person, Any]]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("end", ["q", "SIGTERM"])
-def test_on_a_terminal(terminal: tuple[Person, Any], end: str) -> None:
+def test_on_a_terminal(terminal: tuple[Person, Any], end: str, settings: Any) -> None:
     """It draws, listens, follows the size of the window, survives an outage, and restores the terminal."""
     pytest.importorskip("rich")
+    settings.LANGUAGE_CODE = "de"  # it is in English all the same
     person, stdout = terminal
     WorkerFactory.create(host="app-1", pid=7)
     JobFactory.create(queue_name="mail")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from django.core.management.base import CommandError
 from django.db import Error, connections
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from ...formatting import age, local, number, period, plain, throughput
 from ...models import Job
@@ -449,6 +449,7 @@ class _Poller(threading.Thread):
         """The newest look that has not failed."""
         self.failure: BaseException | None = None
 
+    @translation.override("en")  # as the command, whose thread this is not
     def run(self) -> None:
         try:
             while not self._is_over:
