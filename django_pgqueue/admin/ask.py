@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .base import DatabaseAdmin
 
 FIELD = "confirmed"
+MOST_SHOWN = 100  # rows
 _KEPT = ("action",)  # the fields of a list that Django needs to find the action again
 
 
@@ -54,26 +55,33 @@ def ask(
     request: HttpRequest,
     title: Any,
     effects: Sequence[Effect],
-    rows: Sequence[Any],
+    rows: Sequence[Any] = (),
     *,
     back: str,
-    warning: Any = "",
+    fields: Sequence[tuple[str, Any]] = (),
+    **more: Any,
 ) -> TemplateResponse:
-    """Return the page for an action on these rows. ``back``: the page to which the user may go back."""
+    """Return the page for an action on these rows. ``back``: the page to which the user may go back.
+
+    ``fields`` name the rows in another way. ``more`` is for the template: a "warning", the "url" of the form,
+    what is "selected", and the "reason_length" of an action that takes a reason.
+    """
     return console_page(
         admin,
         request,
         "admin/django_pgqueue/confirm_rows.html",
         title,
-        effects=effects,
+        effects=effects[:MOST_SHOWN],
+        more=len(effects[MOST_SHOWN:]),
         acts=any(effect.acts for effect in effects),
-        warning=warning,
         fields=[
             (FIELD, 1),
+            *fields,
             *((name, request.POST[name]) for name in _KEPT if name in request.POST),
             *((ACTION_CHECKBOX_NAME, row.pk) for row in rows),
         ],
         back=back,
+        **more,
     )
 
 

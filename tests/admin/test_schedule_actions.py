@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from django_pgqueue.admin.schedules import actions
 from django_pgqueue.models import Job, Schedule, ScheduleRun
+from tests.app import limit_tasks, unique_tasks
 from tests.support import shown_schedules as schedules
 
 from .helpers import Page, body, post, staff, url
@@ -84,11 +85,11 @@ def test_run_now(root: Client) -> None:
 
 
 def test_run_now_says_that_another_job_has_the_unique_key(root: Client) -> None:
-    schedules.create("nightly", task_path="tests.app.unique_tasks.index")
+    schedules.create("nightly", task_path=unique_tasks.index.module_path)
     assert confirm(root, ask(root, "enqueue", "nightly")) == ("1 job is enqueued.", "success")
     no = "No job is enqueued: the schedule is retired, or another job has its unique key."
     assert confirm(root, ask(root, "enqueue", "nightly")) == (no, "warning")
-    Schedule.objects.update(task_path="tests.app.unique_tasks.once", args=["a"])
+    Schedule.objects.update(task_path=unique_tasks.once.module_path, args=["a"])
     assert confirm(root, ask(root, "enqueue", "nightly")) == ("1 job is enqueued.", "success")
     assert confirm(root, ask(root, "enqueue", "nightly")) == (no, "warning")
     assert Job.objects.count() == 2
@@ -97,7 +98,7 @@ def test_run_now_says_that_another_job_has_the_unique_key(root: Client) -> None:
 
 
 def test_a_schedule_without_a_key_says_why_it_cannot_run(root: Client) -> None:
-    schedules.create("nightly", task_path="tests.app.limit_tasks.sync", args=[5])
+    schedules.create("nightly", task_path=limit_tasks.sync.module_path, args=[5])
     why = "The callable for the limit key of tests.app.limit_tasks.sync raised AttributeError"
     [effect] = effects(ask(root, "enqueue", "nightly"))
     assert effect.startswith(f"nightly cannot run: {why}")
@@ -181,9 +182,9 @@ def test_a_schedule_that_is_gone_in_the_meantime(root: Client, monkeypatch: pyte
     schedules.create("nightly")
     schedules.create("other")
 
-    def pause_late(schedule: Schedule, given: actions.Request) -> bool:
+    def pause_late(schedule: Schedule, author: str, reason: str) -> bool:
         Schedule.objects.filter(pk="nightly").delete()
-        return schedule.pause(author=given.author)
+        return schedule.pause(author=author)
 
     action = actions.ACTIONS["pause"]
     monkeypatch.setitem(actions.ACTIONS, "pause", replace(action, run=pause_late))

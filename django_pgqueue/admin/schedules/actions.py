@@ -7,6 +7,7 @@ the public functions, or with the model's own ``save()``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from ...schedules import words
 from ...schedules.policy import problem_of
 from .. import display
 from ..ask import about
-from .page import call_text, value_text
+from .page import call_text, field_label, value_text
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -32,16 +33,7 @@ logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What a user has asked for, with one of the actions."""
-
-    alias: str
-    author: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
+class ScheduleAction:
     """An action on schedules. ``permission`` is the codename without the model."""
 
     name: str
@@ -52,8 +44,8 @@ class Action:
     """Whether the action would change the schedule. The database decides it again."""
     effect: Callable[[Any], Any]
     """What the action would do with a schedule that fits, or why it does nothing."""
-    run: Callable[[Schedule, Request], bool]
-    """Act on a schedule. Return whether it has changed."""
+    run: Callable[[Schedule, str, str], bool]
+    """Act on a schedule, with the author and the reason. Return whether it has changed."""
     done: Any
     undone: Any = None
     """The message if nothing has changed, instead of the one for all actions."""
@@ -61,8 +53,11 @@ class Action:
 
     def __call__(self, request: HttpRequest, alias: str, found: Sequence[Schedule], reason: str) -> int:
         """Act on schedules. Return how many have changed."""
-        given = Request(alias, request.user.get_username(), reason)
-        changed = [schedule for schedule in found if self._change(schedule, given)]
+        author, changed = request.user.get_username(), []
+        for row in found:
+            with suppress(Schedule.DoesNotExist):  # it was deleted in the meantime
+                if self.run(Schedule.objects.using(alias).get(pk=row.pk), author, reason):
+                    changed.append(row)
         logger.info("%s by user %s: %d schedules changed", self.name, request.user.pk, len(changed))
         if changed:
             message = _("Action: %(action)s.") % {"action": self.label}
@@ -73,29 +68,15 @@ class Action:
 
     def outcome(self, changed: int) -> str:
         """Return the message for the user."""
-        if not changed:
-            return str(self.undone or _("No schedule changed."))
-        return str(self.done % {"count": changed, "number": display.number(changed)})
-
-    def _change(self, schedule: Schedule, given: Request) -> bool:
-        try:
-            return self.run(Schedule.objects.using(given.alias).get(pk=schedule.pk), given)
-        except Schedule.DoesNotExist:  # it was deleted in the meantime
-            return False
+        values = {"count": changed, "number": display.number(changed)}
+        return str(self.done % values if changed else self.undone or _("No schedule changed."))
 
 
-def _pause(schedule: Schedule, given: Request) -> bool:
-    return schedule.pause(reason=given.reason, author=given.author)
-
-
-def _resume(schedule: Schedule, given: Request) -> bool:
-    return schedule.resume()
-
-
-def _run(schedule: Schedule, given: Request) -> bool:
+def _run(schedule: Schedule, _author: str, _reason: str) -> bool:
     """Run it, unless it is retired by now. Return whether there is a new job, or one with new arguments."""
-    with transaction.atomic(using=given.alias):
-        locked = Schedule.objects.using(given.alias).select_for_update(no_key=True)
+    alias = schedule._state.db
+    with transaction.atomic(using=alias):
+        locked = Schedule.objects.using(alias).select_for_update(no_key=True)
         if not locked.filter(pk=schedule.pk, retired_at__isnull=True).exists():
             return False
         try:
@@ -105,33 +86,22 @@ def _run(schedule: Schedule, given: Request) -> bool:
     return job.enqueue_outcome != "existing"
 
 
-def _restore(schedule: Schedule, given: Request) -> bool:
+def _restore(schedule: Schedule, _author: str, _reason: str) -> bool:
     """Take the declared values back.
 
     Race: a worker that starts may write a new declaration at this moment, so the row is locked first.
     """
-    with transaction.atomic(using=given.alias):
-        locked = Schedule.objects.using(given.alias).select_for_update(no_key=True)
+    alias = schedule._state.db
+    with transaction.atomic(using=alias):
+        locked = Schedule.objects.using(alias).select_for_update(no_key=True)
         found = locked.filter(pk=schedule.pk).first()
         if found is None or not found.overridden:
             return False
         for field, value in (found.declared or {}).items():
             is_length = field in {"every", "jitter"} and value is not None
             setattr(found, field, timedelta(seconds=value) if is_length else value)
-        found.save(using=given.alias)
+        found.save(using=alias)
     return True
-
-
-def _is_paused(schedule: Schedule) -> bool:
-    return schedule.paused_at is not None
-
-
-def _can_run(schedule: Schedule) -> bool:
-    return schedule.retired_at is None and not problem_of(schedule)
-
-
-def _is_overridden(schedule: Schedule) -> bool:
-    return bool(schedule.overridden)
 
 
 def _would_pause(schedule: Any) -> Any:
@@ -175,7 +145,7 @@ def _would_restore(schedule: Any) -> Any:
     changes = [
         _("%(field)s: %(declared)s instead of %(here)s")
         % {
-            "field": Schedule._meta.get_field(name).verbose_name,  # type: ignore[union-attr]
+            "field": field_label(name),
             "declared": value_text(declared.get(name), name, schedule),
             "here": value_text(getattr(schedule, name), name, schedule),
         }
@@ -185,56 +155,54 @@ def _would_restore(schedule: Any) -> Any:
     return about(schedule.pk, text, changes="; ".join(changes))
 
 
-ACTIONS = {
-    action.name: action
-    for action in (
-        Action(
-            "pause",
-            "pause",
-            gettext_lazy("Pause"),
-            gettext_lazy("Pause schedules"),
-            lambda schedule: schedule.is_active,
-            _would_pause,
-            _pause,
-            ngettext_lazy("%(number)s schedule is paused.", "%(number)s schedules are paused.", "count"),
-            asks_for_reason=True,
+_ACTIONS = (
+    ScheduleAction(
+        "pause",
+        "pause",
+        gettext_lazy("Pause"),
+        gettext_lazy("Pause schedules"),
+        lambda schedule: schedule.is_active,
+        _would_pause,
+        lambda schedule, author, reason: schedule.pause(reason=reason, author=author),
+        ngettext_lazy("%(number)s schedule is paused.", "%(number)s schedules are paused.", "count"),
+        asks_for_reason=True,
+    ),
+    ScheduleAction(
+        "resume",
+        "pause",
+        gettext_lazy("Resume"),
+        gettext_lazy("Resume schedules"),
+        lambda schedule: schedule.paused_at is not None,
+        _would_resume,
+        lambda schedule, _author, _reason: schedule.resume(),
+        ngettext_lazy("%(number)s schedule is resumed.", "%(number)s schedules are resumed.", "count"),
+    ),
+    ScheduleAction(
+        "enqueue",
+        "enqueue",
+        gettext_lazy("Run now"),
+        gettext_lazy("Run schedules now"),
+        lambda schedule: schedule.retired_at is None and not problem_of(schedule),
+        _would_run,
+        _run,
+        ngettext_lazy(
+            "%(number)s job is enqueued.", "%(number)s jobs are enqueued, one for each schedule.", "count"
         ),
-        Action(
-            "resume",
-            "pause",
-            gettext_lazy("Resume"),
-            gettext_lazy("Resume schedules"),
-            _is_paused,
-            _would_resume,
-            _resume,
-            ngettext_lazy("%(number)s schedule is resumed.", "%(number)s schedules are resumed.", "count"),
+        gettext_lazy("No job is enqueued: the schedule is retired, or another job has its unique key."),
+    ),
+    ScheduleAction(
+        "restore",
+        "change",
+        gettext_lazy("Back to what is declared"),
+        gettext_lazy("Back to what is declared"),
+        lambda schedule: bool(schedule.overridden),
+        _would_restore,
+        _restore,
+        ngettext_lazy(
+            "%(number)s schedule is as declared again.",
+            "%(number)s schedules are as declared again.",
+            "count",
         ),
-        Action(
-            "enqueue",
-            "enqueue",
-            gettext_lazy("Run now"),
-            gettext_lazy("Run schedules now"),
-            _can_run,
-            _would_run,
-            _run,
-            ngettext_lazy(
-                "%(number)s job is enqueued.", "%(number)s jobs are enqueued, one for each schedule.", "count"
-            ),
-            gettext_lazy("No job is enqueued: the schedule is retired, or another job has its unique key."),
-        ),
-        Action(
-            "restore",
-            "change",
-            gettext_lazy("Back to what is declared"),
-            gettext_lazy("Back to what is declared"),
-            _is_overridden,
-            _would_restore,
-            _restore,
-            ngettext_lazy(
-                "%(number)s schedule is as declared again.",
-                "%(number)s schedules are as declared again.",
-                "count",
-            ),
-        ),
-    )
-}
+    ),
+)
+ACTIONS = {action.name: action for action in _ACTIONS}

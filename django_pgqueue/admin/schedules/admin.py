@@ -26,9 +26,8 @@ from ...models.schedule import definition_of
 from ...schedules import words
 from ...tasks.registry import known_tasks
 from .. import display
-from ..ask import may_with_jobs
+from ..ask import Effect, ask, is_confirmed, may_with_jobs
 from ..base import DatabaseAdmin, DatabaseForm
-from ..console import console_page
 from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
 from ..workers.fleet import Fleet
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from django.template.response import TemplateResponse
     from django.urls import URLPattern
 
-    from .actions import Action
+    from .actions import ScheduleAction
 
 # ----------------------------------------------------------------------------
 # The columns of the list.
@@ -124,8 +123,6 @@ class ScheduleFields(DatabaseAdmin[Schedule]):
 # A button and an action of the list lead to the same page, which says what would happen to each schedule.
 # Its form contains the names, so the action changes only schedules that were shown.
 
-MOST_SHOWN = 100  # schedules on the page that asks for confirmation
-
 
 class ScheduleButtons(ScheduleFields):
     """The part of ``ScheduleAdmin`` with the actions."""
@@ -178,7 +175,7 @@ class ScheduleButtons(ScheduleFields):
         if not all(self._may_on(request, action, schedule) for schedule in found):
             raise PermissionDenied
         page = request.POST.get("page", "")
-        if "confirmed" not in request.POST:
+        if not is_confirmed(request):
             return self._ask(request, action, found, page)
         reason = request.POST.get("reason", "").replace("\0", "").strip() if action.asks_for_reason else ""
         changed = action(request, self.writes_to, found, reason)
@@ -202,7 +199,7 @@ class ScheduleButtons(ScheduleFields):
         """Return what the method for this permission says, which a project may have replaced."""
         return bool(getattr(self, f"has_{permission}_permission")(request))
 
-    def _may_on(self, request: HttpRequest, action: Action, schedule: Schedule) -> bool:
+    def _may_on(self, request: HttpRequest, action: ScheduleAction, schedule: Schedule) -> bool:
         """Return whether this user may view this schedule and run the action on it."""
         if not self.has_view_permission(request, schedule):
             return False
@@ -214,28 +211,21 @@ class ScheduleButtons(ScheduleFields):
         return request.user.has_perm(f"{self.opts.app_label}.{permission}_{self.opts.model_name}")
 
     def _ask(
-        self, request: HttpRequest, action: Action, found: Sequence[Schedule], page: str = ""
+        self, request: HttpRequest, action: ScheduleAction, found: Sequence[Schedule], page: str = ""
     ) -> TemplateResponse:
         self.for_user(request, found)
-        effects = [(action.fits(schedule), action.effect(schedule)) for schedule in found]
-        return console_page(
+        count, length = len(found), Schedule._meta.get_field("pause_reason").max_length
+        text = ngettext("%(number)s schedule is selected.", "%(number)s schedules are selected.", count)
+        return ask(
             self,
             request,
-            "admin/django_pgqueue/schedule/confirm.html",
             action.title,
-            selected=ngettext(
-                "%(number)s schedule is selected.", "%(number)s schedules are selected.", len(found)
-            )
-            % {"number": display.number(len(found))},
-            effects=effects[:MOST_SHOWN],
-            more=len(effects[MOST_SHOWN:]),
-            acts=any(acts for acts, _text in effects),
-            asks_for_reason=action.asks_for_reason,
-            reason_length=Schedule._meta.get_field("pause_reason").max_length,
-            url=self.address("act", action.name),
-            names=json.dumps([schedule.pk for schedule in found]),
-            page=page,
+            [Effect(action.effect(schedule), action.fits(schedule)) for schedule in found],
             back=self._back(request, page),
+            url=self.address("act", action.name),
+            fields=[("names", json.dumps([schedule.pk for schedule in found])), ("page", page)],
+            selected=text % {"number": display.number(count)},
+            reason_length=length if action.asks_for_reason else 0,
         )
 
     def _back(self, request: HttpRequest, page: str) -> str:
