@@ -24,8 +24,6 @@ from .monitoring import tracing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    _Collect = Callable[[dict[str, Any]], None]
-
 __all__ = ["acting_as", "capture", "restored", "user_from", "variable"]
 
 # A callable, so that a request whose view enqueues nothing reads neither the session nor the user.
@@ -58,9 +56,11 @@ def capture() -> str | None:
     Raise InvalidJSON if a context variable has a value that cannot be written as JSON, or if all of it
     together is too large.
     """
-    context: dict[str, Any] = {}
-    for collect in _plan(conf.current().context):
-        collect(context)
+    names = conf.current().context
+    context = {name: value for name, read in _READ.items() if name in names and (value := read()) is not None}
+    values = {path: value for path, each in _variables(names) if (value := each.get(_UNSET)) is not _UNSET}
+    if values:
+        context["vars"] = values
     return encode_context(context) if context else None
 
 
@@ -102,45 +102,22 @@ def variable(path: str) -> ContextVar[Any]:
 
 
 @lru_cache(maxsize=8)
-def _plan(names: tuple[str, ...]) -> tuple[_Collect, ...]:
-    """Return the functions that collect what CONTEXT names, so that it is looked up only once."""
-    paths = [name for name in names if name not in BUILT_IN]
-    plan: list[_Collect] = [collect for name, collect in _COLLECT.items() if name in names]
-    if paths:
-        plan.append(_collect_variables([(path, variable(path)) for path in paths]))
-    return tuple(plan)
+def _variables(names: tuple[str, ...]) -> list[tuple[str, ContextVar[Any]]]:
+    """Return the variables that CONTEXT names, which are looked up only once."""
+    return [(name, variable(name)) for name in names if name not in BUILT_IN]
 
 
-def _collect_language(context: dict[str, Any]) -> None:
-    if settings.USE_I18N:
-        language = translation.get_language()
-        if language and language != settings.LANGUAGE_CODE:
-            context["language"] = language
+def _language() -> str | None:
+    language = translation.get_language() if settings.USE_I18N else None
+    return language if language and language != settings.LANGUAGE_CODE else None
 
 
-def _collect_trace(context: dict[str, Any]) -> None:
-    carrier = tracing.carrier()
-    if carrier is not None:
-        context["trace"] = carrier
-
-
-def _collect_user(context: dict[str, Any]) -> None:
+def _user() -> int | str | None:
     get_user = _USER.get()
     user = get_user() if get_user is not None else None
     key = getattr(user, "pk", None) if hasattr(user, "is_authenticated") else user
-    if key is not None:
-        context["user"] = key if isinstance(key, int) else str(key)
+    return key if key is None or isinstance(key, int) else str(key)
 
 
-def _collect_variables(found: list[tuple[str, ContextVar[Any]]]) -> _Collect:
-    unset = object()
-
-    def collect(context: dict[str, Any]) -> None:
-        values = {path: value for path, each in found if (value := each.get(unset)) is not unset}
-        if values:
-            context["vars"] = values
-
-    return collect
-
-
-_COLLECT = {"language": _collect_language, "trace": _collect_trace, "user": _collect_user}
+_UNSET: Any = object()
+_READ: dict[str, Callable[[], Any]] = {"language": _language, "trace": tracing.carrier, "user": _user}

@@ -86,7 +86,8 @@ def _text(value: Any, name: str) -> str:
     try:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _refusal(value, name, error) from None
+        unknown = f"{name} cannot be written as JSON: {error}"
+        raise InvalidJSON(next(_complaints(value, name, 0), unknown)) from None
     # A brace means a dict (or a string with a brace), whose keys may be anything. "\u0000" may be a NUL.
     if "{" in text or "\\u0000" in text or "[[[[[[[[" in text or not _is_utf8(text):
         for complaint in _complaints(value, name, 0):
@@ -108,12 +109,6 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _refusal(value: Any, name: str, error: Exception) -> InvalidJSON:
-    for complaint in _complaints(value, name, 0):
-        return InvalidJSON(complaint)
-    return InvalidJSON(f"{name} cannot be written as JSON: {error}")
-
-
 def _complaints(value: Any, path: str, depth: int) -> Iterator[str]:
     """Yield what is wrong with `value`, which is at `path`, and with everything in it."""
     if value is None or isinstance(value, (bool, str, int, float)):
@@ -131,7 +126,8 @@ def _complaints(value: Any, path: str, depth: int) -> Iterator[str]:
             elif complaint := _scalar(key):
                 yield f"{path} has the key {key!r}, which {complaint}"
             else:
-                yield from _complaints(item, _member(path, key), depth + 1)
+                member = f"{path}.{key}" if key.isidentifier() else f"{path}[{key!r}]"
+                yield from _complaints(item, member, depth + 1)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             yield from _complaints(item, f"{path}[{index}]", depth + 1)
@@ -153,10 +149,6 @@ def _scalar(value: Any) -> str:
     elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _MAX_BITS:
         return f"is an integer of {value.bit_length():,} bits, which is too large. Pass hex(value)."
     return ""
-
-
-def _member(path: str, key: str) -> str:
-    return f"{path}.{key}" if key.isidentifier() else f"{path}[{key!r}]"
 
 
 def _name(value: Any) -> str:

@@ -50,7 +50,8 @@ class Rules:
 
     def hide(self, key: str) -> bool:
         """Return whether the value of a key is redacted."""
-        return _is_named(self.names, key) or any(pattern.search(key) for pattern in self.patterns)
+        is_named = self.names and _finder(self.names).search(spelled(key))
+        return bool(is_named) or any(pattern.search(key) for pattern in self.patterns)
 
 
 DEFAULT_RULES = Rules()
@@ -114,7 +115,3 @@ def _words(name: str) -> list[str]:
 @cache
 def _finder(names: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(name_expression(names))
-
-
-def _is_named(names: tuple[str, ...], key: str) -> bool:
-    return bool(names) and _finder(names).search(spelled(key)) is not None

@@ -63,17 +63,14 @@ class AlertRounds:
             return
         is_first = not self.next_round
         self.next_round = now + conf.current().alerts_interval * random.uniform(0.9, 1.1)
-        if is_first or not _is_wanted():  # at the start, its own workers are not registered yet
+        is_wanted = conf.current().alerts or alert_sent.has_listeners(Alert)
+        if is_first or not is_wanted:  # at the start, its own workers are not registered yet
             return
         if self._thread is not None and self._thread.is_alive():
             logger.warning("a receiver of alerts has not returned yet, so no alerts are sent")
             return
         self._thread = Thread(target=_in_thread, args=(self._alias,), name="pgqueue alerts", daemon=True)
         self._thread.start()
-
-
-def _is_wanted() -> bool:
-    return bool(conf.current().alerts) or alert_sent.has_listeners(Alert)
 
 
 def _in_thread(alias: str) -> None:

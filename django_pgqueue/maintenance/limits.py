@@ -14,7 +14,6 @@ from ..tasks.task import declared_tasks
 
 if TYPE_CHECKING:
     from ..postgres.session import Session
-    from ..tasks.task import Task
 
 logger = get_logger(__name__)
 
@@ -85,12 +84,10 @@ def _declared() -> dict[str, tuple[Any, ...]]:
     in the order of their paths counts.
     """
     tasks = sorted(declared_tasks(), key=lambda task: task.module_path)
-    return {limit_name(task): _columns(task) for task in tasks if task.concurrency or task.rate_limit}
-
-
-def _columns(task: Task[..., Any]) -> tuple[Any, ...]:
-    """Return the columns of the limit of a task."""
-    return *limit_numbers(task), task.module_path.rpartition(".")[0]
+    return {
+        limit_name(task): (*limit_numbers(task), task.module_path.rpartition(".")[0])
+        for task in tasks if task.concurrency or task.rate_limit
+    }  # fmt: skip
 
 
 def _is_known(module: str) -> bool:
