@@ -11,7 +11,6 @@ from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
-from django.db import connections
 from django.db.models import Model
 from django.http import Http404, HttpResponseRedirect
 from django.urls import path, reverse
@@ -24,7 +23,7 @@ from ..models import FailureGroup
 from ..monitoring.failures import group, groups, mute, parts, unmute
 from ..monitoring.health import PATIENCE
 from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS
-from ..postgres.timeout import TimeLimitReached, time_limit, within
+from ..postgres.timeout import TimeLimitReached, rows_within, within
 from . import display
 from .base import DatabaseAdmin
 from .charts import MEDIA, Chart, Series, chosen_span, span_tabs, sparkline
@@ -258,9 +257,8 @@ class JobsOfGroup:
 
 def jobs_of(alias: str, fingerprint: str) -> JobsOfGroup:
     """Count the jobs of a group, up to ``MOST_JOBS``. Raises ``TimeLimitReached``."""
-    with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
-        cursor.execute(_JOBS, {"fingerprint": fingerprint, "most": MOST_JOBS + 1})
-        failed, live = cursor.fetchone()
+    parameters = {"fingerprint": fingerprint, "most": MOST_JOBS + 1}
+    [(failed, live)] = rows_within(alias, SPAN_TIMEOUT, _JOBS, parameters)
     return JobsOfGroup(
         ngettext("%(number)s job has failed", "%(number)s jobs have failed", failed) % _number(failed)
         if failed

@@ -11,11 +11,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
 from django.db.models.functions import Now
 
 from ..models import FailureGroup
-from ..postgres.timeout import time_limit
+from ..postgres.timeout import rows_within
 from ..redaction import beginning, redact_text
 from .spans import DAY, HOUR, MONTH, SPAN_TIMEOUT, WEEK
 
@@ -133,7 +132,8 @@ def points(alias: str, span: TimeSpan, fingerprints: Iterable[str]) -> dict[str,
     found: dict[str, list[Point]] = {fingerprint: [] for fingerprint in fingerprints}
     step, source = _STEPS[span.name]
     which = {"fingerprints": list(found), "step": step, "back": span.length - step, "source": source}
-    for fingerprint, start, failed, retried in _rows(alias, _POINTS, which) if found else ():
+    rows = rows_within(alias, SPAN_TIMEOUT, _POINTS, which) if found else ()
+    for fingerprint, start, failed, retried in rows:
         found[fingerprint].append(Point(start, failed, retried))
     return found
 
@@ -145,14 +145,14 @@ def parts(alias: str, fingerprint: str, span: TimeSpan, most: int = 20) -> dict[
     """
     found: dict[str, list[Part]] = {"task": [], "queue": [], "version": []}
     which = {"fingerprint": fingerprint, "most": most, **_counts(span)}
-    for kind, *part in _rows(alias, _PARTS, which):
+    for kind, *part in rows_within(alias, SPAN_TIMEOUT, _PARTS, which):
         found[kind].append(Part(*part))
     return found
 
 
 def _groups(alias: str, span: TimeSpan, **which: Any) -> list[GroupFigures]:
     defaults = {"fingerprint": "", "queue": "", "task": "", "muted": False, "most": 1}
-    rows = _rows(alias, _GROUPS, {**defaults, **_counts(span), **which})
+    rows = rows_within(alias, SPAN_TIMEOUT, _GROUPS, {**defaults, **_counts(span), **which})
     return [_redacted(GroupFigures(*row)) for row in rows]
 
 
@@ -166,12 +166,6 @@ def _redacted(found: GroupFigures) -> GroupFigures:
 
 def _counts(span: TimeSpan) -> dict[str, Any]:
     return {"source": span.table.value, "grain": span.grain, "back": span.length}
-
-
-def _rows(alias: str, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-    with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return list(cursor.fetchall())
 
 
 # ----------------------------------------------------------------------------

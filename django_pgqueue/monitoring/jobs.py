@@ -11,17 +11,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
 from django.db.models import F
 from django.utils.dateparse import parse_datetime
 
 from ..jobs.steps import HAS_STEPS
 from ..models.job import Step
-from ..postgres.timeout import time_limit
+from ..postgres.timeout import rows_within
 from ..tasks.registry import KEPT_QUEUES
 
 if TYPE_CHECKING:
     from ..models import Job
+    from ..postgres.timeout import Row
 
 WINDOW = 5_000  # jobs
 SOME = 100
@@ -93,11 +93,8 @@ def callers(alias: str, task: str) -> Callers:
     return Callers(*row)
 
 
-def _read(alias: str, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-    with time_limit(alias, PATIENCE), connections[alias].cursor() as cursor:
-        cursor.execute(statement, {"window": WINDOW, "some": SOME, **parameters})
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-        return rows
+def _read(alias: str, statement: str, parameters: dict[str, Any]) -> list[Row]:
+    return rows_within(alias, PATIENCE, statement, {"window": WINDOW, "some": SOME, **parameters})
 
 
 # ----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.db import connections
 
 from ..models.statistics import HISTOGRAM_BOUNDS, StatSpan
-from ..postgres.timeout import time_limit
+from ..postgres.timeout import rows_within
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -116,7 +116,8 @@ def series(alias: str, span: TimeSpan, *, queue: str = "", task: str = "") -> li
     source = "" if task and span.chart == StatSpan.MINUTE else span.chart.value
     which = {"queue": queue, "task": task, "of_task": bool(task)}
     back = span.length - span.step
-    return _read(alias, _SERIES, {"back": back, "step": span.step, "source": source, **which})
+    parameters = {"back": back, "step": span.step, "source": source, **which}
+    return [Figures(*row) for row in rows_within(alias, SPAN_TIMEOUT, _SERIES, parameters)]
 
 
 def breakdown(
@@ -133,14 +134,8 @@ def breakdown(
     Raises ``TimeLimitReached``.
     """
     which = {"queue": queue, "task": task, "of_task": by == "task" or bool(task), "by": by, "most": most}
-    parts = {"back": span.length, "step": span.grain, "source": span.table.value}
-    return _read(alias, _BREAKDOWN, {**parts, **which})
-
-
-def _read(alias: str, statement: str, parameters: dict[str, Any]) -> list[Figures]:
-    with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return [Figures(*row) for row in cursor.fetchall()]
+    parameters = {"back": span.length, "step": span.grain, "source": span.table.value, **which}
+    return [Figures(*row) for row in rows_within(alias, SPAN_TIMEOUT, _BREAKDOWN, parameters)]
 
 
 # ----------------------------------------------------------------------------
@@ -204,12 +199,10 @@ def trends(
         "by": by, "of_task": by == "task", "queue": "", "task": "", "source": source, "names": list(found),
         "step": step, "back": span.length - step,
     }  # fmt: skip
-    with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
-        cursor.execute(_TRENDS, parameters)
-        for name, place, done, failed in cursor.fetchall():
-            if 0 <= place < count:  # minutes in the future are there after the clock was set back
-                found[name].done[int(place)] += done
-                found[name].failed[int(place)] += failed
+    for name, place, done, failed in rows_within(alias, SPAN_TIMEOUT, _TRENDS, parameters):
+        if 0 <= place < count:  # minutes in the future are there after the clock was set back
+            found[name].done[int(place)] += done
+            found[name].failed[int(place)] += failed
     return found
 
 

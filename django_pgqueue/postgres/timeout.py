@@ -8,7 +8,7 @@ request, or the next user of the connection in a pool.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import OperationalError, connections, transaction
 from psycopg.errors import QueryCanceled
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+    Row = tuple[Any, ...]
 
 # A shorter limit of the server, the role or the connection is kept; 0 means no limit. It is not read from
 # pg_settings, because that view reads all settings of the server. Plans are not compiled: this would take
@@ -59,3 +62,10 @@ def within(alias: str, seconds: float, read: Callable[[], T]) -> T | None:
             return read()
     except TimeLimitReached:
         return None
+
+
+def rows_within(alias: str, seconds: float, statement: str, parameters: dict[str, Any]) -> list[Row]:
+    """Return the rows of a statement. Raises ``TimeLimitReached``."""
+    with time_limit(alias, seconds), connections[alias].cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return list(cursor.fetchall())

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import ProgrammingError, connections
 from django.db.models import TextChoices
@@ -23,8 +23,11 @@ from psycopg.errors import InsufficientPrivilege
 
 from ... import conf
 from ...formatting import age, number
-from ...postgres.timeout import TimeLimitReached, time_limit
+from ...postgres.timeout import TimeLimitReached, rows_within
 from ...redaction import redact_text
+
+if TYPE_CHECKING:
+    from ...postgres.timeout import Row
 
 PATIENCE = 1.0  # seconds that one statement may take
 MOST = 50  # rows
@@ -84,9 +87,7 @@ class DatabasePart:
         }
 
 
-def rows_of(
-    alias: str, name: str, columns: dict[str, str] | None = None, **parameters: Any
-) -> list[tuple[Any, ...]]:
+def rows_of(alias: str, name: str, columns: dict[str, str] | None = None, **parameters: Any) -> list[Row]:
     """Run the statement of a file, and return its rows. Raises ``TimeLimitReached``.
 
     ``columns``: the names that differ between versions of the server.
@@ -94,10 +95,7 @@ def rows_of(
     statement = (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
     if columns is not None:
         statement = statement.format(**columns)
-    with time_limit(alias, PATIENCE), connections[alias].cursor() as cursor:
-        cursor.execute(statement, {"most": MOST, "characters": _READ, **parameters})
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-        return rows
+    return rows_within(alias, PATIENCE, statement, {"most": MOST, "characters": _READ, **parameters})
 
 
 def _plain(value: Any) -> Any:
