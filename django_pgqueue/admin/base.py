@@ -18,7 +18,7 @@ from django.forms import Media, Script
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
-from django.urls import URLPattern, reverse
+from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
@@ -132,6 +132,19 @@ class DatabaseAdmin(ModelAdmin[M]):
         the page that adds a row.
         """
         return {}
+
+    def subpage(self, route: str, view: Callable[..., Any], name: str, /, **values: Any) -> URLPattern:
+        """Return the URL of a page of this class, for ``get_urls``. The site checks who may enter."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}_{name}"
+        return path(route, self.admin_site.admin_view(view), values, name=name)
+
+    def holds(self, request: HttpRequest, action: str) -> bool:
+        """Return whether this user has the permission for an action, such as "retry"."""
+        return request.user.has_perm(f"{self.opts.app_label}.{action}_{self.opts.model_name}")
+
+    def may(self, request: HttpRequest, action: str) -> bool:
+        """Return what the method for this permission says, which a project may have replaced."""
+        return bool(getattr(self, f"has_{action}_permission")(request))
 
     def address(self, page: str, *arguments: Any) -> str:
         """Return the URL of a page of this class: ``address("change", job.pk)``."""

@@ -13,7 +13,7 @@ from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import Http404, HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext
@@ -73,11 +73,10 @@ class FailurePages(DatabaseAdmin[M]):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URLs of the pages."""
-        view, name = self.admin_site.admin_view, f"{self.opts.app_label}_{self.opts.model_name}"
         return [
-            path("failures/", view(self.failures_view), name=f"{name}_failures"),
-            path("failures/<path:fingerprint>/mute/", view(self.mute_view), name=f"{name}_failure_mute"),
-            path("failures/<path:fingerprint>/", view(self.failure_view), name=f"{name}_failure"),
+            self.subpage("failures/", self.failures_view, "failures"),
+            self.subpage("failures/<path:fingerprint>/mute/", self.mute_view, "failure_mute"),
+            self.subpage("failures/<path:fingerprint>/", self.failure_view, "failure"),
             *super().get_urls(),
         ]
 
@@ -142,8 +141,8 @@ class FailurePages(DatabaseAdmin[M]):
             "mute_url": self._failures_page("failure_mute", quote(fingerprint))
             if self.has_mute_permission(request)
             else "",
-            "may_retry": self._may_act(request, "retry"),
-            "may_cancel": self._may_act(request, "cancel"),
+            "may_retry": self.may(request, "retry"),
+            "may_cancel": self.may(request, "cancel"),
             "list_url": self._failures_page("failures"),
         }
         title = found.name or _("Failure without an error")
@@ -180,10 +179,6 @@ class FailurePages(DatabaseAdmin[M]):
         """Return the page of a group that could not be read in time."""
         title = _("Failures")
         return console_page(self, request, f"{_TEMPLATES}/failures.html", title, is_slow=True, spans=[])
-
-    def _may_act(self, request: HttpRequest, what: str) -> bool:
-        """Return what the method for this permission says, which a project may have replaced."""
-        return bool(getattr(self, f"has_{what}_permission")(request))
 
     def _sample_url(self, job: int) -> str:
         """Return the URL of the newest job; empty if it is no longer kept."""

@@ -10,7 +10,6 @@ from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseRedirect
-from django.urls import path
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
@@ -114,7 +113,7 @@ class PauseAdmin(DatabaseAdmin[Pause]):
 
     def has_resume_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may resume, which deletes a pause."""
-        return request.user.has_perm(f"{self.opts.app_label}.delete_{self.opts.model_name}")
+        return self.holds(request, "delete")
 
     @admin.action(description=_("Resume selected"), permissions=["resume"])
     def resume_selected(self, request: HttpRequest, queryset: QuerySet[Pause]) -> HttpResponse | None:
@@ -127,9 +126,8 @@ class PauseAdmin(DatabaseAdmin[Pause]):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the button."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}_resume"
-        view = self.admin_site.admin_view(self.resume_view)
-        return [path("<path:object_id>/resume/", view, name=name), *super().get_urls()]
+        resume = self.subpage("<path:object_id>/resume/", self.resume_view, "resume")
+        return [resume, *super().get_urls()]
 
     @method_decorator(require_POST)
     def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:

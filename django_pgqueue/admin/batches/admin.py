@@ -11,7 +11,6 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
 from django.http import HttpResponseRedirect
-from django.urls import path
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
@@ -86,18 +85,14 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
 
     def get_urls(self) -> list[URLPattern]:
         """Add a URL for each button."""
-        prefix = f"{self.opts.app_label}_{self.opts.model_name}"
-        view = self.admin_site.admin_view(self.act_view)
-        buttons = [
-            path(f"<path:object_id>/{act}/", view, {"act": act}, name=f"{prefix}_{act}") for act in _LABELS
-        ]
+        buttons = [self.subpage(f"<path:object_id>/{act}/", self.act_view, act, act=act) for act in _LABELS]
         return buttons + super().get_urls()
 
     @method_decorator(require_POST)
     def act_view(self, request: HttpRequest, object_id: str, act: str) -> HttpResponseBase:
         """Handle a button of the page of a batch."""
         batch = self.get_object(request, unquote(object_id))
-        if not (self.has_view_permission(request, batch) and self._may(request, act)):
+        if not (self.has_view_permission(request, batch) and self.may(request, act)):
             raise PermissionDenied
         if batch is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
@@ -112,7 +107,7 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         return [
             {"label": label, "url": self.address(act, batch.pk)}
             for act, label in _LABELS.items()
-            if fitting[act] and self._may(request, act) and not self._has_hidden(request, batch)
+            if fitting[act] and self.may(request, act) and not self._has_hidden(request, batch)
         ]
 
     def _ask_or_act(
@@ -168,10 +163,6 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
             return known.cancel() if act == "cancel" else known.retry_failed()
         except JobBatch.DoesNotExist:
             return 0
-
-    def _may(self, request: HttpRequest, act: str) -> bool:
-        """Return what the method for this permission says, which a project may have replaced."""
-        return bool(getattr(self, f"has_{act}_permission")(request))
 
 
 def _effect(batch: JobBatch, counts: BatchCounts, act: Act) -> Effect:

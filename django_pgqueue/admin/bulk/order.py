@@ -142,7 +142,7 @@ class Order:
     def acting(self, request: HttpRequest) -> list[Effect]:
         """Return the effects that this user may have on jobs."""
         admin = _admin(self.site)
-        meant = permitted(self.kind.effects, lambda name: admin._may(request, name))
+        meant = permitted(self.kind.effects, lambda name: admin.may(request, name))
         return [effect for effect in meant if effect.acts and effect.key in self.effects]
 
     def jobs(self, request: HttpRequest, alias: str) -> QuerySet[Job]:

@@ -23,7 +23,6 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.forms import Media, Script
-from django.urls import path
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
@@ -60,9 +59,8 @@ class WorkflowPages(ReadOnlyAdmin[M]):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the page with the workflow only."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}_workflow"
-        view = self.admin_site.admin_view(self.workflow_view)
-        return [path("<path:object_id>/workflow/", view, name=name), *super().get_urls()]
+        workflow = self.subpage("<path:object_id>/workflow/", self.workflow_view, "workflow")
+        return [workflow, *super().get_urls()]
 
     def workflow_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """The workflow of one job or batch."""

@@ -16,7 +16,6 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpResponseRedirect
-from django.urls import path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -44,14 +43,12 @@ class JobClones(JobFields):
 
     def has_clone_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may enqueue a copy of a job. The form shows its arguments."""
-        may_clone = request.user.has_perm(f"{self.opts.app_label}.clone_{self.opts.model_name}")
-        return may_clone and self.has_view_arguments_permission(request)
+        return self.holds(request, "clone") and self.has_view_arguments_permission(request)
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the page."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}_clone"
-        view = self.admin_site.admin_view(self.clone_view)
-        return [path("<path:object_id>/clone/", view, name=name), *super().get_urls()]
+        clone = self.subpage("<path:object_id>/clone/", self.clone_view, "clone")
+        return [clone, *super().get_urls()]
 
     def clone_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show the form, or enqueue the copy."""

@@ -13,7 +13,6 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Left, Now
 from django.forms import Script
 from django.http import HttpResponseRedirect
-from django.urls import path
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
@@ -68,27 +67,27 @@ class JobActions(ReadOnlyAdmin[Job]):
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may retry jobs."""
-        return self._holds(request, "retry")
+        return self.holds(request, "retry")
 
     def has_rerun_done_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may also retry jobs that are done."""
-        return self._holds(request, "rerun_done")
+        return self.holds(request, "rerun_done")
 
     def has_run_now_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may run jobs now that wait for a later time."""
-        return self._holds(request, "run_now")
+        return self.holds(request, "run_now")
 
     def has_edit_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may edit waiting jobs."""
-        return self._holds(request, "edit")
+        return self.holds(request, "edit")
 
     def has_extend_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may extend the timeout of running jobs."""
-        return self._holds(request, "extend")
+        return self.holds(request, "extend")
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may cancel jobs."""
-        return self._holds(request, "cancel")
+        return self.holds(request, "cancel")
 
     @admin.action(description=_("Retry selected %(verbose_name_plural)s"), permissions=["retry"])
     def retry_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
@@ -119,11 +118,8 @@ class JobActions(ReadOnlyAdmin[Job]):
 
     def get_urls(self) -> list[URLPattern]:
         """Add a URL for each button to Django's own URLs."""
-        prefix = f"{self.opts.app_label}_{self.opts.model_name}"
-        view = self.admin_site.admin_view(self.act_view)
         buttons = [
-            path(f"<path:object_id>/{name}/", view, {"name": name}, name=f"{prefix}_{name}")
-            for name in ACTIONS
+            self.subpage(f"<path:object_id>/{name}/", self.act_view, name, name=name) for name in ACTIONS
         ]
         return buttons + super().get_urls()
 
@@ -131,7 +127,7 @@ class JobActions(ReadOnlyAdmin[Job]):
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponseBase:
         """Handle a button of the page of a job: run one action on this job, and redirect to the page."""
         job = self.get_object(request, unquote(object_id))
-        if not (self.has_view_permission(request, job) and self._may(request, name)):
+        if not (self.has_view_permission(request, job) and self.may(request, name)):
             raise PermissionDenied
         if job is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
@@ -141,7 +137,7 @@ class JobActions(ReadOnlyAdmin[Job]):
         query = request.META["QUERY_STRING"]
         if ACTIONS[name].form is not None:
             back = self.address("change", job.pk) + (f"?{query}" if query else "")
-            page = act_on_many(self, request, name, jobs, partial(self._may, request), back)
+            page = act_on_many(self, request, name, jobs, partial(self.may, request), back)
             return page or HttpResponseRedirect(back)
         shown = request.POST.get("status", job.status)
         by_now = _("No job changed: this job is now %(status)s.") % {"status": job.get_status_display()}
@@ -159,24 +155,17 @@ class JobActions(ReadOnlyAdmin[Job]):
             for name, action in ACTIONS.items()
             if obj is not None
             and action.fits(obj)
-            and self._may(request, name)
+            and self.may(request, name)
             and not self._is_denied(name, request, obj)
         ]
         return context
 
     def _act_on_many(self, name: str, request: HttpRequest, jobs: QuerySet[Job]) -> HttpResponse | None:
         again = request.GET.urlencode()
-        return act_on_many(self, request, name, jobs, partial(self._may, request), again=again)
-
-    def _may(self, request: HttpRequest, name: str) -> bool:
-        """Return what the method for this permission says, which a project may have replaced."""
-        return bool(getattr(self, f"has_{name}_permission")(request))
-
-    def _holds(self, request: HttpRequest, name: str) -> bool:
-        return request.user.has_perm(f"{self.opts.app_label}.{name}_{self.opts.model_name}")
+        return act_on_many(self, request, name, jobs, partial(self.may, request), again=again)
 
     def _permitted(self, name: str, request: HttpRequest) -> list[Effect]:
-        return permitted(ACTIONS[name].effects, partial(self._may, request))
+        return permitted(ACTIONS[name].effects, partial(self.may, request))
 
     def _is_denied(self, name: str, request: HttpRequest, job: Job) -> bool:
         """Return whether this user may run the action, but not on a job in this state."""
@@ -310,12 +299,9 @@ class JobAdmin(FailurePages[Job], WorkflowPages[Job], JobActions, JobPage):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URLs of the overview, and of the progress of running jobs."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}"
-        overview_page = self.admin_site.admin_view(self.overview_view)
-        progress = self.admin_site.admin_view(self.progress_view)
         return [
-            path("overview/", overview_page, name=f"{name}_overview"),
-            path("progress/", progress, name=f"{name}_progress"),
+            self.subpage("overview/", self.overview_view, "overview"),
+            self.subpage("progress/", self.progress_view, "progress"),
             *super().get_urls(),
         ]
 

@@ -119,8 +119,7 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     def has_view_arguments_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may view the arguments and results of jobs, and search in them."""
-        name = f"{self.opts.app_label}.view_arguments_{self.opts.model_name}"
-        return request.user.has_perm(name)
+        return self.holds(request, "view_arguments")
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
         """Return the job with the time of the database, and with how it is shown to this user."""

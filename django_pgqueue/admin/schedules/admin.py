@@ -13,7 +13,6 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Q
 from django.http import Http404, HttpResponseBadRequest, HttpResponseRedirect
-from django.urls import path
 from django.utils.decorators import method_decorator
 from django.utils.html import escape, format_html
 from django.utils.text import Truncator
@@ -131,11 +130,11 @@ class ScheduleButtons(ScheduleFields):
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may pause and resume schedules."""
-        return self._holds(request, "pause")
+        return self.holds(request, "pause")
 
     def has_enqueue_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may run schedules now."""
-        return self._holds(request, "enqueue")
+        return self.holds(request, "enqueue")
 
     @admin.action(description=_("Pause selected %(verbose_name_plural)s"), permissions=["pause"])
     def pause_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
@@ -154,11 +153,7 @@ class ScheduleButtons(ScheduleFields):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the actions to Django's own URLs."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}_act"
-        return [
-            path("act/<slug:name>/", self.admin_site.admin_view(self.act_view), name=name),
-            *super().get_urls(),
-        ]
+        return [self.subpage("act/<slug:name>/", self.act_view, "act"), *super().get_urls()]
 
     @method_decorator(require_POST)
     def act_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
@@ -166,7 +161,7 @@ class ScheduleButtons(ScheduleFields):
         action = ACTIONS.get(name)
         if action is None:
             raise Http404
-        if not (self.has_view_permission(request) and self._may(request, action.permission)):
+        if not (self.has_view_permission(request) and self.may(request, action.permission)):
             raise PermissionDenied
         names = _names(request.POST.get("names", ""))
         if not names:
@@ -195,20 +190,13 @@ class ScheduleButtons(ScheduleFields):
             "pgqueue_names": json.dumps([obj.pk] if obj else []),
         }
 
-    def _may(self, request: HttpRequest, permission: str) -> bool:
-        """Return what the method for this permission says, which a project may have replaced."""
-        return bool(getattr(self, f"has_{permission}_permission")(request))
-
     def _may_on(self, request: HttpRequest, action: ScheduleAction, schedule: Schedule) -> bool:
         """Return whether this user may view this schedule and run the action on it."""
         if not self.has_view_permission(request, schedule):
             return False
         if action.permission == "change":
             return self.has_change_permission(request, schedule)
-        return self._may(request, action.permission)
-
-    def _holds(self, request: HttpRequest, permission: str) -> bool:
-        return request.user.has_perm(f"{self.opts.app_label}.{permission}_{self.opts.model_name}")
+        return self.may(request, action.permission)
 
     def _ask(
         self, request: HttpRequest, action: ScheduleAction, found: Sequence[Schedule], page: str = ""

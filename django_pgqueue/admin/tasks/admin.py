@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import PermissionDenied
-from django.urls import path
 
 from ...models import JobStat
 from ..base import ReadOnlyAdmin
@@ -25,12 +24,10 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
 
     def get_urls(self) -> list[URLPattern]:
         """Return the three pages."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}"
-        view = self.admin_site.admin_view
         return [
-            path("", view(self.changelist_view), name=f"{name}_changelist"),
-            path("database/", view(self.database_view), name=f"{name}_database"),
-            path("task/<path:task_path>/", view(self.task_view), name=f"{name}_task"),
+            self.subpage("", self.changelist_view, "changelist"),
+            self.subpage("database/", self.database_view, "database"),
+            self.subpage("task/<path:task_path>/", self.task_view, "task"),
         ]
 
     def changelist_view(

@@ -13,7 +13,6 @@ from django.db.models import DurationField, ExpressionWrapper, F
 from django.db.models.functions import Now
 from django.http import HttpResponseRedirect
 from django.template.defaultfilters import filesizeformat
-from django.urls import path
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
@@ -72,7 +71,7 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
 
     def has_drain_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may stop and replace workers."""
-        return request.user.has_perm(f"{self.opts.app_label}.drain_{self.opts.model_name}")
+        return self.holds(request, "drain")
 
     @admin.action(description=_("Replace selected processes"), permissions=["drain"])
     def replace_workers(self, request: HttpRequest, queryset: QuerySet[Worker]) -> HttpResponse | None:
@@ -85,11 +84,7 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
 
     def get_urls(self) -> list[URLPattern]:
         """Add a URL for each button."""
-        prefix = f"{self.opts.app_label}_{self.opts.model_name}"
-        view = self.admin_site.admin_view(self.drain_view)
-        buttons = [
-            path(f"<path:object_id>/{how}/", view, {"how": how}, name=f"{prefix}_{how}") for how in _LABELS
-        ]
+        buttons = [self.subpage(f"<path:object_id>/{how}/", self.drain_view, how, how=how) for how in _LABELS]
         return buttons + super().get_urls()
 
     @method_decorator(require_POST)
