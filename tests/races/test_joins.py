@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from django_pgqueue import cancel, enqueue
-from django_pgqueue.jobs import poller
 from django_pgqueue.jobs.poller import Poller, watch
 from django_pgqueue.models import joins
 from tests.app import worker_tasks
@@ -36,7 +35,7 @@ def test_the_job_ends_between_the_look_and_the_wait(
         future.result(DEADLINE)  # told by the thread, and not by the last look after the timeout
         return future
 
-    monkeypatch.setattr(poller, "watch", late)
+    monkeypatch.setattr(joins, "watch", late)
     assert joined(job, how).status == "cancelled"
 
 
@@ -60,7 +59,7 @@ def test_the_job_is_retried_before_its_end_is_read(
         return watch(alias, pk)
 
     monkeypatch.setattr(joins._Wait, "check", retried)
-    monkeypatch.setattr(poller, "watch", ended)
+    monkeypatch.setattr(joins, "watch", ended)
     assert joined(job, how).status == "cancelled"
     assert looks == ["retried", "cancelled"]
 
