@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Q
-from django.db.models.functions import Now
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ..models import Pause
+from ..models.queue import IN_FORCE
 from . import display
 from .display import page_url
 
@@ -39,8 +38,7 @@ class Paused:
 
 def paused(site: AdminSite, request: HttpRequest, alias: str) -> Paused:
     """Return what is paused in a database."""
-    in_force = Q(until__isnull=True) | Q(until__gt=Now())
-    return in_words(site, request, Pause.objects.using(alias).filter(in_force).order_by("kind", "name"))
+    return in_words(site, request, Pause.objects.using(alias).filter(IN_FORCE).order_by("kind", "name"))
 
 
 def in_words(site: AdminSite, request: HttpRequest, pauses: Iterable[Pause]) -> Paused:

@@ -71,6 +71,10 @@ class PauseKind(models.TextChoices):
     ALL = "all", _("everything")
 
 
+#: The condition on pauses that have not ended by themselves.
+IN_FORCE = Q(until__isnull=True) | Q(until__gt=Now())
+
+
 class Pause(models.Model):
     """One pause. ``pause()`` and ``resume()`` write it, because the workers are told about it."""
 

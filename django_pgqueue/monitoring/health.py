@@ -15,8 +15,6 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from django.db import Error
-from django.db.models import Q
-from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -24,6 +22,7 @@ from .. import conf
 from ..conf import Thresholds
 from ..formatting import age, period, throughput
 from ..models import Pause
+from ..models.queue import IN_FORCE
 from ..models.statistics import StatSpan
 from ..postgres.timeout import TimeLimitReached, time_limit, within
 from .queues import MOST, Depth, capped, depths, foreign_locks, lost_jobs
@@ -183,8 +182,7 @@ def verdict(alias: str) -> Health:
 def read(alias: str) -> QueueState:
     """Read what the verdict is about."""
     named = _watched()
-    in_force = Q(until__isnull=True) | Q(until__gt=Now())
-    pauses = Pause.objects.using(alias).filter(in_force).order_by("kind", "name")
+    pauses = Pause.objects.using(alias).filter(IN_FORCE).order_by("kind", "name")
     return QueueState(
         alias,
         depths=within(alias, PATIENCE, lambda: depths(alias, *named)),

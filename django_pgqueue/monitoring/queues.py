@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections
-from django.db.models import Q
-from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
 from .. import conf
 from ..formatting import about, age, number
 from ..models import Pause
-from ..models.queue import PauseKind
-from ..postgres.timeout import TimeLimitReached, time_limit
+from ..models.queue import IN_FORCE, PauseKind
+from ..postgres.timeout import TimeLimitReached, within
 from ..tasks.registry import KEPT_QUEUES, queues_in_use
 from .spans import HOUR, Figures, Trend, breakdown, trends
 
@@ -63,14 +61,9 @@ class QueueFigures:
 
 def queue_figures(alias: str) -> tuple[list[QueueFigures], bool]:
     """Return the queues that are in use or paused, and whether something could not be read in time."""
-    try:
-        with time_limit(alias, PATIENCE):
-            found, lost, failures = depths(alias, queues_in_use(alias)), lost_jobs(alias), _failures(alias)
-    except TimeLimitReached:
+    queues = within(alias, PATIENCE, lambda: _standing(alias, queues_in_use(alias)))
+    if queues is None:
         return [], True
-    queues = {
-        name: QueueFigures(depth, lost.get(name, 0), failures.get(name, 0)) for name, depth in found.items()
-    }
     try:
         for row in breakdown(alias, HOUR, "queue", most=MOST_QUEUES):
             if row.queue_name in queues:
@@ -84,12 +77,16 @@ def queue_figures(alias: str) -> tuple[list[QueueFigures], bool]:
 
 def one_queue(alias: str, name: str) -> QueueFigures | None:
     """Return how many jobs of a queue wait and run; None if that could not be read in time."""
-    try:
-        with time_limit(alias, PATIENCE):
-            found, lost, failures = depths(alias, [name]), lost_jobs(alias), _failures(alias)
-    except TimeLimitReached:
-        return None
-    return QueueFigures(found[name], lost.get(name, 0), failures.get(name, 0))
+    found = within(alias, PATIENCE, lambda: _standing(alias, [name]))
+    return found[name] if found else None
+
+
+def _standing(alias: str, names: Iterable[str]) -> dict[str, QueueFigures]:
+    """Return how many jobs wait, run, and have failed."""
+    found, lost, failures = depths(alias, names), lost_jobs(alias), _failures(alias)
+    return {
+        name: QueueFigures(depth, lost.get(name, 0), failures.get(name, 0)) for name, depth in found.items()
+    }
 
 
 def _failures(alias: str) -> dict[str, int]:
@@ -159,8 +156,7 @@ def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str,
             depth.blocked += blocked
             depth.oldest_ready = max(depth.oldest_ready, oldest or 0.0)
             depth.longest_running = max(depth.longest_running, longest or 0.0)
-    in_force = Q(until__isnull=True) | Q(until__gt=Now())
-    pauses = set(Pause.objects.using(alias).filter(in_force).values_list("kind", "name"))
+    pauses = set(Pause.objects.using(alias).filter(IN_FORCE).values_list("kind", "name"))
     for kind, name in pauses:
         if kind == PauseKind.QUEUE:
             found.setdefault(name, Depth(name)).is_paused = True

@@ -16,7 +16,6 @@ from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import OperationalError, connections, transaction
 from django.db.models import Q
-from django.db.models.functions import Now
 from django.http import HttpResponseRedirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -25,6 +24,7 @@ from psycopg.errors import QueryCanceled
 from ... import conf
 from ...jobs.enqueue import enqueue
 from ...models import Job, Pause
+from ...models.queue import IN_FORCE
 from ...monitoring.workers import Crew
 from ...postgres.timeout import TimeLimitReached
 from ...tasks.routing import default_backend
@@ -60,9 +60,8 @@ def is_served(admin: DatabaseAdmin[Job]) -> bool:
     alias, queue = admin.writes_to, _queue()
     paused = Q(kind=Pause.Kind.ALL) | Q(kind=Pause.Kind.QUEUE, name=queue)
     paused |= Q(kind=Pause.Kind.TASK, name=task.run.module_path)
-    in_force = Q(until__isnull=True) | Q(until__gt=Now())
     return (
-        bool(Crew(alias).serving(queue)) and not Pause.objects.using(alias).filter(paused, in_force).exists()
+        bool(Crew(alias).serving(queue)) and not Pause.objects.using(alias).filter(paused, IN_FORCE).exists()
     )
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 
 from django.db.models import Q
-from django.db.models.functions import Now
 from django.forms import Media
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
@@ -23,6 +22,7 @@ from ... import conf, formatting
 from ...formatting import throughput
 from ...models import Job, Limit, Pause, Schedule
 from ...models.job import Status
+from ...models.queue import IN_FORCE
 from ...monitoring.jobs import Callers, callers
 from ...monitoring.spans import breakdown, per_second, series
 from ...postgres.timeout import TimeLimitReached
@@ -143,11 +143,10 @@ def _held_back(
 ) -> Iterator[Fact]:
     """Yield the pauses and the limits that apply to the jobs of the task."""
     queue = task.queue_name if task is not None else ""
-    in_force = Q(until__isnull=True) | Q(until__gt=Now())
     targets = (
         Q(kind=Pause.Kind.TASK, name=path) | Q(kind=Pause.Kind.ALL) | Q(kind=Pause.Kind.QUEUE, name=queue)
     )
-    for pause in Pause.objects.using(admin.database).filter(in_force & targets).order_by("kind"):
+    for pause in Pause.objects.using(admin.database).filter(IN_FORCE & targets).order_by("kind"):
         what = {Pause.Kind.TASK: _("this task"), Pause.Kind.QUEUE: _("queue %(name)s") % {"name": queue}}
         text = format_html("{}: {}", what.get(Pause.Kind(pause.kind), _("everything")), details(pause))
         yield Fact(_("Paused"), linked(page_url(admin.admin_site, request, Pause, "change", pause.pk), text))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Q
-from django.db.models.functions import Now
-
 from ...formatting import date_time, plain
 from ...models import Pause
+from ...models.queue import IN_FORCE
 from .._output import print_json
 from ._targets import as_json
 
@@ -28,8 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the pauses in force."""
-    in_force = Q(until__isnull=True) | Q(until__gt=Now())
-    pauses = Pause.objects.using(options["database"]).filter(in_force).order_by("kind", "name")
+    pauses = Pause.objects.using(options["database"]).filter(IN_FORCE).order_by("kind", "name")
     if options.get("json"):
         print_json(stdout, [as_json(pause) for pause in pauses])
         return
