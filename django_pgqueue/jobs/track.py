@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from django.core.exceptions import SynchronousOnlyOperation
 
+from ..tasks.progress import progress_of
 from .current import RUNNING
-from .progress import progress_of
 
 if TYPE_CHECKING:
     from ..models.current import Reports

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from threading import Event
 
     from ..jobs.log import Attempt
-    from ..jobs.progress import Progress
     from ..tasks.link import Link
+    from ..tasks.progress import Progress
     from ..tasks.task import BoundTask
     from .batch import BatchCounts, Parents
 

@@ -17,8 +17,8 @@ from django.utils.translation import gettext_lazy as _
 
 from ..compat import for_async
 from ..exceptions import duration as seconds
-from ..jobs.progress import HAS_PROGRESS, Progress, stored_progress
 from ..misuse import JobHabits
+from ..tasks.progress import HAS_PROGRESS, Progress, stored_progress
 from .changes import CANCEL, EDIT, EXTEND, RETRY, RUN_NOW, Changes, change_all, edit_values
 from .fields import ArrayColumn, InternalMeta, JSONColumn
 from .joins import Joins

@@ -113,6 +113,12 @@ class Pause(models.Model):
         return f"{self.get_kind_display()} {self.name}".strip()
 
 
+_AT_LEAST_ONE = [
+    MinValueValidator(1, _("At least 1. To let no job start, pause the queue or the task.")),
+    MaxValueValidator(2**31 - 1),
+]
+
+
 class Limit(models.Model):
     """The number of jobs that may run at once, the rate at which they may start, and what happens to a job
     that finds no room."""
@@ -137,10 +143,7 @@ class Limit(models.Model):
         _("jobs at once"),
         null=True,
         blank=True,
-        validators=[
-            MinValueValidator(1, _("At least 1. To let no job start, pause the queue or the task.")),
-            MaxValueValidator(2**31 - 1),
-        ],
+        validators=_AT_LEAST_ONE,
     )
     on_full = models.CharField(
         _("a job that finds no room"),
@@ -152,10 +155,7 @@ class Limit(models.Model):
         _("starts"),
         null=True,
         blank=True,
-        validators=[
-            MinValueValidator(1, _("At least 1. To let no job start, pause the queue or the task.")),
-            MaxValueValidator(2**31 - 1),
-        ],
+        validators=_AT_LEAST_ONE,
     )
     per = models.DurationField(
         _("in a period of"),

@@ -25,11 +25,11 @@ from ..exceptions import RetryLater
 from ..jobs.batches import BatchRows
 from ..jobs.enqueue import write, write_all
 from ..jobs.job_list import JobList
-from ..jobs.progress import Progress
 from ..maintenance.rounds import sweep, tell_retention
 from ..models import Job
 from ..schedules.fire import fire_due
 from ..schedules.synchronize import synchronize
+from ..tasks.progress import Progress
 from ..tasks.retry import leaves
 from ..worker.executor.progress import ReportedProgress
 from ..worker.inline import BorrowedSession, InlineWorker

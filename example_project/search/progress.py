@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from django.db.models import Count
 
 from django_pgqueue import Batch
-from django_pgqueue.jobs.progress import Progress as Part
 from django_pgqueue.models import Job, JobBatch
+from django_pgqueue.tasks.progress import Progress as Part
 
 from .models import Document, Run
 from .tasks import live_jobs

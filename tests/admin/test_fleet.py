@@ -14,11 +14,11 @@ from django.utils import timezone
 
 from django_pgqueue.admin.workers import admin
 from django_pgqueue.admin.workers.fleet import Fleet
-from django_pgqueue.jobs.progress import HAS_PROGRESS
 from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.monitoring.queues import lost_jobs
 from django_pgqueue.monitoring.workers import busy_text, queues_text
 from django_pgqueue.postgres.timeout import TimeLimitReached
+from django_pgqueue.tasks.progress import HAS_PROGRESS
 from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
 
 from .helpers import body, staff, url

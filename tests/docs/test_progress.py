@@ -11,8 +11,8 @@ from django.db import connections
 from django.test import RequestFactory
 
 from django_pgqueue import enqueue
-from django_pgqueue.jobs.progress import Progress
 from django_pgqueue.models import Job, JobProgress
+from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.testing import call_task, reported_progress
 
 from .shop import example, fresh, in_shop, run, statements

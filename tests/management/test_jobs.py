@@ -12,12 +12,12 @@ from django.core.management import CommandError
 from django.test import override_settings
 from django.utils import timezone
 
-from django_pgqueue.jobs.progress import HAS_PROGRESS
 from django_pgqueue.jobs.steps import HAS_STEPS
 from django_pgqueue.management._job_filters import statuses
 from django_pgqueue.management.subcommands import jobs as subcommand
 from django_pgqueue.models import FailureGroup, Job, JobProgress, Step
 from django_pgqueue.postgres.timeout import TimeLimitReached
+from django_pgqueue.tasks.progress import HAS_PROGRESS
 from tests.support.factories import ERROR, BatchFactory, JobFactory, WorkerFactory
 
 from .test_subcommands import run

@@ -25,13 +25,13 @@ from django.core.management.base import OutputWrapper
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from django_pgqueue.jobs.progress import HAS_PROGRESS
 from django_pgqueue.management.subcommands import top
 from django_pgqueue.management.subcommands.top import PANES, View, look, picture, shares
 from django_pgqueue.models import JobProgress, Pause
 from django_pgqueue.monitoring.failures import GroupFigures
 from django_pgqueue.monitoring.spans import rates
 from django_pgqueue.postgres.timeout import TimeLimitReached
+from django_pgqueue.tasks.progress import HAS_PROGRESS
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
 
 from .test_subcommands import run

@@ -49,8 +49,6 @@ UPWARD = {
     ("jobs.log", "monitoring.sentry"): "an event is sent with the line about a failure; sentry needs nothing",
     ("models.changes", "explanation"): "type checkers know the Reason of job.why()",
     ("models.current", "jobs.log"): "type checkers know what a line of the log is made of",
-    ("models.current", "jobs.progress"): "type checkers know what progress is",
-    ("models.job", "jobs.progress"): "job.progress is a value, which needs nothing",
     ("models.joins", "jobs.poller"): "job.join() waits; the poller knows jobs only as rows of SQL",
     ("models.schedule", "schedules.cron"): "Schedule.clean() reads the expression; cron needs nothing",
     ("models.schedule", "schedules.policy"): "Schedule.clean() checks the call as the declaration does",

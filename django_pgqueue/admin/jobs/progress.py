@@ -18,9 +18,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from ...encoding import whole_number
-from ...jobs.progress import stored_progress
 from ...models.job import Status
 from ...redaction import redact_text
+from ...tasks.progress import stored_progress
 from .. import display
 from ..bulk import task
 from . import texts
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
-    from ...jobs.progress import Progress
     from ...models import Job
+    from ...tasks.progress import Progress
 
 MOST_KEYS = 500
 _PAUSE = 2  # seconds

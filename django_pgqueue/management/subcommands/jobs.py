@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from django.core.management.base import OutputWrapper
     from django.db.models import QuerySet
 
-    from ...jobs.progress import Progress
+    from ...tasks.progress import Progress
 
 NAME = "jobs"
 HELP = "List jobs, newest first, or show everything about the jobs with these ids"

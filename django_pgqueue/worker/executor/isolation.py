@@ -27,8 +27,8 @@ from ... import conf
 from ...exceptions import TaskTimeout, TooManyCrashes, WorkerLost
 from ...formatting import get_logger
 from ...jobs.finish import Outcome
-from ...jobs.progress import Progress
 from ...postgres.clock import last_heard
+from ...tasks.progress import Progress
 from ...tasks.retry import exponential
 from ..processes.popen import LINGER, START_WITHIN, child_command, child_environment, how_it_ended
 from .errors import error_entry, remote_error

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from weakref import ReferenceType
 
     from ...jobs.claim import Claimed
-    from ...jobs.progress import Progress
+    from ...tasks.progress import Progress
     from .errors import Failure
     from .running_job import RunningJob
     from .task_signals import Announcer

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...formatting import get_logger
-from ...jobs.progress import MOST, NOTE_LIMIT, Progress, progress_of
+from ...tasks.progress import MOST, NOTE_LIMIT, Progress, progress_of
 
 if TYPE_CHECKING:
     from ...jobs.claim import Claimed

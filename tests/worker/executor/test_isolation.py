@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue
-from django_pgqueue.jobs.progress import Progress
+from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.worker.executor import isolation
 from django_pgqueue.worker.executor.progress import Told
 from tests.app import worker_tasks as tasks

@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import current_job, enqueue, retry
-from django_pgqueue.jobs.progress import Progress
 from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.postgres.session import LOST_CONNECTION
 from django_pgqueue.postgres.session import connect as worker_session
+from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.worker.executor.progress import Changed
 from django_pgqueue.worker.executor.progress import ReportedProgress as Telling
 from django_pgqueue.worker.executor.running_job import RunningJob

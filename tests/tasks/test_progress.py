@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue import current_job, track
-from django_pgqueue.jobs.progress import Progress, progress_of, stored_progress
+from django_pgqueue.tasks.progress import Progress, progress_of, stored_progress
 from django_pgqueue.testing import fake_job, reported_progress
 
 
