@@ -5,8 +5,8 @@ one that the database routers choose. All changes are made with the public funct
 fields of a job are read-only; the action "Edit" changes what may change while a job waits.
 
     base         what all pages have: the database, permissions, a time limit, no control characters
-    console      the bar that leads to all pages, and the frame of pages without a model
-    display      values, times and addresses, in the same way everywhere
+    console      visible jobs, URLs, the bar to all pages, and the frame of pages without a model
+    display      values and times, in the same way everywhere
     lists        lists that stay fast with a long history
     charts       figures as drawings
     overview     is the queue well?
@@ -17,7 +17,6 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     queues, workers, tasks, schedules, limits, pauses   what their names say
     paused       what is paused, in sentences, for the banner and other pages
     database_page   locks, old transactions, dead rows and connections, and when to act
-    visible      which jobs a user sees, for all pages that show jobs
     ask          the confirmation page for actions on a few workers or pauses
     payloads     a mixin for the admin of payload models
 """
@@ -35,7 +34,7 @@ from .pauses import PauseAdmin
 from .payloads import PayloadAdmin
 from .queues import QueueAdmin
 from .schedules.admin import ScheduleAdmin
-from .tasks.admin import JobStatAdmin
+from .tasks import JobStatAdmin
 from .workers.admin import WorkerAdmin
 
 __all__ = [

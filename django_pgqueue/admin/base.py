@@ -24,8 +24,7 @@ from django.utils.translation import gettext as _
 
 from ..models import JobStat
 from ..postgres.timeout import TimeLimitReached, time_limit
-from .console import bar, console_page
-from .display import page_url
+from .console import bar, console_page, page_url
 from .paused import paused
 
 if TYPE_CHECKING:

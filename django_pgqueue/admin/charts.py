@@ -13,9 +13,11 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
+from ..formatting import throughput
 from ..models.statistics import HISTOGRAM_BOUNDS
-from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, TimeSpan, percentile
+from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, TimeSpan, per_second, percentile
 from . import display
+from .display import Fact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,6 +145,36 @@ def pair_text(histogram: Sequence[int]) -> str:
     """Format the median and the 95th percentile. Neither of them breaks between its number and its unit."""
     texts = [percentile_text(histogram, share) or "-" for share in (0.5, 0.95)]
     return ", ".join(text.replace(" ", "\N{NO-BREAK SPACE}") for text in texts)
+
+
+# ----------------------------------------------------------------------------
+# The attempts of a task or a queue in words.
+
+
+def rate_facts(figures: Figures) -> list[Fact]:
+    """Return what ran in the span, for the page of a task or a queue."""
+    return [
+        Fact(_("Rate"), throughput(per_second([figures]))),
+        Fact(_("Done"), display.number(figures.done)),
+        Fact(_("Failed"), display.number(figures.failed)),
+        Fact(_("Retried"), display.number(figures.retried)),
+        Fact(pgettext("share of the attempts", "Errors"), share_text(error_rate(figures))),
+        Fact(_("Waited p50, p95"), pair_text(figures.wait_histogram)),
+        Fact(_("Ran p50, p95"), pair_text(figures.run_histogram)),
+    ]
+
+
+def error_rate(figures: Figures) -> float | None:
+    """Return the share of the attempts that raised, whether they are tried again or not."""
+    ended = figures.done + figures.failed + figures.retried
+    return (figures.failed + figures.retried) / ended if ended else None
+
+
+def share_text(share: float | None) -> str:
+    """Format a share of errors, which is never rounded to zero."""
+    if share is None:
+        return ""
+    return "0 %" if not share else f"{100 * share:.1f} %" if share >= 0.001 else "< 0.1 %"
 
 
 # ----------------------------------------------------------------------------

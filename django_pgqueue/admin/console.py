@@ -1,66 +1,148 @@
-"""The frame of the pages about the queue: the bar that leads from each to all others, and the page around
-views that have no model of their own.
+"""What a site shows to a user: which jobs, which pages, the bar that leads from each page to all others, and
+the frame of pages without a model.
 
 A page is on the bar if the site has it and the user may view its model. So a site that registers only some of
 the classes, or a project that replaces one, shows what is left.
+
+A user sees the jobs of ``get_queryset()`` of the admin class of jobs. The pages of other models show jobs,
+too, and some figures and texts are of all jobs. So all of them ask here. A user is restricted if the method
+adds a condition for him or her.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django
+from django.contrib.admin.utils import quote
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
 from .display import page_zone
-from .visible import may_view_failures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection
 
     from django.contrib.admin import AdminSite, ModelAdmin
-    from django.db.models import Model
+    from django.db.models import Model, QuerySet
     from django.forms import Media
     from django.http import HttpRequest
     from django.utils.functional import _StrPromise
 
-_PAGES: list[tuple[_StrPromise, str, type[Model]]] = [
-    (_("Overview"), "job_overview", Job),
-    (_("Jobs"), "job_changelist", Job),
-    (_("Failures"), "job_failures", Job),
-    (_("Queues"), "queue_changelist", Queue),
-    (_("Workers"), "worker_changelist", Worker),
-    (_("Tasks"), "jobstat_changelist", JobStat),
-    (_("Batches"), "jobbatch_changelist", JobBatch),
-    (_("Schedules"), "schedule_changelist", Schedule),
-    (_("Limits"), "limit_changelist", Limit),
-    (_("Pauses"), "pause_changelist", Pause),
-    (_("Database"), "jobstat_database", JobStat),
+# ----------------------------------------------------------------------------
+# The jobs that a user sees.
+
+
+def visible_jobs(site: AdminSite, request: HttpRequest, alias: str) -> QuerySet[Job]:
+    """Return the jobs of a database that this user sees; all of them if the site has no class of jobs."""
+    if not site.is_registered(Job):
+        return Job.objects.using(alias)
+    return site.get_model_admin(Job).get_queryset(request).using(alias)
+
+
+def hides(jobs: QuerySet[Any]) -> bool:
+    """Return whether the rows of ``get_queryset()`` are not all rows."""
+    return bool(jobs.query.where)
+
+
+def is_restricted(site: AdminSite, request: HttpRequest) -> bool:
+    """Return whether there are jobs that this user may not see."""
+    return site.is_registered(Job) and hides(site.get_model_admin(Job).get_queryset(request))
+
+
+def hidden_of(site: AdminSite, request: HttpRequest, alias: str, keys: Collection[int]) -> set[int]:
+    """Return which of these jobs this user may not see. It costs a statement only for a restricted user."""
+    if not keys or not is_restricted(site, request):
+        return set()
+    seen = visible_jobs(site, request, alias).filter(pk__in=list(keys))
+    return set(keys).difference(seen.values_list("pk", flat=True))
+
+
+def absent_text(site: AdminSite, request: HttpRequest) -> str:
+    """Return what is said of a job that is not there for this user."""
+    if is_restricted(site, request):
+        return _("not kept any more, or not for you to see")
+    return _("no longer kept")
+
+
+def may_view_failures(site: AdminSite, request: HttpRequest) -> bool:
+    """Return whether this user may see failures by group. A class of jobs without these pages has none."""
+    admin: Any = site.get_model_admin(Job) if site.is_registered(Job) else None
+    return hasattr(admin, "has_view_failures_permission") and bool(
+        admin.has_view_failures_permission(request)
+    )
+
+
+# ----------------------------------------------------------------------------
+# URLs of pages of the same site.
+
+
+def site_url(site: AdminSite, name: str, *arguments: Any) -> str:
+    """Return a URL; empty if the site has none of this name: a project may have replaced a class."""
+    try:
+        return reverse(f"admin:{name}", args=arguments, current_app=site.name)
+    except NoReverseMatch:
+        return ""
+
+
+def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
+    """Return the URL of a page of ``model``; empty if the site has none, or if this user may not view it.
+    For the page "add", the user must be allowed to add a row.
+    """
+    if not site.is_registered(model):
+        return ""
+    admin = site.get_model_admin(model)
+    if not (admin.has_add_permission(request) if page == "add" else admin.has_view_permission(request)):
+        return ""
+    name = f"{model._meta.app_label}_{model._meta.model_name}_{page}"
+    return site_url(site, name, *map(quote, arguments))
+
+
+def task_url(site: AdminSite, request: HttpRequest, path: str) -> str:
+    """Return the URL of the page of a task, which has its path as it is."""
+    if not page_url(site, request, JobStat, "changelist"):
+        return ""
+    return site_url(site, "django_pgqueue_jobstat_task", path)
+
+
+def visible_url(
+    site: AdminSite, request: HttpRequest, alias: str, model: type[Model], page: str, *arguments: Any
+) -> str:
+    """Return what ``page_url`` returns; empty for the page of a job that this user may not see."""
+    url = page_url(site, request, model, page, *arguments)
+    return "" if url and model is Job and hidden_of(site, request, alias, arguments) else url
+
+
+# ----------------------------------------------------------------------------
+# The bar, and the frame of pages without a model.
+
+#: Each page with the letter after "g" (static/django_pgqueue/keys.js).
+_PAGES: list[tuple[_StrPromise, type[Model], str, str]] = [
+    (gettext_lazy("Overview"), Job, "overview", "o"),
+    (gettext_lazy("Jobs"), Job, "changelist", "j"),
+    (gettext_lazy("Failures"), Job, "failures", "f"),
+    (gettext_lazy("Queues"), Queue, "changelist", "q"),
+    (gettext_lazy("Workers"), Worker, "changelist", "w"),
+    (gettext_lazy("Tasks"), JobStat, "changelist", "t"),
+    (gettext_lazy("Batches"), JobBatch, "changelist", "b"),
+    (gettext_lazy("Schedules"), Schedule, "changelist", "s"),
+    (gettext_lazy("Limits"), Limit, "changelist", "l"),
+    (gettext_lazy("Pauses"), Pause, "changelist", "p"),
+    (gettext_lazy("Database"), JobStat, "database", "d"),
 ]
-#: The letters after "g" (static/django_pgqueue/keys.js).
-_KEYS = {
-    "job_overview": "o", "job_changelist": "j", "job_failures": "f", "queue_changelist": "q",
-    "worker_changelist": "w", "jobstat_changelist": "t", "jobbatch_changelist": "b",
-    "schedule_changelist": "s", "limit_changelist": "l", "pause_changelist": "p", "jobstat_database": "d",
-}  # fmt: skip
-_APP = "django_pgqueue_"
-#: The pages that ask for more than to view their model.
-_ASKS: dict[str, Callable[[AdminSite, HttpRequest], bool]] = {"job_failures": may_view_failures}
 
 
-@dataclass(frozen=True, slots=True)
-class Tab:
+class Tab(NamedTuple):
     """One page on the bar."""
 
     label: str
     url: str
     current: str
     """For ``aria-current``: "page", "true" for a page below this one, or empty."""
-    key: str = ""
+    key: str
     """The letter that leads there."""
 
 
@@ -92,36 +174,22 @@ def console_page(
 
 
 def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
-    """Return the context of the bar: the pages, and the time zone of the times below it."""
-    return {"pgqueue_nav": navigation(site, request), "pgqueue_zone": page_zone()}
-
-
-def navigation(site: AdminSite, request: HttpRequest) -> list[Tab]:
-    """Return the pages of this site that the user may view."""
-    here = request.resolver_match.url_name if request.resolver_match else ""
-    found = [(label, name, url) for label, name, model in _PAGES if (url := _url(site, request, model, name))]
-    below = max(
-        (name for _label, name, _url in found if (here or "").startswith(_APP + _root(name))),
-        key=lambda name: len(_root(name)),
-        default="",
-    )
-    return [
-        Tab(str(label), url, "page" if here == _APP + name else "true" if name == below else "", _KEYS[name])
-        for label, name, url in found
+    """Return the context of the bar: the pages that the user may view, and the time zone of the times."""
+    here = (request.resolver_match.url_name if request.resolver_match else "") or ""
+    found = [
+        (label, f"{model._meta.app_label}_{model._meta.model_name}_{page}", url, key)
+        for label, model, page, key in _PAGES
+        if (url := page_url(site, request, model, page))
+        and (page != "failures" or may_view_failures(site, request))
     ]
+    below = max((_root(name) for _label, name, *_rest in found if here.startswith(_root(name))), default="")
+    tabs = [
+        Tab(str(label), url, "page" if here == name else "true" if _root(name) == below else "", key)
+        for label, name, url, key in found
+    ]
+    return {"pgqueue_nav": tabs, "pgqueue_zone": page_zone()}
 
 
 def _root(name: str) -> str:
     """Return how the names of the pages below a page begin: "job_failure" for "job_failures"."""
     return name.removesuffix("changelist").removesuffix("s")
-
-
-def _url(site: AdminSite, request: HttpRequest, model: type[Model], name: str) -> str:
-    if not site.is_registered(model) or not site.get_model_admin(model).has_view_permission(request):
-        return ""
-    if name in _ASKS and not _ASKS[name](site, request):
-        return ""
-    try:
-        return reverse(f"admin:{_APP}{name}", current_app=site.name)
-    except NoReverseMatch:  # the project has replaced the class of this model
-        return ""

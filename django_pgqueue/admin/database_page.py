@@ -16,9 +16,8 @@ from django.utils.translation import pgettext_lazy
 from ..formatting import age
 from ..monitoring.database.parts import DatabasePart, PartState, TableSize, database
 from . import display
-from .console import console_page
+from .console import console_page, is_restricted
 from .paused import paused
-from .visible import is_restricted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from django.contrib.admin.utils import quote
-from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from ..formatting import date_time, local, number, period, span
-from ..models import JobStat
 from ..models.job import Status
-
-if TYPE_CHECKING:
-    from django.contrib.admin import AdminSite
-    from django.db.models import Model
-    from django.http import HttpRequest
 
 __all__ = [
     "PageZone",
@@ -32,14 +24,12 @@ __all__ = [
     "json_block",
     "later_time",
     "number",
-    "page_url",
     "page_zone",
     "period",
     "seconds",
     "span",
     "status_badge",
     "stored_time",
-    "task_url",
     "time",
     "timed",
     "zone_name",
@@ -76,6 +66,18 @@ def json_block(value: Any) -> str:
         left_out = number(len(text) - MOST_CHARACTERS)
         text = text[:MOST_CHARACTERS] + "\n" + _("… and %(count)s more characters") % {"count": left_out}
     return format_html('<pre class="pgqueue-block" tabindex="0" data-pgqueue-json>{}</pre>', text)
+
+
+class Fact(NamedTuple):
+    """A line of a page: what it is, and how it is now."""
+
+    label: str
+    text: Any
+
+
+def linked(url: str, text: Any) -> str:
+    """Return a link, or only the text if there is no URL."""
+    return format_html('<a href="{}">{}</a>', url, text) if url else text
 
 
 # ----------------------------------------------------------------------------
@@ -174,34 +176,3 @@ def _element(moment: datetime, text: str, more: str = "") -> str:
 
 def _zone(moment: datetime) -> str:
     return zone_name() if timezone.is_aware(moment) else ""
-
-
-# ----------------------------------------------------------------------------
-# URLs of other pages of the same admin site, for users who may view them.
-
-
-def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
-    """Return the URL of a page of ``model``; empty if the site has none, or if this user may not view it.
-    For the page "add", the user must be allowed to add a row. A project may have replaced a class that has
-    more pages than Django's own.
-    """
-    if not site.is_registered(model):
-        return ""
-    admin = site.get_model_admin(model)
-    if not (admin.has_add_permission(request) if page == "add" else admin.has_view_permission(request)):
-        return ""
-    name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
-    try:
-        return reverse(name, args=[quote(argument) for argument in arguments], current_app=site.name)
-    except NoReverseMatch:
-        return ""
-
-
-def task_url(site: AdminSite, request: HttpRequest, path: str) -> str:
-    """Return the URL of the page of a task; empty if the site has none, or if this user may not view it."""
-    if not page_url(site, request, JobStat, "changelist"):
-        return ""
-    try:
-        return reverse("admin:django_pgqueue_jobstat_task", args=[path], current_app=site.name)
-    except NoReverseMatch:  # the project has replaced the page of statistics
-        return ""

@@ -9,11 +9,10 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import Http404, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext
@@ -27,10 +26,9 @@ from ..postgres.timeout import TimeLimitReached, rows_within, within
 from . import display
 from .base import DatabaseAdmin
 from .charts import MEDIA, Chart, Series, chosen_span, span_tabs, sparkline
-from .console import console_page
+from .console import console_page, hides
 from .jobs.texts import breakable
 from .lists import queue_names, task_paths
-from .visible import hides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,9 +88,7 @@ class FailurePages(DatabaseAdmin[M]):
         try:
             found = groups(self.database, span, **chosen, muted=muted, most=MOST_GROUPS + 1)
             rows = [
-                row(
-                    each, self._failures_page("failure", quote(each.fingerprint)) + f"?span={span.name}", span
-                )
+                row(each, self.address("failure", each.fingerprint) + f"?span={span.name}", span)
                 for each in found
             ]
         except TimeLimitReached:
@@ -135,15 +131,15 @@ class FailurePages(DatabaseAdmin[M]):
             "parts": [(_PARTS[kind], rows) for kind, some in by.items() if (rows := parts_rows(some))],
             "jobs": jobs,
             "spans": span_tabs(request, SPANS, DAY),
-            "jobs_url": self._failures_page("changelist"),
+            "jobs_url": self.address("changelist"),
             "query": urlencode({"q": f"fingerprint:{fingerprint}"}),
             "sample_url": self._sample_url(found.sample_job),
-            "mute_url": self._failures_page("failure_mute", quote(fingerprint))
+            "mute_url": self.address("failure_mute", fingerprint)
             if self.has_mute_permission(request)
             else "",
             "may_retry": self.may(request, "retry"),
             "may_cancel": self.may(request, "cancel"),
-            "list_url": self._failures_page("failures"),
+            "list_url": self.address("failures"),
         }
         title = found.name or _("Failure without an error")
         return console_page(self, request, f"{_TEMPLATES}/failure.html", title, media=MEDIA, **context)
@@ -169,7 +165,7 @@ class FailurePages(DatabaseAdmin[M]):
             self.message_user(request, words, messages.SUCCESS)
         else:
             self.message_user(request, _("Nothing changed: another user was first."), messages.WARNING)
-        return HttpResponseRedirect(self._failures_page("failure", quote(known.pk)))
+        return HttpResponseRedirect(self.address("failure", known.pk))
 
     def _check_failures(self, request: HttpRequest) -> None:
         if not self.has_view_failures_permission(request):
@@ -183,11 +179,7 @@ class FailurePages(DatabaseAdmin[M]):
     def _sample_url(self, job: int) -> str:
         """Return the URL of the newest job; empty if it is no longer kept."""
         rows = self.model._default_manager.using(self.database).filter(pk=job)
-        return self._failures_page("change", job) if rows.exists() else ""
-
-    def _failures_page(self, page: str, *arguments: Any) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=arguments, current_app=self.admin_site.name)
+        return self.address("change", job) if rows.exists() else ""
 
 
 def _given(request: HttpRequest, name: str) -> str:
@@ -210,18 +202,13 @@ def failure_block(admin: DatabaseAdmin[Any], span: TimeSpan = DAY, task: str = "
     """Return what ``failures_block.html`` shows as ``failures``, of all tasks or of one. ``admin`` is the
     admin of jobs.
     """
-    site, prefix = admin.admin_site, f"admin:{admin.opts.app_label}_{admin.opts.model_name}"
-
-    def url(page: str, *arguments: str) -> str:
-        return reverse(f"{prefix}_{page}", args=arguments, current_app=site.name)
-
     found = within(
         admin.database, PATIENCE, lambda: groups(admin.database, span, task=task, most=MOST_IN_BLOCK)
     )
     if found is None:
-        return {"url": url("failures"), "is_slow": True, "groups": []}
-    rows = [row(each, url("failure", quote(each.fingerprint)), span) for each in found]
-    return {"url": url("failures"), "is_slow": False, "groups": rows}
+        return {"url": admin.address("failures"), "is_slow": True, "groups": []}
+    rows = [row(each, admin.address("failure", each.fingerprint), span) for each in found]
+    return {"url": admin.address("failures"), "is_slow": False, "groups": rows}
 
 
 # ----------------------------------------------------------------------------

@@ -31,11 +31,9 @@ from ..monitoring.workers import Vital, busy_text, queues_text
 from ..postgres.timeout import within
 from . import display
 from .charts import MEDIA, Chart, Series, chosen_span, gauge, percentiles, span_tabs, sparkline
-from .console import console_page
-from .display import page_url
+from .console import console_page, may_view_failures, page_url
 from .failures import failure_block
 from .paused import in_words
-from .visible import may_view_failures
 from .workers.fleet import state_badge
 
 if TYPE_CHECKING:

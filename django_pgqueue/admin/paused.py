@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from ..models import Pause
 from ..models.queue import IN_FORCE
 from . import display
-from .display import page_url
+from .console import page_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.db.models import OuterRef, Subquery, Value
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Job
 from . import display
-from .display import page_url
+from .console import absent_text, page_url, site_url, visible_jobs
 from .jobs import texts
-from .visible import absent_text, visible_jobs
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -75,6 +73,4 @@ class PayloadAdmin(Base):
         """The id of the job, with a link for those who may view it."""
         if row.pgqueue_status is None or not row.pgqueue_linked:
             return str(row.pk)
-        name = f"admin:{Job._meta.app_label}_{Job._meta.model_name}_change"
-        url = reverse(name, args=[row.pk], current_app=self.admin_site.name)
-        return format_html('<a href="{}">{}</a>', url, row.pk)
+        return display.linked(site_url(self.admin_site, "django_pgqueue_job_change", row.pk), row.pk)

@@ -14,7 +14,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import InvalidPage
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import gettext, pgettext, pgettext_lazy
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ..formatting import throughput
@@ -26,12 +26,22 @@ from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import queues_in_use
 from . import display
 from .base import DatabaseAdmin, DatabaseForm
-from .charts import MEDIA, chosen_span, pair_text, percentile_text, span_charts, span_tabs, sparkline
-from .display import page_url, task_url
+from .charts import (
+    MEDIA,
+    chosen_span,
+    error_rate,
+    percentile_text,
+    rate_facts,
+    share_text,
+    span_charts,
+    span_tabs,
+    sparkline,
+)
+from .console import page_url, task_url
+from .display import Fact, linked
 from .jobs.texts import breakable
 from .paused import paused
-from .tasks.list import error_rate, share_text
-from .tasks.page import Fact, limit_text, linked
+from .task_page import limit_text
 from .workers.fleet import Attendance, Fleet, state_badge
 
 if TYPE_CHECKING:
@@ -352,7 +362,7 @@ def add_readings(
     context["pgqueue"] = {
         "name": name,
         "tiles": list(_tiles(figures, serving, jobs)),
-        "rates": list(_rates(whole[0])) if whole else [],
+        "rates": rate_facts(whole[0]) if whole else [],
         "charts": charts,
         "span_tabs": span_tabs(request),
         "facts": list(_facts(admin, request, name)),
@@ -394,20 +404,6 @@ def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Itera
         )
     failed = display.number(figures.failed_day) + ("+" if figures.failed_day >= MOST_FAILURES else "")
     yield Fact(gettext("Failed in 24 hours"), count(failed, status="failed", finished="day"))
-
-
-def _rates(row: Any) -> Iterator[Fact]:
-    """Yield what ran in the span."""
-    yield Fact(gettext("Rate"), throughput(per_second([row])))
-    yield Fact(gettext("Done"), display.number(row.done))
-    yield Fact(gettext("Failed"), display.number(row.failed))
-    yield Fact(gettext("Retried"), display.number(row.retried))
-    yield Fact(pgettext("share of the attempts", "Errors"), share_text(error_rate(row)))
-    for label, histogram in (
-        (gettext("Waited p50, p95"), row.wait_histogram),
-        (gettext("Ran p50, p95"), row.run_histogram),
-    ):
-        yield Fact(label, pair_text(histogram))
 
 
 def _facts(admin: DatabaseAdmin[Any], request: HttpRequest, name: str) -> Iterator[Fact]:

@@ -15,9 +15,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue import enqueue, pause, set_limit, task
-from django_pgqueue.admin.tasks import list as list_module
-from django_pgqueue.admin.tasks import page as page_module
-from django_pgqueue.admin.tasks.page import policy
+from django_pgqueue.admin import task_page as page_module
+from django_pgqueue.admin import tasks as list_module
+from django_pgqueue.admin.task_page import policy
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.tasks.keys import Concurrency, RateLimit
 from django_pgqueue.tasks.unique import Unique

@@ -24,13 +24,12 @@ from ...models.job import Status
 from .. import display
 from ..ask import Effect, about, ask, is_confirmed, may_with_jobs
 from ..base import ReadOnlyAdmin
-from ..display import page_url
+from ..console import is_restricted, page_url, visible_jobs
 from ..graph.pages import WorkflowPages
 from ..job_page.page import children_of, shown_jobs
 from ..jobs.filters import on_shelves
 from ..jobs.search import BATCH
 from ..lists import KeysetChangeList
-from ..visible import is_restricted, visible_jobs
 from . import fields as batch_fields
 
 if TYPE_CHECKING:

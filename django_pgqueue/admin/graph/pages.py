@@ -32,10 +32,8 @@ from ...models.job import Status
 from ...tasks.link import HAS_CHILDREN
 from .. import display
 from ..base import ReadOnlyAdmin, written_out
-from ..console import console_page
-from ..display import page_url
+from ..console import console_page, hidden_of, page_url
 from ..jobs.search import BATCH
-from ..visible import hidden_of
 from .reading import LIVE, MATTERS, Arrow, Key, Limits, Node, NodeKind, Workflow, read
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from ...models import Job
 from ...tasks.task import find_task
 from .. import display
 from ..bulk.edit_form import EditForm
-from ..console import console_page
+from ..console import console_page, hides
 from ..jobs.fields import JobFields
-from ..visible import hides
 from .formatter import ArgumentsForm, payload_model_of
 
 if TYPE_CHECKING:

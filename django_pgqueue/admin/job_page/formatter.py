@@ -18,8 +18,9 @@ from ...encoding import MAX_BIGINT, whole_number
 from ...models import DeclaredTask, Worker
 from ...payloads.synchronize import payload_models
 from ...redaction import FAILED, REDACTED, redact, redact_call, redact_text, restore
+from ..console import visible_url
+from ..display import linked
 from ..jobs import texts
-from ..visible import visible_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,11 +88,6 @@ class Formatter:
         stored = [self.job.worker, *(error.get("worker") for error in self.job.errors)]
         keys = {key for each in stored if (key := _worker_id(each)) is not None}
         return texts.workers_named(self.alias, keys)
-
-
-def linked(url: str, text: Any) -> str:
-    """Return a link, or only the text if there is no URL."""
-    return format_html('<a href="{}">{}</a>', url, text) if url else text
 
 
 def _worker_id(key: Any) -> int | None:

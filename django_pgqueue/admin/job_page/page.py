@@ -37,13 +37,13 @@ from ...tasks.link import HAS_CHILDREN
 from .. import display
 from ..batches import fields as batch_fields
 from ..charts import MEDIA, Chart, percentiles
-from ..display import page_url
+from ..console import absent_text, hidden_of, page_url, visible_jobs
+from ..display import linked
 from ..failures import application_part
 from ..jobs.progress import progress_in_words
 from ..jobs.texts import breakable
-from ..visible import absent_text, hidden_of, visible_jobs
 from .clone import JobClones
-from .formatter import Formatter, Section, linked
+from .formatter import Formatter, Section
 from .timeline import timeline_of
 
 if TYPE_CHECKING:

@@ -22,10 +22,9 @@ from ...models.job import UniqueScope
 from ...postgres.aliases import write_alias
 from ...postgres.timeout import TimeLimitReached, time_limit
 from .. import display
-from ..display import number
+from ..display import linked, number
 from ..jobs.search import KEY
 from ..jobs.texts import breakable
-from .formatter import linked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

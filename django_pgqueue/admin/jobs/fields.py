@@ -17,7 +17,8 @@ from ...models.job import Status
 from ...redaction import beginning, redact, redact_call, redact_text
 from .. import display
 from ..base import ReadOnlyAdmin
-from ..job_page.formatter import Formatter, linked, payload_model_of
+from ..display import linked
+from ..job_page.formatter import Formatter, payload_model_of
 from ..job_page.why import is_waiting, limits_of, shown_limits, shown_unique, shown_why
 from . import texts
 from .progress import has_progress, live_progress, with_progress
@@ -174,7 +175,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     def state_and_note(self, job: Job) -> str:
         """The status, and below it how far the job is, and why it waits or how it failed."""
         shown = self.state(job)
-        if not job.is_finished and (progress := live_progress(self.admin_site.name, job)):
+        if not job.is_finished and (progress := live_progress(self.admin_site, job)):
             shown = format_html("{}{}", shown, progress)
         note = self.note(job)
         if note == self.get_empty_value_display():
@@ -184,7 +185,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     @admin.display(description=_("progress"))
     def progress(self, job: Job) -> str:
         """How far the job is, or how far it came before it failed."""
-        return live_progress(self.admin_site.name, job)
+        return live_progress(self.admin_site, job)
 
     @admin.display(description=_("status"))
     def state_now(self, job: Job) -> str:

@@ -17,8 +17,8 @@ from ...formatting import about, number
 from ...models.job import Status
 from ...models.worker import Worker
 from ...monitoring.states import NOW
+from ..console import hides
 from ..lists import PERIODS, is_span, queue_names, read_span, task_paths, within_span
-from ..visible import hides
 from .texts import breakable, short_name
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
-from django.urls import NoReverseMatch, reverse
 from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
@@ -23,9 +22,11 @@ from ...redaction import redact_text
 from ...tasks.progress import stored_progress
 from .. import display
 from ..bulk import task
+from ..console import site_url
 from . import texts
 
 if TYPE_CHECKING:
+    from django.contrib.admin import AdminSite
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
@@ -71,16 +72,13 @@ def progress_in_words(stored: Any, task_path: str) -> str:
     return "" if progress is None else f"{_amount(progress)} {redact_text(progress.note, task_path)}".strip()
 
 
-def live_progress(site_name: str, job: Any) -> str:
+def live_progress(site: AdminSite, job: Any) -> str:
     """Format how far a job is, for a script to show it anew while the job runs."""
     shown = _now(job)
     if not _changes(job):
         return shown
-    try:
-        address = reverse(f"{site_name}:django_pgqueue_job_progress")
-    except NoReverseMatch:  # the project has replaced the page of jobs
-        return shown
-    return _live(address, job.pk, shown)
+    address = site_url(site, "django_pgqueue_job_progress")
+    return _live(address, job.pk, shown) if address else shown
 
 
 def has_progress(job: Any) -> bool:

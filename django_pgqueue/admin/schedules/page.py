@@ -18,10 +18,10 @@ from ...redaction import redact_call
 from ...schedules import words
 from ...schedules.cron import zone
 from .. import display
-from ..display import page_url
-from ..job_page.formatter import Section, linked
+from ..console import absent_text, page_url, visible_jobs
+from ..display import linked
+from ..job_page.formatter import Section
 from ..jobs.texts import breakable
-from ..visible import absent_text, visible_jobs
 
 if TYPE_CHECKING:
     from datetime import datetime

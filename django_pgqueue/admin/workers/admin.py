@@ -29,10 +29,9 @@ from ...postgres.timeout import TimeLimitReached
 from .. import display
 from ..ask import Effect, about, ask, is_confirmed
 from ..base import ReadOnlyAdmin
-from ..display import page_url, task_url
+from ..console import hidden_of, page_url, task_url, visible_jobs
 from ..jobs.progress import COLUMNS, progress_of_job, with_progress
 from ..jobs.texts import breakable
-from ..visible import hidden_of, visible_jobs
 from .fleet import Fleet, state_badge
 
 if TYPE_CHECKING:

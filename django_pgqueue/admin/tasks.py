@@ -1,35 +1,40 @@
-"""The list of tasks: every task that ran in the span or that this process can find, with its figures.
+"""Tasks and the database: pages of the model of the statistics, whose permission they need, and the list of
+tasks: every task that ran in the span or that this process can find, with its figures.
 
 It is made from the statistics of the span: at most ``MOST_TASKS`` rows, sorted and searched in memory.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from ...encoding import whole_number
-from ...formatting import throughput
-from ...monitoring.spans import Figures, TimeSpan, breakdown, per_second, trends
-from ...postgres.timeout import TimeLimitReached
-from ...tasks.registry import known_tasks
-from .. import display
-from ..charts import address, chosen_span, percentile_text, span_tabs, sparkline
-from ..console import console_page
-from ..display import task_url
-from ..jobs.texts import breakable
-from ..lists import queue_names
-from ..paused import paused
+from ..formatting import throughput
+from ..models import JobStat
+from ..monitoring.spans import Figures, TimeSpan, breakdown, per_second, trends
+from ..postgres.timeout import TimeLimitReached
+from ..tasks.registry import known_tasks
+from . import display
+from .base import ReadOnlyAdmin
+from .charts import address, chosen_span, error_rate, percentile_text, share_text, span_tabs, sparkline
+from .console import console_page, task_url
+from .database_page import database_page
+from .jobs.texts import breakable
+from .lists import queue_names
+from .paused import paused
+from .task_page import task_page
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
+    from django.http import HttpRequest, HttpResponse
     from django.template.response import TemplateResponse
+    from django.urls import URLPattern
 
-    from ..base import DatabaseAdmin
+    from .base import DatabaseAdmin
 
 MOST_TASKS = 1000
 PER_PAGE = 50
@@ -95,17 +100,39 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
 DEFAULT_ORDER = "-rate"
 
 
-def error_rate(figures: Figures) -> float | None:
-    """Return the share of the attempts that raised, whether they are tried again or not."""
-    ended = figures.done + figures.failed + figures.retried
-    return (figures.failed + figures.retried) / ended if ended else None
+class JobStatAdmin(ReadOnlyAdmin[JobStat]):
+    """Shows how the tasks do, one of them, and the state of the database. The rows of the model, the
+    statistics, have no pages of their own.
+    """
 
+    def get_urls(self) -> list[URLPattern]:
+        """Return the three pages."""
+        return [
+            self.subpage("", self.changelist_view, "changelist"),
+            self.subpage("database/", self.database_view, "database"),
+            self.subpage("task/<path:task_path>/", self.task_view, "task"),
+        ]
 
-def share_text(share: float | None) -> str:
-    """Format a share of errors, which is never rounded to zero."""
-    if share is None:
-        return ""
-    return "0 %" if not share else f"{100 * share:.1f} %" if share >= 0.001 else "< 0.1 %"
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the tasks."""
+        self._check(request)
+        return task_list(self, request)
+
+    def task_view(self, request: HttpRequest, task_path: str) -> HttpResponse:
+        """Show one task."""
+        self._check(request)
+        return task_page(self, request, task_path)
+
+    def database_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the state of the database."""
+        self._check(request)
+        return database_page(self, request)
+
+    def _check(self, request: HttpRequest) -> None:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
 
 
 def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
@@ -182,13 +209,12 @@ def _sort(rows: list[TaskRow], order: str) -> None:
 
 def _page(request: HttpRequest, rows: list[TaskRow]) -> tuple[list[TaskRow], list[dict[str, Any]]]:
     """Return the rows of the page in the address, and links to all pages if there are several."""
-    last = max(1, math.ceil(len(rows) / PER_PAGE))
-    number = min(last, max(1, whole_number(_given(request, PAGE_VAR)) or 1))
+    page = Paginator(rows, PER_PAGE).get_page(_given(request, PAGE_VAR))
     pages = [
-        {"number": each, "url": address(request, {PAGE_VAR: each}), "is_current": each == number}
-        for each in range(1, last + 1)
+        {"number": each, "url": address(request, {PAGE_VAR: each}), "is_current": each == page.number}
+        for each in page.paginator.page_range
     ]
-    return rows[(number - 1) * PER_PAGE : number * PER_PAGE], pages if last > 1 else []
+    return list(page.object_list), pages if len(pages) > 1 else []
 
 
 def _headings(request: HttpRequest, order: str) -> list[dict[str, Any]]:

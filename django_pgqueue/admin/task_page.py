@@ -13,33 +13,28 @@ from urllib.parse import urlencode
 
 from django.db.models import Q
 from django.forms import Media
-from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext
+from django.utils.translation import ngettext
 
-from ... import conf, formatting
-from ...formatting import throughput
-from ...models import Job, Limit, Pause, Schedule
-from ...models.job import Status
-from ...models.queue import IN_FORCE
-from ...monitoring.jobs import Callers, callers
-from ...monitoring.spans import breakdown, per_second, series
-from ...postgres.timeout import TimeLimitReached
-from ...schedules import words
-from ...schedules import words as board
-from ...tasks.keys import limit_name
-from ...tasks.registry import known_tasks, source_place
-from .. import display
-from ..charts import MEDIA, chosen_span, pair_text, span_charts, span_tabs
-from ..console import console_page
-from ..display import page_url, task_url
-from ..failures import failure_block
-from ..jobs.texts import breakable
-from ..paused import details, paused
-from ..schedules.page import how_soon, state_badge
-from ..visible import may_view_failures
-from .list import error_rate, share_text
+from .. import conf, formatting
+from ..models import Job, Limit, Pause, Schedule
+from ..models.job import Status
+from ..models.queue import IN_FORCE
+from ..monitoring.jobs import Callers, callers
+from ..monitoring.spans import breakdown, series
+from ..postgres.timeout import TimeLimitReached
+from ..schedules import words
+from ..tasks.keys import limit_name
+from ..tasks.registry import known_tasks, source_place
+from . import display
+from .charts import MEDIA, chosen_span, rate_facts, span_charts, span_tabs
+from .console import console_page, may_view_failures, page_url, task_url
+from .display import Fact, linked
+from .failures import failure_block
+from .jobs.texts import breakable
+from .paused import details, paused
+from .schedules.page import how_soon, state_badge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,20 +42,12 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.template.response import TemplateResponse
 
-    from ...tasks.keys import Concurrency, RateLimit
-    from ...tasks.task import Task
-    from ...tasks.unique import Unique
-    from ..base import DatabaseAdmin
+    from ..tasks.keys import Concurrency, RateLimit
+    from ..tasks.task import Task
+    from ..tasks.unique import Unique
+    from .base import DatabaseAdmin
 
 MOST_SCHEDULES = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A line of the page."""
-
-    label: str
-    text: Any
 
 
 def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> TemplateResponse:
@@ -108,16 +95,7 @@ def _tiles(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> list[F
         return [Fact(_("Figures"), _("The statistics could not be read in time."))]
     if not found:
         return [Fact(_("Attempts"), _("none in this time"))]
-    [row] = found
-    return [
-        Fact(_("Rate"), throughput(per_second([row]))),
-        Fact(_("Done"), display.number(row.done)),
-        Fact(_("Failed"), display.number(row.failed)),
-        Fact(_("Retried"), display.number(row.retried)),
-        Fact(pgettext("share of the attempts", "Errors"), share_text(error_rate(row))),
-        Fact(_("Waited p50, p95"), pair_text(row.wait_histogram)),
-        Fact(_("Ran p50, p95"), pair_text(row.run_histogram)),
-    ]
+    return rate_facts(found[0])
 
 
 def _source(task: Task[..., Any] | None) -> Iterator[Fact]:
@@ -130,12 +108,8 @@ def _failures(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> dic
     site = admin.admin_site
     if not may_view_failures(site, request):
         return None
-    try:
-        return failure_block(
-            cast("DatabaseAdmin[Any]", site.get_model_admin(Job)), chosen_span(request), path
-        )
-    except NoReverseMatch:  # the project has replaced the page of jobs
-        return None
+    jobs = cast("DatabaseAdmin[Any]", site.get_model_admin(Job))
+    return failure_block(jobs, chosen_span(request), path)
 
 
 def _held_back(
@@ -172,11 +146,6 @@ def limit_text(limit: Limit) -> str:
     return f"{limit.pk}: {', '.join(parts) or '-'}"
 
 
-def linked(url: str, text: Any) -> Any:
-    """Return a text as a link, if there is an address."""
-    return format_html('<a href="{}">{}</a>', url, text) if url else text
-
-
 def _schedules(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> list[dict[str, Any]] | None:
     """Return the schedules that enqueue it; None for a user who may not view schedules."""
     if not page_url(admin.admin_site, request, Schedule, "changelist"):
@@ -190,7 +159,7 @@ def _schedules(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> li
             "state": state_badge(schedule),
             "next": _next_run(schedule),
         }
-        for schedule in board.with_clock(rows)[:MOST_SCHEDULES]
+        for schedule in words.with_clock(rows)[:MOST_SCHEDULES]
     ]
 
 
@@ -199,7 +168,7 @@ def _next_run(schedule: Any) -> str:
     if not schedule.is_active:
         return ""
     try:
-        [run] = board.next_runs(schedule, 1)
+        [run] = words.next_runs(schedule, 1)
     except ValueError:
         return _("cannot run")
     return how_soon(run, schedule.now)
@@ -227,7 +196,7 @@ def _links(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> Iterat
             query = urlencode({"task": path, "status": status.value})
             yield {"label": display.status_badge(status), "url": f"{jobs}?{query}"}
         if may_view_failures(admin.admin_site, request):
-            failures = reverse("admin:django_pgqueue_job_failures", current_app=admin.admin_site.name)
+            failures = page_url(admin.admin_site, request, Job, "failures")
             yield {"label": _("Failures by group"), "url": f"{failures}?{urlencode({'task': path})}"}
     if pause := page_url(admin.admin_site, request, Pause, "add"):
         yield {"label": _("Pause"), "url": f"{pause}?{urlencode({'kind': 'task', 'name': path})}"}
