@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +47,7 @@ _NAMES = """
     ORDER BY relation.relname
 """
 _PLACE = """
-    SELECT quote_ident(place.nspname), quote_ident(current_database()), EXISTS (
+    SELECT quote_ident(place.nspname), EXISTS (
         SELECT FROM pg_class AS migrations
         WHERE migrations.relnamespace = place.oid AND migrations.relname = 'django_migrations')
     FROM pg_class AS root JOIN pg_namespace AS place ON place.oid = root.relnamespace
@@ -62,18 +61,16 @@ _SIGNATURES = """
 _FORBIDDEN = (_FOLDER / "roles_forbidden.sql").read_text(encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class Installation:
-    """What is installed in a database, with quoted names."""
+class Installation(NamedTuple):
+    """What is installed in a database: quoted names, as a statement lists them."""
 
     schema: str
-    database: str
-    tables: list[str]
-    sequences: list[str]
-    called: list[str]
+    tables: str
+    sequences: str
+    called: str
     """The signatures of ``CALLED``."""
+    worker_only: str
     definers: list[str]
-    worker_only: list[str]
     has_migrations: bool
     """Whether Django's table of migrations is in the same schema."""
 
@@ -83,7 +80,7 @@ def installation(alias: str) -> Installation:
     quote = connections[alias].ops.quote_name
     with connections[alias].cursor() as cursor:
         cursor.execute(_PLACE)
-        schema, database, has_migrations = cursor.fetchone()
+        schema, has_migrations = cursor.fetchone()
         cursor.execute(_NAMES)
         names = [(is_sequence, f"{schema}.{quote(name)}") for is_sequence, name in cursor.fetchall()]
 
@@ -93,44 +90,47 @@ def installation(alias: str) -> Installation:
             return [each if each.startswith(f"{schema}.") else f"{schema}.{each}" for each in found]
 
         return Installation(
-            schema=schema,
-            database=database,
-            tables=[name for is_sequence, name in names if not is_sequence],
-            sequences=[name for is_sequence, name in names if is_sequence],
-            called=signatures(CALLED),
+            schema,
+            tables=", ".join(name for is_sequence, name in names if not is_sequence),
+            sequences=", ".join(name for is_sequence, name in names if is_sequence),
+            called=", ".join(signatures(CALLED)),
+            worker_only=", ".join(signatures(WORKER_ONLY)),
             definers=signatures(DEFINERS),
-            worker_only=signatures(WORKER_ONLY),
             has_migrations=has_migrations,
         )
 
 
 def statements_to_make(found: Installation, enqueuer: str, worker: str) -> Iterator[str]:
     """Yield the statements that make the roles. The names are quoted here."""
-    yield from (_create(_quoted(role)) for role in (enqueuer, worker))
+    for role in (enqueuer, worker):
+        yield f"""DO $make$ BEGIN
+    CREATE ROLE {_quoted(role)} NOLOGIN;
+EXCEPTION WHEN duplicate_object THEN
+    NULL;  -- it exists
+END $make$"""
     # What an administrator may have granted before.
     both = f"{_quoted(enqueuer)}, {_quoted(worker)}"
-    yield f"REVOKE ALL ON FUNCTION {', '.join(found.called + found.worker_only)} FROM {both}"
+    yield f"REVOKE ALL ON FUNCTION {found.called}, {found.worker_only} FROM {both}"
     yield f"REVOKE CREATE ON SCHEMA {found.schema} FROM {both}"
-    yield f"REVOKE ALL ON TABLE {', '.join(found.tables)} FROM {both}"
-    yield f"REVOKE ALL ON SEQUENCE {', '.join(found.sequences)} FROM {both}"
+    yield f"REVOKE ALL ON TABLE {found.tables} FROM {both}"
+    yield f"REVOKE ALL ON SEQUENCE {found.sequences} FROM {both}"
     yield from statements_to_grant(found, [enqueuer, worker], [worker])
 
 
 def statements_to_grant(found: Installation, roles: Sequence[str], workers: Sequence[str]) -> Iterator[str]:
     """Yield the statements that give roles their rights. ``roles``: all of them, also the ``workers``."""
-    called, worker_only = ", ".join(found.called), ", ".join(found.worker_only)
     everyone = ", ".join(map(_quoted, roles))
     for signature in found.definers:
         yield f"ALTER FUNCTION {signature} SECURITY DEFINER SET search_path = {found.schema}, pg_temp"
-    yield f"REVOKE ALL ON FUNCTION {called}, {worker_only} FROM PUBLIC"
-    yield f"GRANT EXECUTE ON FUNCTION {called} TO {everyone}"
+    yield f"REVOKE ALL ON FUNCTION {found.called}, {found.worker_only} FROM PUBLIC"
+    yield f"GRANT EXECUTE ON FUNCTION {found.called} TO {everyone}"
     yield f"GRANT USAGE ON SCHEMA {found.schema} TO {everyone}"
     if not workers:
         return
     those = ", ".join(map(_quoted, workers))
-    yield f"GRANT EXECUTE ON FUNCTION {worker_only} TO {those}"
-    yield f"GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE {', '.join(found.tables)} TO {those}"
-    yield f"GRANT USAGE, SELECT ON SEQUENCE {', '.join(found.sequences)} TO {those}"
+    yield f"GRANT EXECUTE ON FUNCTION {found.worker_only} TO {those}"
+    yield f"GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE {found.tables} TO {those}"
+    yield f"GRANT USAGE, SELECT ON SEQUENCE {found.sequences} TO {those}"
     if found.has_migrations:
         yield f"GRANT SELECT ON TABLE {found.schema}.django_migrations TO {those}"
 
@@ -139,16 +139,15 @@ def statements_to_drop(found: Installation, enqueuer: str, worker: str) -> Itera
     """Yield the statements that take everything back. A role that something else needs stays, without rights
     to the queue.
     """
-    tables, sequences = ", ".join(found.tables), ", ".join(found.sequences)
-    functions = ", ".join(found.called + found.worker_only)
+    functions = f"{found.called}, {found.worker_only}"
     for signature in found.definers:
         yield f"ALTER FUNCTION {signature} SECURITY INVOKER"
     yield f"GRANT EXECUTE ON FUNCTION {functions} TO PUBLIC"
     for role in (_quoted(enqueuer), _quoted(worker)):
         taken = [
             f"REVOKE ALL ON FUNCTION {functions} FROM {role}",
-            f"REVOKE ALL ON TABLE {tables} FROM {role}",
-            f"REVOKE ALL ON SEQUENCE {sequences} FROM {role}",
+            f"REVOKE ALL ON TABLE {found.tables} FROM {role}",
+            f"REVOKE ALL ON SEQUENCE {found.sequences} FROM {role}",
             f"REVOKE ALL ON SCHEMA {found.schema} FROM {role}",
         ]
         if found.has_migrations:
@@ -167,14 +166,6 @@ def forbidden(alias: str, role: str, rights: list[str]) -> list[str]:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _create(role: str) -> str:
-    return f"""DO $make$ BEGIN
-    CREATE ROLE {role} NOLOGIN;
-EXCEPTION WHEN duplicate_object THEN
-    NULL;  -- it exists
-END $make$"""
 
 
 def _drop(role: str, taken: list[str]) -> str:
