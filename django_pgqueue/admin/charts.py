@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +14,7 @@ from django.utils.translation import gettext_lazy, pgettext
 
 from ..formatting import throughput
 from ..models.statistics import HISTOGRAM_BOUNDS
-from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, TimeSpan, per_second, percentile
+from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, TimeSpan, per_second, percentile, percentile_text
 from . import display
 from .display import Fact
 
@@ -129,16 +128,6 @@ def percentiles(
         name = f"{label} p{share * 100:.0f}".strip()
         lines.append(Series(name, values, texts, color or _COLORS[share], _STROKES[share]))
     return lines
-
-
-def percentile_text(histogram: Sequence[int], share: float) -> str:
-    """Format the percentile in a suitable unit; empty if there were no jobs."""
-    seconds = percentile(histogram, share)
-    if seconds is None:
-        return ""
-    if math.isinf(seconds):
-        return _("over %(period)s") % {"period": display.span(HISTOGRAM_BOUNDS[-1])}
-    return display.span(seconds)
 
 
 def pair_text(histogram: Sequence[int]) -> str:

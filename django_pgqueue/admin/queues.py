@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from ..formatting import throughput
 from ..models import Job, JobStat, Limit, Pause, Queue, Worker
 from ..monitoring.queues import MOST_FAILURES, QueueFigures, capped, one_queue, queue_figures
-from ..monitoring.spans import breakdown, per_second, series
+from ..monitoring.spans import breakdown, per_second, percentile_text, series
 from ..monitoring.workers import Vital, busy_text, queues_text
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import queues_in_use
@@ -30,7 +30,6 @@ from .charts import (
     MEDIA,
     chosen_span,
     error_rate,
-    percentile_text,
     rate_facts,
     share_text,
     span_charts,

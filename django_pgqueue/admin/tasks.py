@@ -16,12 +16,12 @@ from django.utils.translation import gettext_lazy as _
 
 from ..formatting import throughput
 from ..models import JobStat
-from ..monitoring.spans import Figures, TimeSpan, breakdown, per_second, trends
+from ..monitoring.spans import Figures, TimeSpan, breakdown, per_second, percentile_text, trends
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import known_tasks
 from . import display
 from .base import ReadOnlyAdmin
-from .charts import address, chosen_span, error_rate, percentile_text, share_text, span_tabs, sparkline
+from .charts import address, chosen_span, error_rate, share_text, span_tabs, sparkline
 from .console import console_page, task_url
 from .database_page import database_page
 from .jobs.texts import breakable

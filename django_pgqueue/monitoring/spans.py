@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from django.db import connections
+from django.utils.translation import gettext as _
 
+from ..formatting import span as duration_text
 from ..models.statistics import HISTOGRAM_BOUNDS, StatSpan
 from ..postgres.timeout import rows_within
 
@@ -165,6 +167,16 @@ def percentile(histogram: Sequence[int], share: float) -> float | None:
             return lower + (upper - lower) * (rank - below) / count
         below = up_to
     return math.inf
+
+
+def percentile_text(histogram: Sequence[int], share: float) -> str:
+    """Format the percentile in a suitable unit; empty if there were no jobs."""
+    seconds = percentile(histogram, share)
+    if seconds is None:
+        return ""
+    if math.isinf(seconds):
+        return _("over %(period)s") % {"period": duration_text(HISTOGRAM_BOUNDS[-1])}
+    return duration_text(seconds)
 
 
 # ----------------------------------------------------------------------------

@@ -8,9 +8,8 @@ from bisect import bisect_left
 
 import pytest
 
-from django_pgqueue.admin.charts import percentile_text
 from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
-from django_pgqueue.monitoring.spans import percentile
+from django_pgqueue.monitoring.spans import percentile, percentile_text
 
 
 def histogram(times: list[float]) -> list[int]:

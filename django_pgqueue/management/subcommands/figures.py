@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from datetime import timedelta
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,13 +14,11 @@ from django.core.management.base import CommandError
 
 from ... import conf
 from ...formatting import age, local, number, period, plain, throughput
-from ...formatting import span as duration_text
 from ...models import Limit, Queue
-from ...models.statistics import HISTOGRAM_BOUNDS
 from ...monitoring import health as monitoring
 from ...monitoring.limits import limit_figures, numbers_text, origin, rate_text
 from ...monitoring.queues import MOST_FAILURES, capped, depths, queue_figures
-from ...monitoring.spans import SHARES, breakdown, per_second, rates, series
+from ...monitoring.spans import SHARES, breakdown, per_second, percentile_text, rates, series
 from ...monitoring.workers import Crew, Vital
 from ...postgres.timeout import time_limit, within
 from .._arguments import at_least, seconds, span
@@ -217,20 +214,13 @@ def _percents() -> dict[str, float]:
 
 def _figures_row(row: Figures, by: str) -> list[str]:
     counts = (row.done, row.failed, row.retried, row.cancelled)
-    times = [*map(row.waited, SHARES), *map(row.ran, SHARES)]
+    histograms = (row.wait_histogram, row.run_histogram)
+    times = [percentile_text(histogram, share) or "-" for histogram in histograms for share in SHARES]
     name = f"{local(row.start):%Y-%m-%d %H:%M}" if by == "time" else getattr(row, _NAMES[by])
-    return [name, *map(number, counts), *map(_percentile_text, times)]
+    return [name, *map(number, counts), *times]
 
 
 _NAMES = {"queue": "queue_name", "task": "task_path"}
-
-
-def _percentile_text(found: float | None) -> str:
-    if found is None:
-        return "-"
-    if math.isinf(found):
-        return f"over {period(timedelta(seconds=HISTOGRAM_BOUNDS[-1]))}"
-    return duration_text(found)
 
 
 def _figures_json(row: Figures, by: str) -> dict[str, Any]:
