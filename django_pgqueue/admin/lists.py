@@ -64,7 +64,7 @@ class KeysetChangeList(ChangeList):
     gave_up_after: float | None = None
     window = WINDOW
 
-    def get_order(self) -> Order:
+    def get_order(self) -> KeysetOrder:
         """Return the order of the rows: newest first, unless a subclass overrides it."""
         return NEWEST
 
@@ -98,7 +98,9 @@ class KeysetChangeList(ChangeList):
         is_sent = request.method == "POST" and ACTION_CHECKBOX_NAME in request.POST
         return is_sent and bool(self.model_admin.get_actions(request))
 
-    def _find_in_time(self, place: Place | None) -> tuple[list[tuple[Any, ...]], tuple[Any, ...] | None]:
+    def _find_in_time(
+        self, place: KeysetPlace | None
+    ) -> tuple[list[tuple[Any, ...]], tuple[Any, ...] | None]:
         """Return what ``_find`` returns for the largest window that can be read within the time limit."""
         windows = [self.window, *(max(1, self.window // part) for part in SMALLER)]
         for self.window in windows:
@@ -110,7 +112,7 @@ class KeysetChangeList(ChangeList):
         self.gave_up_after = SECONDS * len(windows)
         return [], None
 
-    def _find(self, place: Place | None) -> tuple[list[tuple[Any, ...]], tuple[Any, ...] | None]:
+    def _find(self, place: KeysetPlace | None) -> tuple[list[tuple[Any, ...]], tuple[Any, ...] | None]:
         """Return the places of the rows of the page and of one more, and the end of the window, if it has
         one.
         """
@@ -134,7 +136,7 @@ class KeysetChangeList(ChangeList):
         return [by_key[key] for key in keys if key in by_key]
 
     def _link(
-        self, found: list[tuple[Any, ...]], place: Place | None, more: bool, end: tuple[Any, ...] | None
+        self, found: list[tuple[Any, ...]], place: KeysetPlace | None, more: bool, end: tuple[Any, ...] | None
     ) -> None:
         """Set the links to other pages. ``end`` is the end of the window, if it has one."""
         self.cut = end is not None and not more
@@ -183,7 +185,7 @@ class Column(NamedTuple):
     is_time: bool = False
 
 
-class Place(NamedTuple):
+class KeysetPlace(NamedTuple):
     """The row after which a page starts, or before which it ends: its values in the columns of the order."""
 
     values: tuple[Any, ...]
@@ -191,7 +193,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class KeysetOrder:
     """Columns that end with the key, and the parts of a table that have an index on them."""
 
     columns: tuple[Column, ...]
@@ -204,7 +206,7 @@ class Order:
         return [column.name for column in self.columns]
 
     def keys(
-        self, rows: QuerySet[Any], place: Place | None, limit: int, *, skip: int = 0
+        self, rows: QuerySet[Any], place: KeysetPlace | None, limit: int, *, skip: int = 0
     ) -> list[tuple[Any, ...]]:
         """Return the values of up to ``limit`` rows after the place, without the first ``skip`` of them.
 
@@ -256,10 +258,10 @@ class Order:
         return f"{'-' if backward else ''}{':'.join(map(str, [key, *others]))}"
 
 
-NEWEST = Order((Column("pk", descending=True),))
+NEWEST = KeysetOrder((Column("pk", descending=True),))
 
 
-def read_place(order: Order, address: str) -> Place | None:
+def read_place(order: KeysetOrder, address: str) -> KeysetPlace | None:
     """Return the place in a URL; None for the first page and for an invalid place."""
     matched = _ADDRESS.fullmatch(address)
     if matched is None:
@@ -274,7 +276,7 @@ def read_place(order: Order, address: str) -> Place | None:
         )
     except OverflowError:
         return None
-    return Place(values, backward=bool(matched[1]))
+    return KeysetPlace(values, backward=bool(matched[1]))
 
 
 # ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ..formatting import throughput
-from ..models import Job, JobStat, Limit, Pause, Queue, Worker
+from ..models import Job, JobStat, Pause, Queue, Worker
 from ..monitoring.queues import MOST_FAILURES, QueueFigures, capped, one_queue, queue_figures
 from ..monitoring.spans import breakdown, per_second, percentile_text, series
 from ..monitoring.workers import Vital, busy_text, queues_text
@@ -40,7 +40,7 @@ from .console import page_url, task_url
 from .display import Fact, linked
 from .jobs.texts import breakable
 from .paused import paused
-from .task_page import limit_text
+from .task_page import limit_facts
 from .workers.fleet import Attendance, Fleet, state_badge
 
 if TYPE_CHECKING:
@@ -413,10 +413,7 @@ def _facts(admin: DatabaseAdmin[Any], request: HttpRequest, name: str) -> Iterat
         yield Fact(gettext("Paused"), pauses.everything)
     if name in pauses.queues:
         yield Fact(gettext("Paused"), pauses.queues[name])
-    for limit in Limit.objects.using(admin.database).filter(pk__in=[f"queue:{name}", "*"]).order_by("-pk"):
-        yield Fact(
-            gettext("Limit"), linked(page_url(site, request, Limit, "change", limit.pk), limit_text(limit))
-        )
+    yield from limit_facts(admin, request, [f"queue:{name}", "*"])
 
 
 def _worker_row(admin: DatabaseAdmin[Any], request: HttpRequest, worker: Any) -> dict[str, Any]:

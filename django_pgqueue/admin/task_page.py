@@ -37,7 +37,7 @@ from .paused import details, paused
 from .schedules.page import how_soon, state_badge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from django.http import HttpRequest
     from django.template.response import TemplateResponse
@@ -127,23 +127,25 @@ def _held_back(
     names = {path, "*", f"queue:{queue}"}
     if task is not None:
         names |= {limit_name(task) or path}
-    for limit in Limit.objects.using(admin.database).filter(pk__in=names).order_by("pk"):
+    yield from limit_facts(admin, request, names)
+
+
+def limit_facts(admin: DatabaseAdmin[Any], request: HttpRequest, names: Iterable[str]) -> Iterator[Fact]:
+    """Yield the limits with these names, and their numbers in force."""
+    for limit in Limit.objects.using(admin.database).filter(pk__in=names).order_by("-pk"):
+        parts = [_at_once(limit.concurrency)] if limit.concurrency is not None else []
+        if limit.rate is not None and limit.per is not None:
+            parts.append(_at_most(limit.rate, limit.per))
         url = page_url(admin.admin_site, request, Limit, "change", limit.pk)
-        yield Fact(_("Limit"), linked(url, limit_text(limit)))
+        yield Fact(_("Limit"), linked(url, f"{limit.pk}: {', '.join(parts) or '-'}"))
 
 
-def limit_text(limit: Limit) -> str:
-    """Return the numbers in force: those set by hand, or those of the code."""
-    running = limit.concurrency if limit.is_overridden else limit.declared_concurrency
-    starts, period = limit.rate, limit.per
-    if not limit.is_overridden:
-        starts, period = limit.declared_rate, limit.declared_per
-    parts = []
-    if running is not None:
-        parts.append(_("at most %(count)s at once") % {"count": display.number(running)})
-    if starts is not None and period is not None:
-        parts.append(_("at most %(rate)s") % {"rate": formatting.rate(starts, period)})
-    return f"{limit.pk}: {', '.join(parts) or '-'}"
+def _at_once(count: int) -> str:
+    return _("at most %(count)s at once") % {"count": display.number(count)}
+
+
+def _at_most(count: int, per: timedelta) -> str:
+    return _("at most %(rate)s") % {"rate": formatting.rate(count, per)}
 
 
 def _schedules(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> list[dict[str, Any]] | None:
@@ -279,11 +281,7 @@ def _unique(unique: Unique | None) -> str:
 def _concurrency(limit: Concurrency | None) -> str:
     if limit is None:
         return _("any number at once")
-    parts = [_("at most %(count)s at once") % {"count": display.number(limit.limit)}]
-    if limit.key is not None:
-        parts.append(_("for each %(key)s") % {"key": _key(limit.key)})
-    if limit.name is not None:
-        parts.append(_("limit %(name)s") % {"name": limit.name})
+    parts = [_at_once(limit.limit), *_scope(limit)]
     others = {"cancel_new": _("others are cancelled"), "cancel_old": _("a new one cancels older ones")}
     parts.append(others.get(limit.on_full, _("others wait")))
     return ", ".join(parts)
@@ -292,14 +290,18 @@ def _concurrency(limit: Concurrency | None) -> str:
 def _rate(rate: RateLimit | None) -> str:
     if rate is None:
         return _("any number of starts")
-    parts = [_("at most %(rate)s") % {"rate": formatting.rate(rate.limit, rate.per)}]
+    parts = [_at_most(rate.limit, rate.per)]
     if rate.burst > 1:
         parts.append(_("up to %(count)s at once after a quiet time") % {"count": display.number(rate.burst)})
-    if rate.key is not None:
-        parts.append(_("for each %(key)s") % {"key": _key(rate.key)})
-    if rate.name is not None:
-        parts.append(_("limit %(name)s") % {"name": rate.name})
-    return ", ".join(parts)
+    return ", ".join([*parts, *_scope(rate)])
+
+
+def _scope(limit: Concurrency | RateLimit) -> Iterator[str]:
+    """Yield whose jobs share the limit."""
+    if limit.key is not None:
+        yield _("for each %(key)s") % {"key": _key(limit.key)}
+    if limit.name is not None:
+        yield _("limit %(name)s") % {"name": limit.name}
 
 
 def _backoff(task: Task[..., Any]) -> str:

@@ -27,7 +27,7 @@ from ...tasks.task import find_task
 from .. import display
 from ..bulk.edit_form import EditForm
 from ..console import console_page, hides
-from ..jobs.fields import JobFields
+from ..jobs.fields import JobDisplay
 from .formatter import ArgumentsForm, payload_model_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...tasks.task import Task
 
 
-class JobClones(JobFields):
+class JobClones(JobDisplay):
     """The part of ``JobAdmin`` with the page "Enqueue again"."""
 
     def has_clone_permission(self, request: HttpRequest) -> bool:

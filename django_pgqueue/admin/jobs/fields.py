@@ -84,7 +84,7 @@ def _reason(job: Any, characters: int) -> str:
     return Truncator(redact_text(words, job.task_path)).chars(characters)
 
 
-class JobFields(ReadOnlyAdmin[Job]):
+class JobDisplay(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the fields."""
 
     enqueued = _time("enqueued_at", _("enqueued"))

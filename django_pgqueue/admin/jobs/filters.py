@@ -22,7 +22,7 @@ from ..lists import PERIODS, is_span, queue_names, read_span, task_paths, within
 from .texts import breakable, short_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from django.db.models import QuerySet
     from django.http import HttpRequest
@@ -54,18 +54,22 @@ def clock(request: HttpRequest) -> Any:
 
 
 class _NameFilter(admin.SimpleListFilter):
-    """Filter by a column with names. The choices are the names in use, up to a limit, and the chosen one."""
+    """Filter by a column with names or keys. The choices are those in use, up to a limit, and the chosen."""
 
     column: str
+    label: Callable[[str], str] = staticmethod(breakable)
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], *args: Any) -> None:
         given = params.get(self.parameter_name or "")
         super().__init__(request, params, *args)
-        if given and "\0" in given[-1]:  # PostgreSQL would refuse the statement
+        if given and not self._is_valid(given[-1]):
             self.used_parameters.clear()
         chosen = self.value()
         if chosen and chosen not in {value for value, _label in self.lookup_choices}:
-            self.lookup_choices.append((chosen, breakable(chosen)))
+            self.lookup_choices.append((chosen, self.label(chosen)))
+
+    def _is_valid(self, text: str) -> bool:
+        return "\0" not in text  # PostgreSQL would refuse the statement
 
     def _names(self, alias: str) -> list[str]:
         raise NotImplementedError
@@ -101,32 +105,22 @@ class TaskFilter(_NameFilter):
         return task_paths(alias)
 
 
-class WorkerFilter(admin.SimpleListFilter):
+class WorkerFilter(_NameFilter):
     """Filter by the worker that runs the job, or was the last one to run it. The choices are the workers that
     exist, and the chosen one.
     """
 
     title = _("worker")
-    parameter_name = "worker"
+    parameter_name = column = "worker"
+    label = staticmethod(lambda key: short_name(int(key)))
 
-    def __init__(self, request: HttpRequest, params: dict[str, Any], *args: Any) -> None:
-        given = params.get(self.parameter_name)
-        super().__init__(request, params, *args)
-        if given and not _is_key(given[-1]):
-            self.used_parameters.clear()
-        chosen = self.value()
-        if chosen and chosen not in {str(value) for value, _label in self.lookup_choices}:
-            self.lookup_choices.append((chosen, short_name(int(chosen))))
+    def _is_valid(self, text: str) -> bool:
+        return whole_number(text, -MAX_BIGINT - 1) is not None
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[Any, str]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
         """Return the workers."""
         workers = Worker.objects.using(model_admin.database).order_by("host", "pid", "pk")
         return [(str(worker.pk), str(worker)) for worker in workers[:MOST_CHOICES]]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the jobs of the chosen worker."""
-        chosen = self.value()
-        return queryset.filter(worker=int(chosen)) if chosen else queryset
 
 
 class _TimeFilter(admin.SimpleListFilter):
@@ -170,11 +164,6 @@ class FinishedFilter(_TimeFilter):
         if is_span(self.value() or ""):
             queryset = queryset.filter(shelf__gt=LIVE_SHELF)
         return super().queryset(request, queryset)
-
-
-def _is_key(text: str) -> bool:
-    """Return whether a text is a number that may be the key of a row."""
-    return whole_number(text, -MAX_BIGINT - 1) is not None
 
 
 # ----------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
 from ...tasks import results
 from ...tasks.registry import KEPT_QUEUES
-from ..lists import NEWEST, PERIODS, Column, KeysetChangeList, Order, is_span, task_paths
+from ..lists import NEWEST, PERIODS, Column, KeysetChangeList, KeysetOrder, is_span, task_paths
 from .filters import KEPT_SHELF, LIVE_SHELF, PAUSE
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ def has_index(alias: str, term: str) -> bool:
     """Return whether an index finds the jobs of this term: those with a key, the members of a batch, or the
     jobs of a group of failures.
     """
-    return _batch(term) is not None or bool(_fingerprint(term)) or _has_key(alias, term)
+    return _batch(term) is not None or bool(_after(FINGERPRINT, term)) or _has_key(alias, term)
 
 
 def _has_key(alias: str, term: str) -> bool:
     """Return whether the term is ``key:`` and a key that jobs have."""
-    key = _key(term)
+    key = _after(KEY, term)
     if not key:
         return False
     with connections[alias].cursor() as cursor:
@@ -94,30 +94,23 @@ def _has_key(alias: str, term: str) -> bool:
     return bool(found)
 
 
-def _key(term: str) -> str:
+def _after(prefix: str, term: str) -> str:
+    """Return what follows the prefix, such as ``key:``; empty if the term does not begin with it."""
     term = term.strip()
-    key = term.removeprefix(KEY).strip() if term.startswith(KEY) else ""
-    return "" if "\0" in key else key
+    value = term.removeprefix(prefix).strip() if term.startswith(prefix) else ""
+    return "" if "\0" in value else value
 
 
 def _batch(term: str) -> int | None:
     """Return the id of the batch, if the term is ``batch:`` and a number."""
-    term = term.strip()
-    return whole_number(term.removeprefix(BATCH).strip()) if term.startswith(BATCH) else None
-
-
-def _fingerprint(term: str) -> str:
-    """Return the fingerprint, if the term is ``fingerprint:`` and one."""
-    term = term.strip()
-    fingerprint = term.removeprefix(FINGERPRINT).strip() if term.startswith(FINGERPRINT) else ""
-    return "" if "\0" in fingerprint else fingerprint
+    return whole_number(_after(BATCH, term))
 
 
 def meaning_of(jobs: QuerySet[Any], term: str) -> str:
     """Return what a term is among these jobs: "batch", "fingerprint", "key", "path", "id" or "text"."""
     if _batch(term) is not None:
         return "batch"
-    if _fingerprint(term):
+    if _after(FINGERPRINT, term):
         return "fingerprint"
     if _has_key(jobs.db, term):
         return "key"
@@ -162,12 +155,14 @@ def search(
         return jobs.filter(batch_id=_batch(term))
     if meaning == "fingerprint":
         # The condition of the indexes. Other jobs of the group have succeeded, or are no longer kept.
-        of_group = Q(error_fingerprint=_fingerprint(term)) & ~Q(error_fingerprint="") & ~Q(status="done")
+        of_group = (
+            Q(error_fingerprint=_after(FINGERPRINT, term)) & ~Q(error_fingerprint="") & ~Q(status="done")
+        )
         return jobs.filter(of_group, shelf__in=(LIVE_SHELF, KEPT_SHELF))
     if meaning == "id":
         return jobs.filter(pk=results.parse_id(term)[1])
     if meaning == "key":
-        return limits.with_key(jobs, _key(term))
+        return limits.with_key(jobs, _after(KEY, term))
     if not is_span(period):
         now = Now() if now is None else now
         jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=now - PERIOD))
@@ -208,12 +203,12 @@ class JobChangeList(KeysetChangeList):
     #: costs too much.
     is_scan = False
 
-    def get_order(self) -> Order:
+    def get_order(self) -> KeysetOrder:
         """Return the order for the chosen status and queue. The jobs of a group of failures come in the order
         of their index. What a search has found comes in the order of the key: in the other orders, its
         condition would be planned again for each queue, which takes longer than to read the jobs.
         """
-        if _fingerprint(self.query) or self.is_scan:
+        if _after(FINGERPRINT, self.query) or self.is_scan:
             return NEWEST
         queue = self.chosen("queue")
         return order_of_jobs(self.root_queryset.db, self.chosen("status"), "" if "\0" in queue else queue)
@@ -356,13 +351,13 @@ class _Grouped(F):
 _GROUPED = _Grouped("is_grouped")
 
 
-def order_of_jobs(alias: str, status: str, queue: str) -> Order:
+def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
     """Return the order for jobs with this status and queue; both may be empty."""
     if status not in Status.values:
         return NEWEST
     state = Status(status)
     if state == Status.RUNNING:
-        return Order(_STARTED)
+        return KeysetOrder(_STARTED)
     if not (state.is_claimable or state.is_terminal):
         return NEWEST
     queues = [queue] if queue else _queues(alias, state)
@@ -378,7 +373,7 @@ def order_of_jobs(alias: str, status: str, queue: str) -> Order:
         kept = [jobs.filter(shelf=KEPT_SHELF, queue_name=name, status=state) for name in queues]
         return kept if state == Status.FAILED else [past, *kept]
 
-    return Order(_FINISHED, over) if state.is_terminal else Order(_TO_RUN, waiting)
+    return KeysetOrder(_FINISHED, over) if state.is_terminal else KeysetOrder(_TO_RUN, waiting)
 
 
 def _queues(alias: str, state: Status) -> list[str]:
