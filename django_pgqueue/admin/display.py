@@ -80,6 +80,11 @@ def linked(url: str, text: Any) -> str:
     return format_html('<a href="{}">{}</a>', url, text) if url else text
 
 
+def with_more(text: Any, more: Any) -> str:
+    """Return a text with another one below it, if there is one."""
+    return format_html('{}<span class="pgqueue-more">{}</span>', text, more) if more else text
+
+
 # ----------------------------------------------------------------------------
 # Moments as ``<time>`` elements, in Django's current time zone, with the exact instant on hover.
 #

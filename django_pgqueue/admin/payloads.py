@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.db.models import OuterRef, Subquery, Value
-from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Job
@@ -62,11 +61,7 @@ class PayloadAdmin(Base):
         if row.pgqueue_status is None:
             return str(row.pgqueue_absent)
         badge = display.status_badge(row.pgqueue_status)
-        if not row.pgqueue_reason:
-            return badge
-        return format_html(
-            '{}<span class="pgqueue-more">{}</span>', badge, texts.breakable(row.pgqueue_reason)
-        )
+        return display.with_more(badge, texts.breakable(row.pgqueue_reason or ""))
 
     @admin.display(description=_("job"), ordering="pk")
     def job_link(self, row: Any) -> str:

@@ -46,7 +46,7 @@ from .search import HELP, MEANING, JobChangeList, has_index, meaning_of, search
 from .texts import MOST_OF_CALL, with_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -60,49 +60,42 @@ if TYPE_CHECKING:
 # An action that changes more than one job, or that asks for values, is confirmed first (``confirm``).
 
 
+def _permission(action: str) -> Callable[[Any, HttpRequest], bool]:
+    """Return a method for the permission that an action of the list needs."""
+
+    def has_permission(self: Any, request: HttpRequest) -> bool:
+        return bool(self.holds(request, action))
+
+    return has_permission
+
+
+def _many(name: str, label: Any) -> Callable[[Any, HttpRequest, QuerySet[Job]], HttpResponse | None]:
+    """Return an action of the list, which is confirmed first."""
+
+    @admin.action(description=label, permissions=[name])
+    def act(self: Any, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
+        again = request.GET.urlencode()
+        return act_on_many(self, request, name, queryset, partial(self.may, request), again=again)
+
+    return act
+
+
 class JobActions(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the actions."""
 
     actions = ("retry_jobs", "run_now_jobs", "edit_jobs", "extend_jobs", "cancel_jobs")
 
-    def has_retry_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may retry jobs."""
-        return self.holds(request, "retry")
+    has_retry_permission = _permission("retry")
+    has_rerun_done_permission = _permission("rerun_done")  # to retry jobs that are done
+    has_run_now_permission = _permission("run_now")
+    has_edit_permission = _permission("edit")
+    has_extend_permission = _permission("extend")
+    has_cancel_permission = _permission("cancel")
 
-    def has_rerun_done_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may also retry jobs that are done."""
-        return self.holds(request, "rerun_done")
-
-    def has_run_now_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may run jobs now that wait for a later time."""
-        return self.holds(request, "run_now")
-
-    def has_edit_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may edit waiting jobs."""
-        return self.holds(request, "edit")
-
-    def has_extend_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may extend the timeout of running jobs."""
-        return self.holds(request, "extend")
-
-    def has_cancel_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may cancel jobs."""
-        return self.holds(request, "cancel")
-
-    @admin.action(description=_("Retry selected %(verbose_name_plural)s"), permissions=["retry"])
-    def retry_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
-        """Retry the selected jobs."""
-        return self._act_on_many("retry", request, queryset)
-
-    @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["run_now"])
-    def run_now_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
-        """Run the selected jobs now."""
-        return self._act_on_many("run_now", request, queryset)
-
-    @admin.action(description=_("Edit selected %(verbose_name_plural)s"), permissions=["edit"])
-    def edit_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
-        """Change the priority, the time or the queue of the selected jobs."""
-        return self._act_on_many("edit", request, queryset)
+    retry_jobs = _many("retry", _("Retry selected %(verbose_name_plural)s"))
+    run_now_jobs = _many("run_now", _("Run selected %(verbose_name_plural)s now"))
+    edit_jobs = _many("edit", _("Edit selected %(verbose_name_plural)s"))
+    cancel_jobs = _many("cancel", _("Cancel selected %(verbose_name_plural)s"))
 
     @admin.action(
         description=_("Give selected %(verbose_name_plural)s one more hour"), permissions=["extend"]
@@ -110,11 +103,6 @@ class JobActions(ReadOnlyAdmin[Job]):
     def extend_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Extend the timeout of the selected jobs."""
         self._act("extend", request, [extendable(queryset)])
-
-    @admin.action(description=_("Cancel selected %(verbose_name_plural)s"), permissions=["cancel"])
-    def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
-        """Cancel the selected jobs."""
-        return self._act_on_many("cancel", request, queryset)
 
     def get_urls(self) -> list[URLPattern]:
         """Add a URL for each button to Django's own URLs."""
@@ -159,10 +147,6 @@ class JobActions(ReadOnlyAdmin[Job]):
             and not self._is_denied(name, request, obj)
         ]
         return context
-
-    def _act_on_many(self, name: str, request: HttpRequest, jobs: QuerySet[Job]) -> HttpResponse | None:
-        again = request.GET.urlencode()
-        return act_on_many(self, request, name, jobs, partial(self.may, request), again=again)
 
     def _permitted(self, name: str, request: HttpRequest) -> list[Effect]:
         return permitted(ACTIONS[name].effects, partial(self.may, request))

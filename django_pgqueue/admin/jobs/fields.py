@@ -178,9 +178,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         if not job.is_finished and (progress := live_progress(self.admin_site, job)):
             shown = format_html("{}{}", shown, progress)
         note = self.note(job)
-        if note == self.get_empty_value_display():
-            return shown
-        return format_html('{}<span class="pgqueue-more">{}</span>', shown, note)
+        return display.with_more(shown, "" if note == self.get_empty_value_display() else note)
 
     @admin.display(description=_("progress"))
     def progress(self, job: Job) -> str:
@@ -188,14 +186,22 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         return live_progress(self.admin_site, job)
 
     @admin.display(description=_("status"))
-    def state_now(self, job: Job) -> str:
+    def state_now(self, job: Any) -> str:
         """The status, and how long it has lasted or will last."""
-        return format_html("{}{}", self.state(job), time_in_status(job))
+        words, moment = _main(job)
+        if job.status == Status.RUNNING:
+            words = " " + gettext("for %(period)s") % {"period": display.period(job.now - moment)}
+        else:
+            words = f" {words}" if job.is_finished else f", {words}"
+        return format_html("{}{}", self.state(job), words)
 
     @admin.display(description=_("when"))
     def timing(self, job: Job) -> str:
         """When it runs or when it ended, and how long it waited and ran."""
-        return times_summary(job)
+        words, moment = _main(job)
+        attempt = gettext("attempt %(number)d") % {"number": job.attempts} if job.attempts > 1 else ""
+        more = filter(None, [_waited(job, display.span), _ran(job, display.span), attempt])
+        return display.with_more(display.timed(words, moment), ", ".join(more))
 
     @admin.display(description=_("times"))
     def times(self, job: Job) -> str:
@@ -244,11 +250,8 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     @admin.display(description=_("queue"))
     def queue_and_priority(self, job: Job) -> str:
         """The queue, and the priority if it is not 0."""
-        name = texts.breakable(job.queue_name)
-        if not job.priority:
-            return name
-        more = _("priority %(number)d") % {"number": job.priority}
-        return format_html('{}<span class="pgqueue-more">{}</span>', name, more)
+        more = _("priority %(number)d") % {"number": job.priority} if job.priority else ""
+        return display.with_more(texts.breakable(job.queue_name), more)
 
     @admin.display(description=_("queue"))
     def queue(self, job: Any) -> str:
@@ -271,26 +274,6 @@ class JobDisplay(ReadOnlyAdmin[Job]):
 # differ.
 
 _A_LIFETIME = timedelta(days=50 * 365)
-
-
-def times_summary(job: Any) -> str:
-    """Return the time that matters for the status of the job, how long it waited and ran, and the attempt."""
-    words, moment = _main(job)
-    attempt = gettext("attempt %(number)d") % {"number": job.attempts} if job.attempts > 1 else ""
-    more = ", ".join(filter(None, [_waited(job, display.span), _ran(job, display.span), attempt]))
-    return format_html(
-        "{}{}",
-        display.timed(words, moment),
-        format_html('<span class="pgqueue-more">{}</span>', more) if more else "",
-    )
-
-
-def time_in_status(job: Any) -> str:
-    """Return how long the job has had its status or will have it. This follows the label of the status."""
-    words, moment = _main(job)
-    if job.status == Status.RUNNING:
-        return " " + gettext("for %(period)s") % {"period": display.period(job.now - moment)}
-    return f" {words}" if job.is_finished else f", {words}"
 
 
 def times_list(job: Any) -> str:

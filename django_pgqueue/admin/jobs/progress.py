@@ -50,10 +50,10 @@ def with_progress(jobs: QuerySet[Job]) -> QuerySet[Job]:
 def progress_of_job(job: Any, progress: Progress | None) -> str:
     """Format how far a job is, and at which step; empty if nothing is known."""
     step = "" if job.is_finished else job.current_step
-    if progress is None:
-        return _words(_("step"), texts.breakable(step)) if step else ""
     step = step and format_html("{} {}", _("step"), texts.breakable(step))
-    told = format_html('<span class="pgqueue-amount">{}</span>', _amount(progress))
+    if progress is None:
+        return display.with_more("", step)
+    told: str = format_html('<span class="pgqueue-amount">{}</span>', _amount(progress))
     if progress.fraction is not None:
         told = format_html(
             '<progress class="pgqueue-bar" max="100" value="{}" aria-label="{}" aria-valuetext="{}">'
@@ -61,8 +61,8 @@ def progress_of_job(job: Any, progress: Progress | None) -> str:
             _percent(progress.fraction), _("Progress"), _amount(progress), told,
         )  # fmt: skip
     told = format_html('<span class="pgqueue-progress">{}</span>', told)
-    for text in filter(None, (redact_text(progress.note, job.task_path), step)):
-        told = format_html('{}<span class="pgqueue-more">{}</span>', told, text)
+    for text in (redact_text(progress.note, job.task_path), step):
+        told = display.with_more(told, text)
     return told
 
 
@@ -140,10 +140,6 @@ def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
         else:
             parts.append(_live(request.path, key, _now(job)))
     return HttpResponse(format_html_join("\n", "{}", ((part,) for part in parts)))
-
-
-def _words(label: str, text: str) -> str:
-    return format_html('<span class="pgqueue-more">{} {}</span>', label, text)
 
 
 def _amount(progress: Progress) -> str:
