@@ -2,6 +2,6 @@
 
 rounds    which rounds there are, and when
 recovery  requeue the jobs of dead workers
-limits    let waiting jobs follow, if nobody else did
+limits    write the limits that the code declares
 alerts    tell the project what went wrong
 """

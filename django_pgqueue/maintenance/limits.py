@@ -1,4 +1,4 @@
-"""Limits: write those that the code declares, and repair the wait queues of limit keys."""
+"""Write the limits that the code declares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 
-from ..formatting import counted, get_logger
+from ..formatting import get_logger
 from ..tasks.keys import limit_name, limit_numbers
 from ..tasks.task import declared_tasks
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-LINES = 1_000  # limit keys in one round of repair
 
 _DECLARE_SQL = (
     "SELECT pgqueue_declare_limits_v1("
@@ -37,7 +36,6 @@ _WITHDRAW_SQL = """
     ))
     RETURNING setting.name
 """
-_REPAIR_SQL = "SELECT lines, reached, released FROM pgqueue_repair_lines_v1(%s, %s)"
 
 
 class DeclaredLimits:
@@ -105,15 +103,3 @@ def _is_known(module: str) -> bool:
     except Exception as error:
         logger.debug("%s cannot be found: %r", module, error)
         return False
-
-
-def repair_lines(session: Session, after: str) -> tuple[bool, str | None, int]:
-    """Release the lines that have room, but whose first job is blocked, from the key ``after`` on.
-
-    Return whether there were any lines, the last key that was looked at (None at the end), and how many
-    jobs became claimable.
-    """
-    lines, reached, released = session.row(_REPAIR_SQL, (after, LINES))
-    if released:
-        logger.warning("released %s that nobody would have released", counted(released, "job"))
-    return lines > 0, reached, released

@@ -16,7 +16,6 @@ from .. import conf
 from ..formatting import counted, get_logger
 from ..monitoring.queues import FOREIGN_LOCKS_SQL, holders
 from ..schedules.fire import Firing
-from .limits import repair_lines
 from .recovery import BATCH, recover_dead, requeued_strays
 
 if TYPE_CHECKING:
@@ -44,6 +43,11 @@ _STRAYS = (
     "do. They stay: insert them again as new rows if they are to run, or delete them. Their ids are in the "
     "table pgqueue_stray"
 )
+PAGE = 1_000  # batches, jobs that wait, or limit keys, in one round
+_BATCHES_SQL = "SELECT reached, ended FROM pgqueue_repair_batches_v1(%s, %s)"
+_EDGES_SQL = "SELECT reached, settled FROM pgqueue_repair_edges_v1(%s, %s)"
+_SWEEP_BATCHES_SQL = "SELECT pgqueue_sweep_batches_v1(%s)"
+_LINES_SQL = "SELECT lines, reached, released FROM pgqueue_repair_lines_v1(%s, %s)"
 IN_USE_SQL = (_FOLDER / "in_use.sql").read_text(encoding="utf-8")
 _SWEEP_SQL = (_FOLDER / "sweep.sql").read_text(encoding="utf-8")
 _FREE_SQL = """
@@ -61,10 +65,10 @@ class Rounds:
         self._next_sweep = 0.0
         self._next_rotation = 0.0
         self.schedules = Firing(is_on=fires)
-        self._flows = FlowRounds()
         self._next_nets = 0.0
         self._next_repair = float("inf")
-        self._repaired_to = ""  # the limit key that the last round of repair has reached
+        # What the last round has reached: a batch, a job that waits, a limit key.
+        self._batch, self._child, self._limit_key = 0, 0, ""
 
     @property
     def next_round(self) -> float:
@@ -106,20 +110,43 @@ class Rounds:
         if now >= self._next_repair:
             self._repair(session, now)
 
+    # Nets under composition. The functions that end jobs settle what waits for them. Some of it they leave to
+    # these rounds: children after the first 1,000 of a parent, and what another session had locked for too
+    # long (``sql/settle_v1.sql``).
+
     def _spread_nets(self, session: Session, now: float) -> None:
         """Do what nobody else did for batches and for jobs that wait, if there are any."""
         batches, children, lines = session.row(IN_USE_SQL)
-        has_more = self._flows.run(session, batches=batches, children=children)
-        self._next_nets = now + (NETS_SOON if has_more else NETS_EVERY) * random.uniform(0.8, 1.2)
+        # Each is a transaction of its own: locks of one must not be held while the next one waits.
+        has_more = [batches and self._end_batches(session), children and self._settle_edges(session)]
+        self._next_nets = now + (NETS_SOON if any(has_more) else NETS_EVERY) * random.uniform(0.8, 1.2)
         if lines:
             self._next_repair = min(self._next_repair, now)
 
+    def _end_batches(self, session: Session) -> bool:
+        """End batches, and delete old ones. Return whether there may be more."""
+        reached, ended = session.row(_BATCHES_SQL, (self._batch, PAGE))
+        swept: int = session.value(_SWEEP_BATCHES_SQL, (PAGE,))
+        if ended:
+            logger.info("ended %s that nobody else would have ended", counted(ended, "batch", "batches"))
+        self._batch = reached or 0
+        return reached is not None or swept >= PAGE
+
+    def _settle_edges(self, session: Session) -> bool:
+        """Let jobs run, or cancel them. Return whether there may be more."""
+        reached, settled = session.row(_EDGES_SQL, (self._child, PAGE))
+        self._child = reached or 0
+        return reached is not None or settled > 0
+
     def _repair(self, session: Session, now: float) -> None:
-        """Look at the next wait queues of limit keys, and go on while there are any."""
-        has_lines, reached, _ = repair_lines(session, self._repaired_to)
-        self._repaired_to = reached or ""
-        pause = REPAIR_EVERY * random.uniform(0.8, 1.2) if has_lines else float("inf")
-        self._next_repair = now + pause
+        """Release the next wait queues of limit keys that have room, but whose first job is blocked, and go
+        on while there are any.
+        """
+        lines, reached, released = session.row(_LINES_SQL, (self._limit_key, PAGE))
+        if released:
+            logger.warning("released %s that nobody would have released", counted(released, "job"))
+        self._limit_key = reached or ""
+        self._next_repair = now + (REPAIR_EVERY * random.uniform(0.8, 1.2) if lines else float("inf"))
 
 
 def tell_retention(session: Session) -> None:
@@ -188,45 +215,3 @@ def rotate(session: Session) -> bool:
         logger.info("history: %s", did)
         return True
     return False
-
-
-# ----------------------------------------------------------------------------
-# Nets under composition: end batches, and let jobs run, where nobody else did.
-#
-# The functions that end jobs settle what waits for them. Some of it they leave to these rounds: children
-# after the first 1,000 of a parent, and what another session had locked for too long (``sql/settle_v1.sql``).
-
-PAGE = 1_000  # batches, or jobs that wait, in one round
-_BATCHES_SQL = "SELECT reached, ended FROM pgqueue_repair_batches_v1(%s, %s)"
-_EDGES_SQL = "SELECT reached, settled FROM pgqueue_repair_edges_v1(%s, %s)"
-_SWEEP_BATCHES_SQL = "SELECT pgqueue_sweep_batches_v1(%s)"
-
-
-class FlowRounds:
-    """How far the last round came."""
-
-    def __init__(self) -> None:
-        self._batch = 0  # the last batch that was looked at
-        self._child = 0  # the last job that waits
-
-    def run(self, session: Session, *, batches: bool, children: bool) -> bool:
-        """Do a round, if there are ``batches``, or ``children`` that wait for jobs. Return whether there may
-        be more to do."""
-        # Each is a transaction of its own: locks of one must not be held while the next one waits.
-        has_more = [batches and self._end_batches(session), children and self._settle_edges(session)]
-        return any(has_more)
-
-    def _end_batches(self, session: Session) -> bool:
-        """End batches, and delete old ones. Return whether there may be more."""
-        reached, ended = session.row(_BATCHES_SQL, (self._batch, PAGE))
-        swept: int = session.value(_SWEEP_BATCHES_SQL, (PAGE,))
-        if ended:
-            logger.info("ended %s that nobody else would have ended", counted(ended, "batch", "batches"))
-        self._batch = reached or 0
-        return reached is not None or swept >= PAGE
-
-    def _settle_edges(self, session: Session) -> bool:
-        """Let jobs run, or cancel them. Return whether there may be more."""
-        reached, settled = session.row(_EDGES_SQL, (self._child, PAGE))
-        self._child = reached or 0
-        return reached is not None or settled > 0
