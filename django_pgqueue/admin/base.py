@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import quote
-from django.core.exceptions import FieldDoesNotExist, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import router
 from django.db.models import Model
 from django.forms import Media, Script
@@ -164,7 +164,10 @@ class DatabaseAdmin(ModelAdmin[M]):
         """
         name = lookup.partition("__")[0]
         filters = {_parameter(each) for each in self.get_list_filter(request)}
-        if name not in {*filters, self.opts.pk.name, self.date_hierarchy} and _is_field(self.opts, name):
+        fields = {
+            each for field in self.opts.get_fields() for each in (field.name, getattr(field, "attname", ""))
+        }
+        if name in fields - {*filters, self.opts.pk.name, self.date_hierarchy}:
             return False
         return bool(super().lookup_allowed(lookup, value, request))
 
@@ -204,14 +207,6 @@ def _parameter(each: Any) -> str:
     """Return the name that a filter of a list has in the address, without its lookup."""
     each = each[0] if isinstance(each, (list, tuple)) else each
     return str(getattr(each, "parameter_name", each)).partition("__")[0]
-
-
-def _is_field(opts: Any, name: str) -> bool:
-    try:
-        opts.get_field(name)
-    except FieldDoesNotExist:
-        return False
-    return True
 
 
 # ----------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -18,15 +17,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext
 from django.views.decorators.http import require_POST
 
-from ..models import FailureGroup
+from ..models import FailureGroup, Job
+from ..models.job import Status
 from ..monitoring.failures import group, groups, mute, parts, unmute
 from ..monitoring.health import PATIENCE
 from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS
-from ..postgres.timeout import TimeLimitReached, rows_within, within
+from ..postgres.timeout import TimeLimitReached, time_limit, within
 from . import display
 from .base import DatabaseAdmin
 from .charts import MEDIA, Chart, Series, chosen_span, span_tabs, sparkline
 from .console import console_page, hides
+from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .jobs.texts import breakable
 from .lists import queue_names, task_paths
 
@@ -125,7 +126,8 @@ class FailurePages(DatabaseAdmin[M]):
             by = parts(alias, fingerprint, span)
             jobs = jobs_of(alias, fingerprint)
         except TimeLimitReached:
-            return self._failures_were_slow(request)
+            title = _("Failures")
+            return console_page(self, request, f"{_TEMPLATES}/failures.html", title, is_slow=True, spans=[])
         context = {
             **detail(found, span),
             "parts": [(_PARTS[kind], rows) for kind, some in by.items() if (rows := parts_rows(some))],
@@ -171,11 +173,6 @@ class FailurePages(DatabaseAdmin[M]):
         if not self.has_view_failures_permission(request):
             raise PermissionDenied(_("Failures by group are of all jobs, and you may see only some of them."))
 
-    def _failures_were_slow(self, request: HttpRequest) -> HttpResponse:
-        """Return the page of a group that could not be read in time."""
-        title = _("Failures")
-        return console_page(self, request, f"{_TEMPLATES}/failures.html", title, is_slow=True, spans=[])
-
     def _sample_url(self, job: int) -> str:
         """Return the URL of the newest job; empty if it is no longer kept."""
         rows = self.model._default_manager.using(self.database).filter(pk=job)
@@ -216,61 +213,40 @@ def failure_block(admin: DatabaseAdmin[Any], span: TimeSpan = DAY, task: str = "
 
 MOST_JOBS = 10_000
 _SHOWN = 3  # tasks and versions of a group on the list
-# Each count reads an index of these jobs.
-_JOBS = """
-    SELECT
-        (SELECT count(*) FROM (SELECT FROM pgqueue_job_kept AS job
-            WHERE job.error_fingerprint = %(fingerprint)s AND job.error_fingerprint <> ''
-                AND job.status = 'failed'
-            LIMIT %(most)s) AS failed),
-        (SELECT count(*) FROM (SELECT FROM pgqueue_job_live AS job
-            WHERE job.error_fingerprint = %(fingerprint)s AND job.error_fingerprint <> ''
-            LIMIT %(most)s) AS live)
-"""
 
 
-@dataclass(frozen=True, slots=True)
-class JobsOfGroup:
-    """How many jobs of a group there are now, in words; empty if there are none."""
-
-    failed: str
-    live: str
-
-
-def jobs_of(alias: str, fingerprint: str) -> JobsOfGroup:
-    """Count the jobs of a group, up to ``MOST_JOBS``. Raises ``TimeLimitReached``."""
-    parameters = {"fingerprint": fingerprint, "most": MOST_JOBS + 1}
-    [(failed, live)] = rows_within(alias, SPAN_TIMEOUT, _JOBS, parameters)
-    return JobsOfGroup(
-        ngettext("%(number)s job has failed", "%(number)s jobs have failed", failed) % _number(failed)
-        if failed
-        else "",
-        ngettext(
-            "%(number)s job waits for another attempt or runs",
-            "%(number)s jobs wait for another attempt or run",
-            live,
-        )
-        % _number(live)
-        if live
-        else "",
+def jobs_of(alias: str, fingerprint: str) -> dict[str, str]:
+    """Count the jobs of a group that there are now, up to ``MOST_JOBS``, in words that are empty if there are
+    none. Each count reads an index of these jobs. Raises ``TimeLimitReached``.
+    """
+    jobs = Job.objects.using(alias).filter(error_fingerprint=fingerprint).exclude(error_fingerprint="")
+    with time_limit(alias, SPAN_TIMEOUT):
+        failed = jobs.filter(shelf=KEPT_SHELF, status=Status.FAILED)[: MOST_JOBS + 1].count()
+        live = jobs.filter(shelf=LIVE_SHELF)[: MOST_JOBS + 1].count()
+    failed_words = ngettext("%(number)s job has failed", "%(number)s jobs have failed", failed)
+    live_words = ngettext(
+        "%(number)s job waits for another attempt or runs",
+        "%(number)s jobs wait for another attempt or run",
+        live,
     )
+    return {
+        "failed": failed_words % _number(failed) if failed else "",
+        "live": live_words % _number(live) if live else "",
+    }
 
 
 def row(group: GroupFigures, url: str, span: TimeSpan) -> dict[str, Any]:
     """Return what the list shows of a group."""
     return {
+        **_common(group),
         "url": url,
         "kind": breakable(group.error_class) or _("without an error"),
-        "message": group.message,
         "failed": display.number(group.failed),
         "retried": display.number(group.retried),
         "attempts": group.attempts,
         "spark": sparkline([point.attempts for point in group.points], "alarm"),
         "tasks": _few(group.tasks),
         "versions": _few(group.versions),
-        "first_seen": display.time(group.first_seen),
-        "last_seen": display.time(group.last_seen),
-        "muted": _muted(group),
     }
 
 
@@ -278,17 +254,27 @@ def detail(group: GroupFigures, span: TimeSpan) -> dict[str, Any]:
     """Return what the page of a group shows."""
     short = application_part(group.traceback)
     return {
+        **_common(group),
         "group": group,
-        "message": group.message,
         "kind": breakable(group.error_class),
-        "first_seen": display.time(group.first_seen),
-        "last_seen": display.time(group.last_seen),
         "total_failed": display.number(group.total_failed),
         "total_retried": display.number(group.total_retried),
-        "muted": _muted(group),
         "chart": _chart(group),
         "trace": short or group.traceback,
         "full_trace": group.traceback if short else "",
+    }
+
+
+def _common(group: GroupFigures) -> dict[str, Any]:
+    muted = ""
+    if group.muted_at is not None:
+        text = _("muted by %(author)s at %(time)s") if group.muted_by else _("muted at %(time)s")
+        muted = display.filled(text, time=display.time(group.muted_at), author=group.muted_by)
+    return {
+        "message": group.message,
+        "first_seen": display.time(group.first_seen),
+        "last_seen": display.time(group.last_seen),
+        "muted": muted,
     }
 
 
@@ -318,13 +304,6 @@ def _few(names: Sequence[str]) -> dict[str, Any]:
     left = len(names) - _SHOWN
     more = ngettext("and %(count)d more", "and %(count)d more", left) % {"count": left} if left > 0 else ""
     return {"names": [breakable(name) for name in names[:_SHOWN]], "more": more}
-
-
-def _muted(group: GroupFigures) -> str:
-    if group.muted_at is None:
-        return ""
-    text = _("muted by %(author)s at %(time)s") if group.muted_by else _("muted at %(time)s")
-    return display.filled(text, time=display.time(group.muted_at), author=group.muted_by)
 
 
 def _number(count: int) -> dict[str, str]:

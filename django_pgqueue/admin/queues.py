@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -151,10 +152,8 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def failed(self, queue: Any) -> str:
         """How many jobs failed in the last 24 hours."""
         standing: Standing = queue.standing
-        count = standing.figures.failed_day
-        text = display.number(count) + ("+" if count >= MOST_FAILURES else "")
-        failed = standing.linked(text, status="failed", finished="day")
-        return _alarm(failed) if count else failed
+        failed = _failed(standing.jobs_url, standing.figures)
+        return _alarm(failed) if standing.figures.failed_day else failed
 
     @admin.display(description=_("settings"))
     def own_settings(self, queue: Queue) -> str:
@@ -208,6 +207,16 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         obj.save(using=self.writes_to)
 
 
+def _jobs_link(jobs_url: str, queue: str, text: str, **filters: str) -> str:
+    url = f"{jobs_url}?{urlencode({'queue': queue, **filters})}" if jobs_url and text != "0" else ""
+    return linked(url, text)
+
+
+def _failed(jobs_url: str, figures: QueueFigures) -> str:
+    text = display.number(figures.failed_day) + ("+" if figures.failed_day >= MOST_FAILURES else "")
+    return _jobs_link(jobs_url, figures.name, text, status="failed", finished="day")
+
+
 def _alarm(text: Any) -> str:
     return format_html('<strong class="pgqueue-alarm">{}</strong>', text)
 
@@ -245,10 +254,7 @@ class Standing:
 
     def linked(self, text: str, **filters: str) -> str:
         """Return a count with a link to these jobs."""
-        if not self.jobs_url or text == "0":
-            return text
-        query = urlencode({"queue": self.figures.name, **filters})
-        return format_html('<a href="{}?{}">{}</a>', self.jobs_url, query, text)
+        return _jobs_link(self.jobs_url, self.figures.name, text, **filters)
 
 
 class QueueChangeList(ChangeList):
@@ -314,11 +320,8 @@ class QueueChangeList(ChangeList):
 
 
 def _pause_link(address: str, name: str) -> str:
-    if not address:
-        return ""
-    return format_html(
-        '<a href="{}?{}">{}</a>', address, urlencode({"kind": "queue", "name": name}), gettext("Pause")
-    )
+    query = urlencode({"kind": "queue", "name": name})
+    return linked(f"{address}?{query}", gettext("Pause")) if address else ""
 
 
 # ----------------------------------------------------------------------------
@@ -378,11 +381,7 @@ def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Itera
     if figures is None:
         yield Fact(gettext("Depth"), gettext("could not be read in time"))
         return
-    depth, name = figures.depth, figures.name
-
-    def count(text: str, **filters: str) -> Any:
-        return linked(f"{jobs}?{urlencode({'queue': name, **filters})}" if jobs and text != "0" else "", text)
-
+    depth, count = figures.depth, partial(_jobs_link, jobs, figures.name)
     yield Fact(gettext("Ready"), capped(depth.ready))
     yield Fact(gettext("Oldest due for"), display.period(figures.oldest) or "-")
     yield Fact(gettext("Scheduled"), capped(depth.scheduled))
@@ -397,12 +396,8 @@ def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Itera
     longest = timedelta(seconds=depth.longest_running)
     yield Fact(gettext("Longest runs for"), display.period(longest) if depth.running else "-")
     if figures.lost:
-        yield Fact(
-            gettext("Lost"),
-            format_html('<strong class="pgqueue-alarm">{}</strong>', display.number(figures.lost)),
-        )
-    failed = display.number(figures.failed_day) + ("+" if figures.failed_day >= MOST_FAILURES else "")
-    yield Fact(gettext("Failed in 24 hours"), count(failed, status="failed", finished="day"))
+        yield Fact(gettext("Lost"), _alarm(display.number(figures.lost)))
+    yield Fact(gettext("Failed in 24 hours"), _failed(jobs, figures))
 
 
 def _facts(admin: DatabaseAdmin[Any], request: HttpRequest, name: str) -> Iterator[Fact]:

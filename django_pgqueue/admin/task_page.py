@@ -68,22 +68,17 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> Tem
         path=path,
         name=breakable(path),
         is_known=task is not None,
-        summary=_summary(task),
+        summary=(task.func.__doc__ or "").strip().partition("\n")[0] if task is not None else "",
         tiles=_tiles(admin, request, path),
         charts=charts,
         span_tabs=span_tabs(request),
-        facts=[*_source(task), *_held_back(admin, request, path, task)],
+        facts=list(_facts(admin, request, path, task)),
         policy=policy(task) if task is not None else [],
         failures=_failures(admin, request, path),
         schedules=_schedules(admin, request, path),
         callers=_callers(admin, request, path, task),
         links=list(_links(admin, request, path)),
     )
-
-
-def _summary(task: Task[..., Any] | None) -> str:
-    """Return the first line of its docstring."""
-    return (task.func.__doc__ or "").strip().partition("\n")[0] if task is not None else ""
 
 
 def _tiles(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> list[Fact]:
@@ -98,11 +93,6 @@ def _tiles(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> list[F
     return rate_facts(found[0])
 
 
-def _source(task: Task[..., Any] | None) -> Iterator[Fact]:
-    if task is not None:
-        yield Fact(_("Source"), format_html("<code>{}</code>", source_place(task)))
-
-
 def _failures(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> dict[str, Any] | None:
     """Return the largest groups of its failures, for users who may view them."""
     site = admin.admin_site
@@ -112,10 +102,12 @@ def _failures(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> dic
     return failure_block(jobs, chosen_span(request), path)
 
 
-def _held_back(
+def _facts(
     admin: DatabaseAdmin[Any], request: HttpRequest, path: str, task: Task[..., Any] | None
 ) -> Iterator[Fact]:
-    """Yield the pauses and the limits that apply to the jobs of the task."""
+    """Yield its source, and the pauses and the limits that apply to its jobs."""
+    if task is not None:
+        yield Fact(_("Source"), format_html("<code>{}</code>", source_place(task)))
     queue = task.queue_name if task is not None else ""
     targets = (
         Q(kind=Pause.Kind.TASK, name=path) | Q(kind=Pause.Kind.ALL) | Q(kind=Pause.Kind.QUEUE, name=queue)

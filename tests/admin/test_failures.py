@@ -194,7 +194,7 @@ def test_counts_of_jobs_end_at_a_limit(one: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(failures, "MOST_JOBS", 1)
     for _ in range(2):
         JobFactory.create(failed=True, error_fingerprint="f")
-    assert failures.jobs_of("default", "f").failed == "1+ jobs have failed"
+    assert failures.jobs_of("default", "f")["failed"] == "1+ jobs have failed"
 
 
 def test_the_block_of_the_overview(one: Any) -> None:

@@ -56,7 +56,7 @@ def test_a_page_of_the_list_reads_the_jobs_that_it_shows(
 def test_counts_of_jobs_read_what_they_count(one: Connection) -> None:
     with reads(connected()) as counts:
         found = jobs_of("default", "f10")
-    assert (found.live, found.failed) == ("20 jobs wait for another attempt or run", "")
+    assert (found["live"], found["failed"]) == ("20 jobs wait for another attempt or run", "")
     assert counts.of("pgqueue_job") <= 3 * 20, counts
 
 

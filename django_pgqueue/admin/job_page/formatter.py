@@ -87,7 +87,7 @@ class Formatter:
         """Those of the workers of all attempts that still exist."""
         stored = [self.job.worker, *(error.get("worker") for error in self.job.errors)]
         keys = {key for each in stored if (key := _worker_id(each)) is not None}
-        return texts.workers_named(self.alias, keys)
+        return Worker.objects.using(self.alias).in_bulk(list(keys))
 
 
 def _worker_id(key: Any) -> int | None:

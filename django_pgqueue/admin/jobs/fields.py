@@ -204,9 +204,30 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         return display.with_more(display.timed(words, moment), ", ".join(more))
 
     @admin.display(description=_("times"))
-    def times(self, job: Job) -> str:
-        """Its past and future events, as a timeline."""
-        return times_list(job)
+    def times(self, job: Any) -> str:
+        """Its past and future events in the order of time, and how long it waited and ran."""
+        # Most jobs are due as soon as they are enqueued.
+        was_to_wait = job.run_after - job.enqueued_at > timedelta(seconds=1)
+        has_time = was_to_wait and not _waits_without_a_time(job)
+        started = gettext("last started") if job.attempts > 1 else gettext("started")
+        steps = [
+            (job.enqueued_at, gettext("enqueued"), ""),
+            (job.run_after if has_time else None, gettext("run after"), _until(job)),
+            (job.started_at if job.attempts > 1 else None, gettext("first started"), ""),
+            (_last_start(job), started, _waited(job)),
+            (job.cancel_requested_at, gettext("asked to stop"), ""),
+            (job.finished_at, gettext("finished"), _ran(job)),
+            (None if job.is_finished else job.deadline, gettext("deadline"), ""),
+            (None if job.is_finished else job.expires_at, gettext("expires"), ""),
+        ]
+        there = sorted((step for step in steps if step[0] is not None), key=lambda step: step[0])
+        lines, last = [], None
+        for moment, words, more in there:
+            brackets = more and format_html(' <span class="pgqueue-quiet">({})</span>', more)
+            lines.append((words, display.later_time(moment, last), brackets))
+            last = moment
+        shown = format_html_join("", "<li>{} {}{}</li>", lines)
+        return format_html('<ol class="pgqueue-line">{}</ol>', shown)
 
     @admin.display(description=_("attempts"))
     def tries(self, job: Job) -> str:
@@ -276,38 +297,6 @@ class JobDisplay(ReadOnlyAdmin[Job]):
 _A_LIFETIME = timedelta(days=50 * 365)
 
 
-def times_list(job: Any) -> str:
-    """Return the past and future events of the job in the order of time, and how long it waited and ran."""
-    has_time = _was_to_wait(job) and not _waits_without_a_time(job)
-    steps = [
-        (job.enqueued_at, gettext("enqueued"), ""),
-        (job.run_after if has_time else None, gettext("run after"), _until(job)),
-        (job.started_at if job.attempts > 1 else None, gettext("first started"), ""),
-        (_last_start(job), gettext("last started") if job.attempts > 1 else gettext("started"), _waited(job)),
-        (job.cancel_requested_at, gettext("asked to stop"), ""),
-        (job.finished_at, gettext("finished"), _ran(job)),
-        (None if job.is_finished else job.deadline, gettext("deadline"), ""),
-        (None if job.is_finished else job.expires_at, gettext("expires"), ""),
-    ]
-    there = sorted((step for step in steps if step[0] is not None), key=lambda step: step[0])
-    before = [None, *(moment for moment, _words, _more in there)]
-    return format_html(
-        '<ol class="pgqueue-line">{}</ol>',
-        format_html_join(
-            "",
-            "<li>{} {}{}</li>",
-            (
-                (words, display.later_time(moment, last), _in_brackets(more))
-                for last, (moment, words, more) in zip(before, there, strict=False)
-            ),
-        ),
-    )
-
-
-def _in_brackets(words: str) -> str:
-    return format_html(' <span class="pgqueue-quiet">({})</span>', words) if words else ""
-
-
 def _main(job: Any) -> tuple[str, datetime]:
     here: datetime = job.now
     if job.is_finished:
@@ -321,11 +310,6 @@ def _main(job: Any) -> tuple[str, datetime]:
     if job.run_after > here:
         return gettext("in %(period)s") % {"period": display.period(job.run_after - here)}, job.run_after
     return gettext("due for %(period)s") % {"period": display.period(here - job.run_after)}, job.run_after
-
-
-def _was_to_wait(job: Any) -> bool:
-    """Return whether the job was enqueued to run later. Most jobs are due as soon as they are enqueued."""
-    return bool(job.run_after - job.enqueued_at > timedelta(seconds=1))
 
 
 def _waits_without_a_time(job: Any) -> bool:

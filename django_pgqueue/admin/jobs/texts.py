@@ -21,8 +21,6 @@ from ...redaction import redact_call
 from .. import display
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from django.db.models import QuerySet
 
 #: How many characters of the arguments the list reads.
@@ -151,8 +149,3 @@ def has_lost_its_worker(job: Any) -> bool:
 def short_name(worker: int) -> str:
     """Return a short name for a worker that no longer exists, so that two of them can be distinguished."""
     return f"{worker:x}".removeprefix("-")[:6]
-
-
-def workers_named(alias: str, ids: Iterable[int]) -> dict[int, Worker]:
-    """Return those of the workers that still exist."""
-    return Worker.objects.using(alias).in_bulk(list(ids))
