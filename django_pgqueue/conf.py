@@ -15,7 +15,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from inspect import iscoroutinefunction, signature
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -24,33 +24,7 @@ from django.utils.module_loading import import_string
 
 from .redaction_rules import DEFAULT_RULES, Rules, rules
 
-__all__ = [
-    "BUILT_IN",
-    "HUNDRED_YEARS",
-    "POLL_INTERVAL",
-    "Settings",
-    "Thresholds",
-    "callable_at",
-    "capture_levels",
-    "context_names",
-    "log_level",
-    "modules",
-    "networks",
-    "or_none",
-    "path_or_none",
-    "paths",
-    "period",
-    "queue_or_none",
-    "seconds",
-    "thresholds",
-    "timeout",
-    "token",
-    "version",
-    "weight",
-    "weights",
-    "whole",
-]
-
+T = TypeVar("T")
 
 # ----------------------------------------------------------------------------
 # How the values of settings are read. A ValueError says what is accepted.
@@ -225,21 +199,30 @@ def period(value: Any) -> timedelta:
     return timedelta(seconds=seconds(1)(value))
 
 
+def setting(default: T, read: Callable[[Any], Any]) -> T:
+    """Declare a setting in a dataclass: its default, and what reads a value from PGQUEUE."""
+    if isinstance(default, dict):
+        return field(default_factory=dict, hash=False, metadata={"read": read})  # type: ignore[return-value]
+    return field(default=default, metadata={"read": read})
+
+
+def _readers(settings: type[Any]) -> dict[str, Callable[[Any], Any]]:
+    return {each.name: each.metadata["read"] for each in fields(settings)}
+
+
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """When a queue is not healthy."""
 
-    age: float | None = 300.0
+    age: float | None = setting(300.0, seconds(0))
     """The seconds that the oldest ready job may wait; None: any."""
-    depth: int | None = None
+    depth: int | None = setting(None, whole(0, 1_000_000))
     """How many jobs may be ready; None: any."""
-    workers: int = 1
+    workers: int = setting(1, whole(0, 10_000))
     """How many workers must claim its jobs."""
 
 
-_OF_THRESHOLDS: dict[str, Callable[[Any], Any]] = {
-    "age": seconds(0), "depth": whole(0, 1_000_000), "workers": whole(0, 10_000),
-}  # fmt: skip
+_OF_THRESHOLDS = _readers(Thresholds)
 
 
 def thresholds(value: Any) -> dict[str, Thresholds]:
@@ -260,7 +243,7 @@ def _thresholds(queue: str, given: Any, others: Thresholds) -> Thresholds:
     for name, value in given.items():
         if name not in _OF_THRESHOLDS:
             near = get_close_matches(str(name), _OF_THRESHOLDS, n=1)
-            known = ", ".join(field.name for field in fields(Thresholds))
+            known = ", ".join(_OF_THRESHOLDS)
             hint = f"did you mean {near[0]!r}?" if near else f"the thresholds are {known}"
             raise ValueError(f"no threshold {name!r}, which {queue!r} has; {hint}")
         if value is None and name != "workers":
@@ -322,95 +305,118 @@ SCHEDULE_OPTIONS = (
 _MAX_JSONB = 2**28 - 1  # the most that PostgreSQL can store in one jsonb string
 
 
+def schedules(value: Any) -> dict[str, dict[str, Any]]:
+    """Accept what has the right shape. The values are read when tasks can be imported."""
+    shape = '{"name": {"task": "shop.tasks.report", "cron": "0 3 * * *"}}'
+    if not isinstance(value, Mapping):
+        raise ValueError(f"a dict such as {shape}")
+    for name, options in value.items():
+        if not isinstance(name, str) or not isinstance(options, Mapping):
+            raise ValueError(f"a dict of names and dicts, such as {shape}, but {name!r} is {options!r}")
+        if not isinstance(options.get("task"), str):
+            raise ValueError(f"schedules with a task, such as {shape}, but {name!r} names none")
+        for option in options:
+            if option not in SCHEDULE_OPTIONS:
+                near = get_close_matches(str(option), SCHEDULE_OPTIONS, n=1)
+                hint = (
+                    f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(SCHEDULE_OPTIONS)}"
+                )
+                raise ValueError(f"schedules without unknown options. {name!r} has {option!r}; {hint}")
+    return {name: dict(options) for name, options in value.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings in use. Durations are float seconds, except for the two retentions (timedeltas)."""
 
-    max_attempts: int = 5
+    max_attempts: int = setting(5, whole(1, 2**31 - 1))
     """The number of attempts if the task sets none (1 for tasks made with Django's own decorator)."""
-    backoff_base: float = 15.0
+    backoff_base: float = setting(15.0, seconds(0))
     """The wait before the first retry; it doubles with each further retry."""
-    backoff_ceiling: float = 3600.0
+    backoff_ceiling: float = setting(3600.0, seconds(0))
     """The longest wait before a retry."""
-    timeout: int | None = None
+    timeout: int | None = setting(None, timeout)
     """How many whole seconds an attempt may run if the task sets no timeout."""
-    timeout_grace: float = 10.0
+    timeout_grace: float = setting(10.0, seconds(0, 86400))
     """How long a task may continue after its `TaskTimeout` before its process is replaced."""
-    max_json_bytes: int = 2**20
+    max_json_bytes: int = setting(2**20, whole(2, _MAX_JSONB))
     """The maximum size of arguments, or of a result, as JSON."""
-    max_error_bytes: int = 16 * 2**10
+    max_error_bytes: int = setting(16 * 2**10, whole(256, _MAX_JSONB))
     """The maximum size of one stored error, including its traceback."""
-    keep_errors: int = 20
+    keep_errors: int = setting(20, whole(1, 1000))
     """How many of a job's first errors, and how many of its last errors, are kept."""
-    retention: timedelta = timedelta(days=7)
+    retention: timedelta = setting(timedelta(days=7), period)
     """How long done and cancelled jobs are kept."""
-    failed_retention: timedelta = timedelta(days=30)
+    failed_retention: timedelta = setting(timedelta(days=30), period)
     """How long failed jobs are kept."""
-    statistics_retention: timedelta = timedelta(days=90)
+    statistics_retention: timedelta = setting(timedelta(days=90), period)
     """How long the statistics by hour are kept."""
-    heartbeat: float = 1.0
+    heartbeat: float = setting(1.0, seconds(0.1, 3600))
     """The time between two heartbeats of a worker."""
-    lease: float = 30.0
+    lease: float = setting(30.0, seconds(0.5, 86400))
     """The age of the last heartbeat at which a worker counts as dead if nothing else shows that it is."""
-    poll_interval: float | None = None
+    poll_interval: float | None = setting(None, or_none(0.05, 60))
     """The time after which an idle worker looks for jobs without a notification. None: `POLL_INTERVAL`, and
     longer if it receives notifications."""
-    grace: float = 30.0
+    grace: float = setting(30.0, seconds(0, 86400))
     """How long running jobs may take to finish after a worker was told to stop."""
-    idle_connection_timeout: float | None = 60.0
+    idle_connection_timeout: float | None = setting(60.0, or_none(1, 86400))
     """How long a worker keeps an unused connection of Django open; None: `CONN_MAX_AGE` applies."""
-    crash_limit: int = 3
+    crash_limit: int = setting(3, whole(1, 1000))
     """How many times a job may crash its worker before it fails."""
-    unknown_task_timeout: float = 3600.0
+    unknown_task_timeout: float = setting(3600.0, seconds(0))
     """How long a job waits for a worker that knows its task before it fails."""
-    group_weights: Mapping[str, int] = field(default_factory=dict, hash=False)
+    group_weights: Mapping[str, int] = setting({}, weights)
     """How many jobs of a group start in its turn; of others, one."""
-    aging: float | None = None
+    aging: float | None = setting(None, or_none(1, HUNDRED_YEARS))
     """The seconds of waiting that count as one level of priority; None: a job keeps its priority."""
-    task_modules: tuple[str, ...] = ("tasks",)
+    task_modules: tuple[str, ...] = setting(("tasks",), modules)
     """The names of the modules of each app that declare tasks."""
-    setup: str | None = None
+    setup: str | None = setting(None, path_or_none)
     """The path of what sets up Django in worker processes; None: what `worker.processes.popen` finds."""
-    before_enqueue: tuple[str, ...] = ()
+    before_enqueue: tuple[str, ...] = setting((), paths("shop.hooks.note_tenant"))
     """The paths of callables that see, and may replace, each call before it is checked and enqueued."""
-    around_attempt: tuple[str, ...] = ()
+    around_attempt: tuple[str, ...] = setting((), paths("shop.hooks.tenant_of_job"))
     """The paths of callables whose context managers surround each attempt; the first is the outermost."""
-    schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    schedules: Mapping[str, Mapping[str, Any]] = setting({}, schedules)
     """Schedules by name; `schedules.declare` reads their options."""
 
-    bulk_queue: str | None = None
+    bulk_queue: str | None = setting(None, queue_or_none)
     """The queue of the jobs that run an action of the admin on many jobs; None: "default"."""
 
-    context: tuple[str, ...] = ("language", "trace")
+    context: tuple[str, ...] = setting(("language", "trace"), context_names)
     """What travels with a job: "language", "trace", "user", and paths of context variables."""
-    capture_logs: Mapping[str, int] = field(default_factory=dict, hash=False)
+    capture_logs: Mapping[str, int] = setting({}, capture_levels)
     """The queues whose jobs keep what they log, with the lowest level; "*" is for all others."""
-    log_lines: int = 200
+    log_lines: int = setting(200, whole(2, 100_000))
     """How many lines of an attempt are kept: the first and the last ones."""
-    log_bytes: int = 32 * 2**10
+    log_bytes: int = setting(32 * 2**10, whole(256, 2**24))
     """The maximum size of the lines that are kept of an attempt."""
-    redact: Rules = DEFAULT_RULES
+    redact: Rules = setting(DEFAULT_RULES, rules)
     """What is redacted of arguments, results and texts wherever they are shown."""
 
-    version: str = ""
+    version: str = setting("", version)
     """The version of the project that runs, which is noted with each failure."""
-    alerts: tuple[str, ...] = ()
+    alerts: tuple[str, ...] = setting((), paths("shop.alerts.mail"))
     """The paths of callables that receive alerts."""
-    alerts_interval: float = 30.0
+    alerts_interval: float = setting(30.0, seconds(1, 86400))
     """The time between two looks for what there is to tell."""
-    alerts_clear_after: float = 300.0
+    alerts_clear_after: float = setting(300.0, seconds(0, 86400))
     """How long a problem must be gone until it is told to be over."""
-    health: Mapping[str, Thresholds] = field(default_factory=dict, hash=False)
+    health: Mapping[str, Thresholds] = setting({}, thresholds)
     """When queues are not healthy, by name; "*" is for all others."""
-    monitoring_token: str | None = None
+    monitoring_token: str | None = setting(None, token)
     """The secret with which a monitoring system may read the views of metrics and health."""
-    monitoring_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    monitoring_networks: tuple[IPv4Network | IPv6Network, ...] = setting((), networks)
     """The addresses that may read them without it."""
 
     @property
     def shortest_poll(self) -> float:
         """The seconds between two looks of a worker that does not rely on notifications."""
         return self.poll_interval or POLL_INTERVAL
+
+
+_READERS = {name.upper(): read for name, read in _readers(Settings).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,68 +459,6 @@ def _forget(*, setting: str, **_: Any) -> None:
 
 
 setting_changed.connect(_forget, dispatch_uid="django_pgqueue.conf")
-
-
-def _schedules(value: Any) -> dict[str, dict[str, Any]]:
-    """Accept what has the right shape. The values are read when tasks can be imported."""
-    shape = '{"name": {"task": "shop.tasks.report", "cron": "0 3 * * *"}}'
-    if not isinstance(value, Mapping):
-        raise ValueError(f"a dict such as {shape}")
-    for name, options in value.items():
-        if not isinstance(name, str) or not isinstance(options, Mapping):
-            raise ValueError(f"a dict of names and dicts, such as {shape}, but {name!r} is {options!r}")
-        if not isinstance(options.get("task"), str):
-            raise ValueError(f"schedules with a task, such as {shape}, but {name!r} names none")
-        for option in options:
-            if option not in SCHEDULE_OPTIONS:
-                near = get_close_matches(str(option), SCHEDULE_OPTIONS, n=1)
-                hint = (
-                    f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(SCHEDULE_OPTIONS)}"
-                )
-                raise ValueError(f"schedules without unknown options. {name!r} has {option!r}; {hint}")
-    return {name: dict(options) for name, options in value.items()}
-
-
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "MAX_ATTEMPTS": whole(1, 2**31 - 1),
-    "BACKOFF_BASE": seconds(0),
-    "BACKOFF_CEILING": seconds(0),
-    "TIMEOUT": timeout,
-    "TIMEOUT_GRACE": seconds(0, 86400),
-    "MAX_JSON_BYTES": whole(2, _MAX_JSONB),
-    "MAX_ERROR_BYTES": whole(256, _MAX_JSONB),
-    "KEEP_ERRORS": whole(1, 1000),
-    "RETENTION": period,
-    "FAILED_RETENTION": period,
-    "STATISTICS_RETENTION": period,
-    "HEARTBEAT": seconds(0.1, 3600),
-    "LEASE": seconds(0.5, 86400),
-    "POLL_INTERVAL": or_none(0.05, 60),
-    "GRACE": seconds(0, 86400),
-    "IDLE_CONNECTION_TIMEOUT": or_none(1, 86400),
-    "CRASH_LIMIT": whole(1, 1000),
-    "UNKNOWN_TASK_TIMEOUT": seconds(0),
-    "GROUP_WEIGHTS": weights,
-    "AGING": or_none(1, HUNDRED_YEARS),
-    "TASK_MODULES": modules,
-    "SETUP": path_or_none,
-    "BEFORE_ENQUEUE": paths("shop.hooks.note_tenant"),
-    "AROUND_ATTEMPT": paths("shop.hooks.tenant_of_job"),
-    "SCHEDULES": _schedules,
-    "BULK_QUEUE": queue_or_none,
-    "CONTEXT": context_names,
-    "CAPTURE_LOGS": capture_levels,
-    "LOG_LINES": whole(2, 100_000),
-    "LOG_BYTES": whole(256, 2**24),
-    "VERSION": version,
-    "REDACT": rules,
-    "ALERTS": paths("shop.alerts.mail"),
-    "ALERTS_INTERVAL": seconds(1, 86400),
-    "ALERTS_CLEAR_AFTER": seconds(0, 86400),
-    "HEALTH": thresholds,
-    "MONITORING_TOKEN": token,
-    "MONITORING_NETWORKS": networks,
-}
 
 
 def _read(given: Any) -> tuple[dict[str, Any], list[Problem]]:

@@ -6,14 +6,26 @@ Declaring a task reads neither settings nor TASKS.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import MISSING, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+from inspect import Parameter, Signature
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
-from ..misuse import DECLARATION, hints
 from .keys import Concurrency, Key, RateLimit
 from .options import Backoff, Duration, ExceptionTypes, LogLevel, OnLost
-from .routing import IMPLICIT
-from .task import Task
+from .task import Task, check_names
 from .unique import Unique
 
 if TYPE_CHECKING:
@@ -23,6 +35,37 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M", bound="JobPayload")
+
+
+class PayloadTaskOptions(TypedDict, total=False):
+    """The options of ``@task``, of which a task with a payload takes all. `Task` has the defaults."""
+
+    queue_name: str
+    priority: int
+    backend: str
+    max_attempts: int | None
+    timeout: int | timedelta | None
+    backoff: Backoff | None
+    retry_on: ExceptionTypes | None
+    fail_on: ExceptionTypes | None
+    expires_after: Duration | None
+    on_lost: OnLost
+    concurrency: Concurrency | int | None
+    rate_limit: RateLimit | None
+    group: Key
+    atomic: bool
+    capture_logs: bool | LogLevel | None
+    database: str | None
+    metadata: Mapping[str, Any] | None
+
+
+class TaskOptions(PayloadTaskOptions, total=False):
+    """The options of a task whose calls have arguments."""
+
+    unique: Unique | bool | None
+
+
+_NAMES = (*TaskOptions.__annotations__, "takes_context", "payload")
 
 
 # In each pair of overloads the async one comes first, because a coroutine function is a function, too.
@@ -61,123 +104,18 @@ def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
 @overload
 def task(function: Callable[P, R], /) -> Task[P, R]: ...
 @overload
-def task(
-    *,
-    queue_name: str = ...,
-    priority: int = ...,
-    backend: str = ...,
-    takes_context: Literal[True],
-    max_attempts: int | None = ...,
-    timeout: int | timedelta | None = ...,
-    backoff: Backoff | None = ...,
-    retry_on: ExceptionTypes | None = ...,
-    fail_on: ExceptionTypes | None = ...,
-    expires_after: Duration | None = ...,
-    on_lost: OnLost = ...,
-    concurrency: Concurrency | int | None = ...,
-    rate_limit: RateLimit | None = ...,
-    group: Key = ...,
-    atomic: bool = ...,
-    capture_logs: bool | LogLevel | None = ...,
-    unique: Unique | bool | None = ...,
-    database: str | None = ...,
-    metadata: Mapping[str, Any] | None = ...,
-) -> _ContextDecorator: ...
+def task(*, takes_context: Literal[True], **options: Unpack[TaskOptions]) -> _ContextDecorator: ...
+@overload
+def task(*, takes_context: Literal[False] = ..., **options: Unpack[TaskOptions]) -> _Decorator: ...
 @overload
 def task(
-    *,
-    queue_name: str = ...,
-    priority: int = ...,
-    backend: str = ...,
-    takes_context: Literal[False] = ...,
-    max_attempts: int | None = ...,
-    timeout: int | timedelta | None = ...,
-    backoff: Backoff | None = ...,
-    retry_on: ExceptionTypes | None = ...,
-    fail_on: ExceptionTypes | None = ...,
-    expires_after: Duration | None = ...,
-    on_lost: OnLost = ...,
-    concurrency: Concurrency | int | None = ...,
-    rate_limit: RateLimit | None = ...,
-    group: Key = ...,
-    atomic: bool = ...,
-    capture_logs: bool | LogLevel | None = ...,
-    unique: Unique | bool | None = ...,
-    database: str | None = ...,
-    metadata: Mapping[str, Any] | None = ...,
-) -> _Decorator: ...
-@overload
-def task(
-    *,
-    payload: type[M],
-    queue_name: str = ...,
-    priority: int = ...,
-    backend: str = ...,
-    takes_context: Literal[True],
-    max_attempts: int | None = ...,
-    timeout: int | timedelta | None = ...,
-    backoff: Backoff | None = ...,
-    retry_on: ExceptionTypes | None = ...,
-    fail_on: ExceptionTypes | None = ...,
-    expires_after: Duration | None = ...,
-    on_lost: OnLost = ...,
-    concurrency: Concurrency | int | None = ...,
-    rate_limit: RateLimit | None = ...,
-    group: Key = ...,
-    atomic: bool = ...,
-    capture_logs: bool | LogLevel | None = ...,
-    database: str | None = ...,
-    metadata: Mapping[str, Any] | None = ...,
+    *, payload: type[M], takes_context: Literal[True], **options: Unpack[PayloadTaskOptions]
 ) -> _PayloadContextDecorator[M]: ...
 @overload
 def task(
-    *,
-    payload: type[M],
-    queue_name: str = ...,
-    priority: int = ...,
-    backend: str = ...,
-    takes_context: Literal[False] = ...,
-    max_attempts: int | None = ...,
-    timeout: int | timedelta | None = ...,
-    backoff: Backoff | None = ...,
-    retry_on: ExceptionTypes | None = ...,
-    fail_on: ExceptionTypes | None = ...,
-    expires_after: Duration | None = ...,
-    on_lost: OnLost = ...,
-    concurrency: Concurrency | int | None = ...,
-    rate_limit: RateLimit | None = ...,
-    group: Key = ...,
-    atomic: bool = ...,
-    capture_logs: bool | LogLevel | None = ...,
-    database: str | None = ...,
-    metadata: Mapping[str, Any] | None = ...,
+    *, payload: type[M], takes_context: Literal[False] = ..., **options: Unpack[PayloadTaskOptions]
 ) -> _PayloadDecorator[M]: ...
-@hints(DECLARATION)
-def task(
-    function: Any = None,
-    /,
-    *,
-    queue_name: str = "default",
-    priority: int = 0,
-    backend: str = IMPLICIT,
-    takes_context: bool = False,
-    max_attempts: int | None = None,
-    timeout: int | timedelta | None = None,
-    backoff: Backoff | None = None,
-    retry_on: Any = None,
-    fail_on: Any = None,
-    expires_after: Duration | None = None,
-    on_lost: OnLost = "rerun",
-    concurrency: Concurrency | int | None = None,
-    rate_limit: RateLimit | None = None,
-    group: Key = None,
-    atomic: bool = False,
-    capture_logs: bool | LogLevel | None = None,
-    unique: Unique | bool | None = None,
-    database: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    payload: Any = None,
-) -> Any:
+def task(function: Any = None, /, **options: Any) -> Any:
     """Make a module-level function a task: ``@task``, or ``@task(queue_name="mail", max_attempts=5)``.
 
     Where and when: `queue_name`; `priority` (-100 to 100, higher first); `backend` (an alias in TASKS);
@@ -200,29 +138,25 @@ def task(
     Raise InvalidTask for a function that a worker could not find, and for invalid values.
     """
 
+    check_names(options, _NAMES)
+    if options.get("metadata", ...) is None:
+        del options["metadata"]
+
     def declare(func: Any) -> Task[..., Any]:
-        return Task(
-            func=func,
-            queue_name=queue_name,
-            priority=priority,
-            backend=backend,
-            takes_context=takes_context,
-            max_attempts=max_attempts,
-            timeout=timeout,  # type: ignore[arg-type]  # the task converts these
-            backoff=backoff,
-            retry_on=retry_on,
-            fail_on=fail_on,
-            expires_after=expires_after,  # type: ignore[arg-type]
-            on_lost=on_lost,
-            concurrency=concurrency,  # type: ignore[arg-type]
-            rate_limit=rate_limit,
-            group=group,
-            atomic=atomic,
-            capture_logs=capture_logs,
-            unique=unique,  # type: ignore[arg-type]
-            database=database,
-            metadata={} if metadata is None else metadata,
-            payload=payload,
-        )
+        return Task(func=func, **options)
 
     return declare if function is None else declare(function)
+
+
+def _signature() -> Signature:
+    """Return what ``help(task)`` shows: the options, with the defaults of `Task`."""
+    defaults = {each.name: None if each.default is MISSING else each.default for each in fields(Task)}
+    return Signature(
+        [
+            Parameter("function", Parameter.POSITIONAL_ONLY, default=None),
+            *(Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name]) for name in _NAMES),
+        ]
+    )
+
+
+cast("Any", task).__signature__ = _signature()

@@ -480,7 +480,7 @@ class DjangoMadeTask(Task[P, R]):
 
     def __new__(cls, **options: Any) -> Self:
         """Raise TypeError for an option that tasks do not have."""
-        _check_names(options, [each.name for each in fields(cls)])  # a subclass may have more
+        check_names(options, [each.name for each in fields(cls)])  # a subclass may have more
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
@@ -488,12 +488,13 @@ class DjangoMadeTask(Task[P, R]):
         self._validate_for_backend()
 
 
-def _check_names(given: Mapping[str, Any], names: Iterable[str]) -> None:
+def check_names(given: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise TypeError for options that tasks do not have, with the remedy."""
     known = [name for name in names if not name.startswith("_") and name != "links"]
-    for name in given:
-        if name in DECLARATION and name not in known:
-            raise TypeError(remedy("task", DECLARATION, name, given[name]))
-        if name not in known:
-            near = get_close_matches(name.lower(), known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"The options are {', '.join(sorted(known))}."
-            raise TypeError(f"task() got an unexpected keyword argument {name!r}. {hint}")
+    unknown = [name for name in given if name not in known]
+    if found := [remedy("task", DECLARATION, name, given[name]) for name in unknown if name in DECLARATION]:
+        raise TypeError(" ".join(found))
+    for name in unknown:
+        near = get_close_matches(name.lower(), known, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"The options are {', '.join(sorted(known))}."
+        raise TypeError(f"task() got an unexpected keyword argument {name!r}. {hint}")

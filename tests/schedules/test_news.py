@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue.models import Schedule
-from django_pgqueue.schedules.news import ScheduleNews
+from django_pgqueue.worker.supervisor.heartbeat import ScheduleNews
 from tests.support.factories import ScheduleFactory
 from tests.support.jobs import value
 from tests.support.schedules import fire, overdue

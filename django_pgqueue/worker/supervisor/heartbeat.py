@@ -6,7 +6,7 @@ The statement of a heartbeat also looks for workers of others whose heartbeats a
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
 second heartbeat is left out. A row without started jobs therefore counts as late one interval later
 (``sql/allowed_silence_v1.sql``). The same statement asks when the next schedule is due. Of schedules that
-a user changes, the supervisor hears between two heartbeats (``schedules/news.py``).
+a user changes, the supervisor hears between two heartbeats (`ScheduleNews`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from ...maintenance.rounds import Rounds, tell_retention
 from ...postgres.arrays import number_array
 from ...postgres.session import LOST_CONNECTION, SUPERVISOR, connect
 from ...schedules.fire import NEXT_LOOK
-from ...schedules.news import ScheduleNews
 from ..reconnect import LONGEST_PAUSE, Outage, wait_for_primary
 
 if TYPE_CHECKING:
@@ -256,3 +255,33 @@ def _states(living: list[Child]) -> dict[str, list[Any]]:
         "begun": [None if jobs is None else number_array(jobs) for jobs in begun],
         "lost_lock": [child.lost_its_lock for child in living],
     }
+
+
+class ScheduleNews:
+    """Tells a supervisor at once that a user has made, edited or resumed a schedule.
+
+    A heartbeat alone would fire a run that is due within the next two seconds up to that late. A trigger
+    sends the notification (``sql/schedule_changed_v1.sql``). The supervisor listens only if there are
+    schedules, so others pay nothing; a heartbeat notices the first one. Behind a transaction pooler nobody
+    listens, and heartbeats notice every change.
+    """
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+
+    def listen(self, session: Session) -> bool:
+        """Listen in this session. Return whether it has begun now: what changed before was not heard."""
+        if session is self._session or session.pooled:
+            return False
+        channel = session.value("SELECT pgqueue_channel_v1() || '_schedules'")
+        session.connection.execute(f'LISTEN "{channel}"')
+        self._session = session
+        return True
+
+    def heard(self, session: Session) -> bool:
+        """Return whether there is news since the last call."""
+        return session is self._session and bool(session.notifications())
+
+    def files(self, session: Session | None) -> tuple[int, ...]:
+        """Return the file that becomes readable when there is news, if there is one."""
+        return () if session is None or session is not self._session else (session.connection.fileno(),)
