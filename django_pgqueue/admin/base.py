@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import quote
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import router
 from django.db.models import Model
 from django.forms import Media, Script
@@ -137,6 +137,16 @@ class DatabaseAdmin(ModelAdmin[M]):
         name = f"{self.opts.app_label}_{self.opts.model_name}_{name}"
         return path(route, self.admin_site.admin_view(view), values, name=name)
 
+    def viewpage(self, route: str, page: Callable[..., HttpResponseBase], name: str) -> URLPattern:
+        """Return the URL of a page for users who may view the model. ``page`` takes this class as well."""
+
+        def view(request: HttpRequest, **values: str) -> HttpResponseBase:
+            if not self.has_view_permission(request):
+                raise PermissionDenied
+            return page(self, request, **values)
+
+        return self.subpage(route, view, name)
+
     def holds(self, request: HttpRequest, action: str) -> bool:
         """Return whether this user has the permission for an action, such as "retry"."""
         return request.user.has_perm(f"{self.opts.app_label}.{action}_{self.opts.model_name}")
@@ -190,17 +200,10 @@ class DatabaseAdmin(ModelAdmin[M]):
 class ReadOnlyAdmin(DatabaseAdmin[M]):
     """Shows rows that only the queue itself writes."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Never permit this."""
+    def _never(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never permit this."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never permit this."""
-        return False
+    has_add_permission = has_change_permission = has_delete_permission = _never
 
 
 def _parameter(each: Any) -> str:

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 MOST_SCHEDULES = 50
 
 
-def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> TemplateResponse:
+def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -> TemplateResponse:
     """Return the page for a user who may view statistics."""
-    path = path.replace("\0", "")
+    path = task_path.replace("\0", "")
     task = known_tasks().get(path)
     try:
         charts = span_charts(series(admin.database, chosen_span(request), task=path))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
@@ -30,7 +29,7 @@ from .paused import paused
 from .task_page import task_page
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
     from django.template.response import TemplateResponse
     from django.urls import URLPattern
 
@@ -108,31 +107,10 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
     def get_urls(self) -> list[URLPattern]:
         """Return the three pages."""
         return [
-            self.subpage("", self.changelist_view, "changelist"),
-            self.subpage("database/", self.database_view, "database"),
-            self.subpage("task/<path:task_path>/", self.task_view, "task"),
+            self.viewpage("", task_list, "changelist"),
+            self.viewpage("database/", database_page, "database"),
+            self.viewpage("task/<path:task_path>/", task_page, "task"),
         ]
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Show the tasks."""
-        self._check(request)
-        return task_list(self, request)
-
-    def task_view(self, request: HttpRequest, task_path: str) -> HttpResponse:
-        """Show one task."""
-        self._check(request)
-        return task_page(self, request, task_path)
-
-    def database_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the state of the database."""
-        self._check(request)
-        return database_page(self, request)
-
-    def _check(self, request: HttpRequest) -> None:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
 
 
 def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:

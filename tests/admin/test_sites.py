@@ -7,10 +7,10 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
+from django_pgqueue.admin import overview
 from django_pgqueue.admin.bulk import start as bulk_start
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.admin.job_page import why
-from django_pgqueue.admin.jobs import admin as admin_module
 from django_pgqueue.explanation import Reason
 from django_pgqueue.models import Job, JobStat, Pause, Queue, Worker
 from django_pgqueue.postgres.timeout import TimeLimitReached
@@ -172,10 +172,10 @@ def test_a_site_with_a_plain_class_of_statistics_has_no_link_to_its_pages(
     monkeypatch.setattr(why, "why", lambda job: Reason("locked", {"pid": 5}, job.pk, "default"))
     assert "5" in body(root, f"/admin/django_pgqueue/job/{job.pk}/change/")
 
-    def slow(admin: object, request: object) -> None:
+    def slow(*_arguments: object, **_context: object) -> None:
         raise TimeLimitReached
 
-    monkeypatch.setattr(admin_module, "overview", slow)
+    monkeypatch.setattr(overview, "console_page", slow)
     answer = root.get("/admin/django_pgqueue/job/overview/")
     assert answer.status_code == 503
     assert "Who waits for whom" not in answer.content.decode()

@@ -284,17 +284,7 @@ class JobAdmin(FailurePages[Job], WorkflowPages[Job], JobActions, JobPage):
     def get_urls(self) -> list[URLPattern]:
         """Add the URLs of the overview, and of the progress of running jobs."""
         return [
-            self.subpage("overview/", self.overview_view, "overview"),
-            self.subpage("progress/", self.progress_view, "progress"),
+            self.viewpage("overview/", overview, "overview"),
+            self.viewpage("progress/", progress_view, "progress"),
             *super().get_urls(),
         ]
-
-    def progress_view(self, request: HttpRequest) -> HttpResponse:
-        """How far running jobs are, for the script of the pages."""
-        return progress_view(self, request)
-
-    def overview_view(self, request: HttpRequest) -> HttpResponse:
-        """Depth, age, failures and workers on one page."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        return overview(self, request)
