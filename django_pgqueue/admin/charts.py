@@ -12,6 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
+from .. import formatting
 from ..formatting import throughput
 from ..models.statistics import HISTOGRAM_BOUNDS
 from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, TimeSpan, per_second, percentile, percentile_text
@@ -93,8 +94,8 @@ def span_charts(points: Sequence[Figures]) -> list[Chart]:
     done = [point.done for point in points]
     failed = [point.failed + point.retried for point in points]
     counts = [
-        Series(pgettext("number of jobs", "done"), done, [display.number(count) for count in done]),
-        Series(_("failed or retried"), failed, [display.number(count) for count in failed], "alarm"),
+        Series(pgettext("number of jobs", "done"), done, [formatting.number(count) for count in done]),
+        Series(_("failed or retried"), failed, [formatting.number(count) for count in failed], "alarm"),
     ]
     waited, ran = percentiles(points, "wait"), percentiles(points, "run")
     return [
@@ -144,9 +145,9 @@ def rate_facts(figures: Figures) -> list[Fact]:
     """Return what ran in the span, for the page of a task or a queue."""
     return [
         Fact(_("Rate"), throughput(per_second([figures]))),
-        Fact(_("Done"), display.number(figures.done)),
-        Fact(_("Failed"), display.number(figures.failed)),
-        Fact(_("Retried"), display.number(figures.retried)),
+        Fact(_("Done"), formatting.number(figures.done)),
+        Fact(_("Failed"), formatting.number(figures.failed)),
+        Fact(_("Retried"), formatting.number(figures.retried)),
         Fact(pgettext("share of the attempts", "Errors"), share_text(error_rate(figures))),
         Fact(_("Waited p50, p95"), pair_text(figures.wait_histogram)),
         Fact(_("Ran p50, p95"), pair_text(figures.run_histogram)),

@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from .. import formatting
 from ..formatting import age
 from ..monitoring.database.parts import DatabasePart, PartState, TableSize, database
 from . import display
@@ -99,7 +100,7 @@ def _held(held: HeldSnapshot) -> DatabaseRow:
     name = held.name if held.pid is None else _session(held.pid, held.name)
     seconds = "" if held.seconds is None else age(held.seconds)
     state = held.state if held.is_visible else _("not visible")
-    transactions = "" if held.transactions is None else display.number(held.transactions)
+    transactions = "" if held.transactions is None else formatting.number(held.transactions)
     cells = [_KINDS[held.kind], state, seconds, transactions, held.role]
     return DatabaseRow(name, cells, ((_("statement"), held.statement),), held.is_too_old)
 
@@ -107,8 +108,8 @@ def _held(held: HeldSnapshot) -> DatabaseRow:
 def _table(table: TableSize) -> DatabaseRow:
     name = format_html("{} ({})", table.name, _("current")) if table.is_current else table.name
     cells = [
-        display.number(table.live_rows),
-        display.number(table.dead_rows),
+        formatting.number(table.live_rows),
+        formatting.number(table.dead_rows),
         _size(table.table_bytes),
         _size(table.index_bytes),
         display.time(table.vacuumed_at),
@@ -120,7 +121,7 @@ def _table(table: TableSize) -> DatabaseRow:
 def _program(program: Program) -> DatabaseRow:
     used = program.connections, program.active, program.in_transaction
     counts = *used, program.hidden, program.in_this_database
-    return DatabaseRow(program.name or _("(no name)"), [display.number(count) for count in counts])
+    return DatabaseRow(program.name or _("(no name)"), [formatting.number(count) for count in counts])
 
 
 def _traffic(traffic: Traffic) -> DatabaseRow:
@@ -129,8 +130,8 @@ def _traffic(traffic: Traffic) -> DatabaseRow:
         age(traffic.seconds),
         *(f"{rate:.1f}" for rate in (traffic.commits_per_second, traffic.rollbacks_per_second)),
         _size(traffic.wal_bytes_per_second),
-        display.number(traffic.deadlocks),
-        f"{display.number(traffic.timed_checkpoints)} / {display.number(traffic.forced_checkpoints)}",
+        formatting.number(traffic.deadlocks),
+        f"{formatting.number(traffic.timed_checkpoints)} / {formatting.number(traffic.forced_checkpoints)}",
     ]
     return DatabaseRow(what, cells)
 

@@ -11,31 +11,8 @@ from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ..formatting import date_time, local, number, period, span
+from ..formatting import date_time, local, number, period
 from ..models.job import Status
-
-__all__ = [
-    "PageZone",
-    "badge",
-    "clock",
-    "clock_time",
-    "exact_time",
-    "filled",
-    "json_block",
-    "later_time",
-    "number",
-    "page_zone",
-    "period",
-    "seconds",
-    "span",
-    "status_badge",
-    "stored_time",
-    "time",
-    "timed",
-    "zone_name",
-    "zone_time",
-]
-
 
 MOST_CHARACTERS = 20_000
 

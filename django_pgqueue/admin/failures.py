@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext
 from django.views.decorators.http import require_POST
 
+from .. import formatting
 from ..models import FailureGroup, Job
 from ..models.job import Status
 from ..monitoring.failures import group, groups, mute, parts, unmute
@@ -241,8 +242,8 @@ def row(group: GroupFigures, url: str, span: TimeSpan) -> dict[str, Any]:
         **_common(group),
         "url": url,
         "kind": breakable(group.error_class) or _("without an error"),
-        "failed": display.number(group.failed),
-        "retried": display.number(group.retried),
+        "failed": formatting.number(group.failed),
+        "retried": formatting.number(group.retried),
         "attempts": group.attempts,
         "spark": sparkline([point.attempts for point in group.points], "alarm"),
         "tasks": _few(group.tasks),
@@ -257,8 +258,8 @@ def detail(group: GroupFigures, span: TimeSpan) -> dict[str, Any]:
         **_common(group),
         "group": group,
         "kind": breakable(group.error_class),
-        "total_failed": display.number(group.total_failed),
-        "total_retried": display.number(group.total_retried),
+        "total_failed": formatting.number(group.total_failed),
+        "total_retried": formatting.number(group.total_retried),
         "chart": _chart(group),
         "trace": short or group.traceback,
         "full_trace": group.traceback if short else "",
@@ -281,7 +282,7 @@ def _common(group: GroupFigures) -> dict[str, Any]:
 def parts_rows(found: Sequence[Part]) -> list[tuple[Any, str, str]]:
     """Return the name and the counts of each part. Those without a name have none to tell."""
     return [
-        (breakable(part.name), display.number(part.failed), display.number(part.retried))
+        (breakable(part.name), formatting.number(part.failed), formatting.number(part.retried))
         for part in found
         if part.name
     ]
@@ -289,7 +290,7 @@ def parts_rows(found: Sequence[Part]) -> list[tuple[Any, str, str]]:
 
 def _chart(group: GroupFigures) -> Chart:
     def of(label: str, counts: list[int], color: Any) -> Series:
-        return Series(label, counts, [display.number(count) for count in counts], color)
+        return Series(label, counts, [formatting.number(count) for count in counts], color)
 
     points = group.points
     series = [
@@ -307,7 +308,7 @@ def _few(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _number(count: int) -> dict[str, str]:
-    return {"number": display.number(MOST_JOBS) + "+" if count > MOST_JOBS else display.number(count)}
+    return {"number": formatting.number(MOST_JOBS) + "+" if count > MOST_JOBS else formatting.number(count)}
 
 
 # ----------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from django.contrib.contenttypes.models import ContentType
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from .. import formatting
 from ..models import Job
-from . import display
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ def note_each(user: Any, jobs: Sequence[Job], words: str, filters: str) -> None:
     """Write an entry for each of these jobs, which one action has changed."""
     if len(jobs) > 1:
         words += " " + ngettext("One of %(number)s job.", "One of %(number)s jobs.", len(jobs)) % {
-            "number": display.number(len(jobs))
+            "number": formatting.number(len(jobs))
         }
         if filters:
             words += " " + _("Filters: %(filters)s.") % {"filters": filters}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
+from .. import formatting
 from ..jobs.limits import UNCHANGED, clear_limit, write_limit
 from ..models import Limit
 from ..monitoring.limits import numbers_text, origin, rate_text, with_running
 from ..tasks.keys import RateLimit, rate_problem
-from . import display
 from .base import DatabaseAdmin, DatabaseForm
 from .jobs.texts import breakable
 
@@ -89,7 +89,7 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     @admin.display(description=_("jobs at once"))
     def allowed(self, limit: Limit) -> str:
         """How many jobs may run at once, for each key."""
-        return "-" if limit.concurrency is None else display.number(limit.concurrency)
+        return "-" if limit.concurrency is None else formatting.number(limit.concurrency)
 
     @admin.display(description=_("rate"))
     def rated(self, limit: Limit) -> str:
@@ -99,7 +99,7 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     @admin.display(description=_("running, all keys"))
     def busy(self, limit: Any) -> str:
         """How many jobs of all of its keys run now."""
-        return display.number(limit.running_now)
+        return formatting.number(limit.running_now)
 
     @admin.display(description=_("source"))
     def origin(self, limit: Limit) -> str:

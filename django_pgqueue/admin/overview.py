@@ -347,7 +347,7 @@ def _limit(
 
 
 def _worker_row(links: PageLinks, worker: Any) -> dict[str, Any]:
-    ago = _("%(period)s ago") % {"period": display.period(worker.age)}
+    ago = _("%(period)s ago") % {"period": formatting.period(worker.age)}
     return {
         "worker": worker,
         "url": links.page(Worker, "change", worker.pk),

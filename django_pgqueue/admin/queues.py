@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from .. import formatting
 from ..formatting import throughput
 from ..models import Job, JobStat, Pause, Queue, Worker
 from ..monitoring.queues import MOST_FAILURES, QueueFigures, capped, one_queue, queue_figures
@@ -25,7 +26,6 @@ from ..monitoring.spans import breakdown, per_second, percentile_text, series
 from ..monitoring.workers import Vital, busy_text, queues_text
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import queues_in_use
-from . import display
 from .base import DatabaseAdmin, DatabaseForm
 from .charts import (
     MEDIA,
@@ -111,7 +111,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @admin.display(description=_("oldest due for"))
     def oldest(self, queue: Any) -> str:
         """How long the oldest job has been due."""
-        text = display.period(queue.standing.figures.oldest)
+        text = formatting.period(queue.standing.figures.oldest)
         return _alarm(text) if text and queue.standing.unattended else text
 
     @admin.display(description=pgettext_lazy("number of jobs", "waiting"))
@@ -126,7 +126,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         ):
             if count:
                 parts.append(format_html(str(text), standing.linked(capped(count), status=status)))
-        return format_html_join(", ", "{}", ((part,) for part in parts)) or display.number(0)
+        return format_html_join(", ", "{}", ((part,) for part in parts)) or formatting.number(0)
 
     @admin.display(description=pgettext_lazy("number of jobs", "running"))
     def running(self, queue: Any) -> str:
@@ -142,7 +142,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         """How fast attempts ended in the last hour, and how that was."""
         figures = queue.standing.figures
         if figures.hour is None:
-            return display.number(0)
+            return formatting.number(0)
         points = [
             done + failed for done, failed in zip(figures.trend.done, figures.trend.failed, strict=True)
         ]
@@ -213,7 +213,7 @@ def _jobs_link(jobs_url: str, queue: str, text: str, **filters: str) -> str:
 
 
 def _failed(jobs_url: str, figures: QueueFigures) -> str:
-    text = display.number(figures.failed_day) + ("+" if figures.failed_day >= MOST_FAILURES else "")
+    text = formatting.number(figures.failed_day) + ("+" if figures.failed_day >= MOST_FAILURES else "")
     return _jobs_link(jobs_url, figures.name, text, status="failed", finished="day")
 
 
@@ -225,11 +225,11 @@ def _kept(what: Any, period: timedelta | None) -> str:
     if period is None:
         return ""
     text = _("%(jobs)s kept for %(period)s") if period else _("%(jobs)s not kept")
-    return str(text % {"jobs": what, "period": display.period(period)})
+    return str(text % {"jobs": what, "period": formatting.period(period)})
 
 
 def _wait(what: Any, seconds: float | None) -> str:
-    return "" if seconds is None else f"{what} {display.span(seconds)}"
+    return "" if seconds is None else f"{what} {formatting.span(seconds)}"
 
 
 # ----------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Itera
         return
     depth, count = figures.depth, partial(_jobs_link, jobs, figures.name)
     yield Fact(gettext("Ready"), capped(depth.ready))
-    yield Fact(gettext("Oldest due for"), display.period(figures.oldest) or "-")
+    yield Fact(gettext("Oldest due for"), formatting.period(figures.oldest) or "-")
     yield Fact(gettext("Scheduled"), capped(depth.scheduled))
     yield Fact(gettext("Retrying"), count(capped(depth.retrying), status="retry"))
     yield Fact(gettext("Blocked"), count(capped(depth.blocked), status="blocked"))
@@ -391,12 +391,12 @@ def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Itera
     running = count(capped(depth.running), status="running")
     yield Fact(
         gettext("Running of slots"),
-        format_html(gettext("{running} of {slots}"), running=running, slots=display.number(slots)),
+        format_html(gettext("{running} of {slots}"), running=running, slots=formatting.number(slots)),
     )
     longest = timedelta(seconds=depth.longest_running)
-    yield Fact(gettext("Longest runs for"), display.period(longest) if depth.running else "-")
+    yield Fact(gettext("Longest runs for"), formatting.period(longest) if depth.running else "-")
     if figures.lost:
-        yield Fact(gettext("Lost"), _alarm(display.number(figures.lost)))
+        yield Fact(gettext("Lost"), _alarm(formatting.number(figures.lost)))
     yield Fact(gettext("Failed in 24 hours"), _failed(jobs, figures))
 
 
@@ -417,7 +417,7 @@ def _worker_row(admin: DatabaseAdmin[Any], request: HttpRequest, worker: Any) ->
         "queues": queues_text(worker),
         "busy": busy_text(worker),
         "badge": state_badge(worker),
-        "age": display.period(worker.age),
+        "age": formatting.period(worker.age),
     }
 
 
@@ -428,7 +428,7 @@ def _task_row(admin: DatabaseAdmin[Any], request: HttpRequest, row: Any, attempt
         "task": linked(url, breakable(row.task_path)),
         "share": f"{100 * row.attempts / attempts:.0f} %" if attempts else "",
         "rate": throughput(per_second([row])),
-        "failed": display.number(row.failed),
+        "failed": formatting.number(row.failed),
         "errors": share_text(error_rate(row)),
         "ran": percentile_text(row.run_histogram, 0.95),
     }

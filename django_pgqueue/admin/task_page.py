@@ -133,7 +133,7 @@ def limit_facts(admin: DatabaseAdmin[Any], request: HttpRequest, names: Iterable
 
 
 def _at_once(count: int) -> str:
-    return _("at most %(count)s at once") % {"count": display.number(count)}
+    return _("at most %(count)s at once") % {"count": formatting.number(count)}
 
 
 def _at_most(count: int, per: timedelta) -> str:
@@ -221,7 +221,7 @@ def policy(task: Task[..., Any]) -> list[Option]:
         Option(_("Concurrency"), _concurrency(task.concurrency), task.concurrency is None),
         Option(_("Rate"), _rate(task.rate_limit), task.rate_limit is None),
         Option(_("Group"), _key(task.group) if task.group else _("none"), task.group is None),
-        Option(_("Attempts"), _by_default(display.number(attempts), task.max_attempts, "MAX_ATTEMPTS"),
+        Option(_("Attempts"), _by_default(formatting.number(attempts), task.max_attempts, "MAX_ATTEMPTS"),
                task.max_attempts is None),
         Option(_("Wait before a retry"), _backoff(task), task.backoff is None),
         Option(_("Retried after"), _names(task.retry_on) or _("any exception"), task.retry_on is None),
@@ -284,7 +284,9 @@ def _rate(rate: RateLimit | None) -> str:
         return _("any number of starts")
     parts = [_at_most(rate.limit, rate.per)]
     if rate.burst > 1:
-        parts.append(_("up to %(count)s at once after a quiet time") % {"count": display.number(rate.burst)})
+        parts.append(
+            _("up to %(count)s at once after a quiet time") % {"count": formatting.number(rate.burst)}
+        )
     return ", ".join([*parts, *_scope(rate)])
 
 
@@ -301,20 +303,22 @@ def _backoff(task: Task[..., Any]) -> str:
     if backoff is None:
         settings = conf.current()
         return _("%(base)s, doubled up to %(ceiling)s, unless the queue has its own") % {
-            "base": display.span(settings.backoff_base),
-            "ceiling": display.span(settings.backoff_ceiling),
+            "base": formatting.span(settings.backoff_base),
+            "ceiling": formatting.span(settings.backoff_ceiling),
         }
     if callable(backoff):
         return _("%(function)s decides") % {"function": _key(backoff)}
     waits: Any = backoff  # in seconds: a task keeps no timedelta
     if isinstance(waits, (int, float)):
-        return display.span(waits)
-    return _("%(waits)s; the last one repeats") % {"waits": ", ".join(display.span(each) for each in waits)}
+        return formatting.span(waits)
+    return _("%(waits)s; the last one repeats") % {
+        "waits": ", ".join(formatting.span(each) for each in waits)
+    }
 
 
 def _timeout(task: Task[..., Any]) -> str:
     seconds = conf.current().timeout if task.timeout is None else task.timeout
-    text = _("none") if seconds is None else display.span(seconds)
+    text = _("none") if seconds is None else formatting.span(seconds)
     return _by_default(text, task.timeout, "TIMEOUT")
 
 

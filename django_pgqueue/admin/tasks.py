@@ -13,12 +13,12 @@ from django.core.paginator import Paginator
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from .. import formatting
 from ..formatting import throughput
 from ..models import JobStat
 from ..monitoring.spans import Figures, TimeSpan, breakdown, per_second, percentile_text, trends
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import known_tasks
-from . import display
 from .base import ReadOnlyAdmin
 from .charts import address, chosen_span, error_rate, share_text, span_tabs, sparkline
 from .console import console_page, task_url
@@ -67,12 +67,12 @@ class TaskRow:
         """The figures in words."""
         figures = self.figures
         if not figures.attempts:
-            return [display.number(0), *[""] * (len(_COLUMNS) - 2)]
+            return [formatting.number(0), *[""] * (len(_COLUMNS) - 2)]
         return [
             throughput(per_second([figures])),
-            display.number(figures.done),
-            display.number(figures.failed),
-            display.number(figures.retried),
+            formatting.number(figures.done),
+            formatting.number(figures.failed),
+            formatting.number(figures.retried),
             share_text(error_rate(figures)),
             *(percentile_text(figures.wait_histogram, share) for share in (0.5, 0.95)),
             *(percentile_text(figures.run_histogram, share) for share in (0.5, 0.95)),

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from django_pgqueue import formatting
 from django_pgqueue.admin import display
 from tests.support.factories import ERROR, JobFactory, QueueFactory, WorkerFactory
 
@@ -144,7 +145,7 @@ def test_queue_and_worker_are_linked_while_they_are_there(root: Client) -> None:
     ],
 )
 def test_periods_are_short(length: float | None, text: str) -> None:
-    assert display.period(None if length is None else timedelta(seconds=length)) == text
+    assert formatting.period(None if length is None else timedelta(seconds=length)) == text
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_periods_are_short(length: float | None, text: str) -> None:
     ],
 )
 def test_a_span_has_the_unit_that_suits_it(length: float, text: str) -> None:
-    assert display.span(length) == text
+    assert formatting.span(length) == text
 
 
 def test_workers(root: Client) -> None:

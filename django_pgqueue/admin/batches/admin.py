@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
 from django.views.decorators.http import require_POST
 
+from ... import formatting
 from ...encoding import whole_number
 from ...jobs.batches import Batch
 from ...models import Job, JobBatch
@@ -140,7 +141,7 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
                 number,
             ),
             "retry": ngettext("%(count)s job runs again.", "%(count)s jobs run again.", number),
-        }[act] % {"count": display.number(number)}
+        }[act] % {"count": formatting.number(number)}
         self.message_user(request, words, messages.SUCCESS if number else messages.WARNING)
         return None
 
@@ -176,7 +177,7 @@ def _effect(batch: JobBatch, counts: BatchCounts, act: Act) -> Effect:
 
 
 def _jobs(count: int) -> str:
-    return ngettext("%(count)s job", "%(count)s jobs", count) % {"count": display.number(count)}
+    return ngettext("%(count)s job", "%(count)s jobs", count) % {"count": formatting.number(count)}
 
 
 # ----------------------------------------------------------------------------
@@ -328,6 +329,6 @@ def _member_links(batch: Any, jobs: str) -> list[dict[str, Any]]:
         query = {"q": f"{BATCH}{batch.pk}", **({"status": key} if key else {})}
         if count:
             links.append(
-                {"label": label, "count": display.number(count), "url": f"{jobs}?{urlencode(query)}"}
+                {"label": label, "count": formatting.number(count), "url": f"{jobs}?{urlencode(query)}"}
             )
     return links

@@ -9,6 +9,7 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
+from ... import formatting
 from .. import display
 from ..jobs.texts import breakable
 
@@ -43,7 +44,7 @@ def state(batch: JobBatch) -> str:
 
 def lasted(batch: JobBatch, now: datetime) -> str:
     """Return how long it lasts, or has lasted."""
-    return display.period((batch.finished_at or now) - batch.created_at)
+    return formatting.period((batch.finished_at or now) - batch.created_at)
 
 
 def bar(counts: BatchCounts) -> str:
@@ -53,11 +54,11 @@ def bar(counts: BatchCounts) -> str:
     """
     added, over = counts.added, counts.added - counts.live
     words = _("%(over)s of %(added)s finished") % {
-        "over": display.number(over),
-        "added": display.number(added),
+        "over": formatting.number(over),
+        "added": formatting.number(added),
     }
     parts = [(kind, str(label), getattr(counts, kind)) for kind, label in _PARTS]
-    details = ", ".join(f"{display.number(count)} {label}" for kind, label, count in parts if count)
+    details = ", ".join(f"{formatting.number(count)} {label}" for kind, label, count in parts if count)
     if details:
         words = f"{words}: {details}"
     return format_html(

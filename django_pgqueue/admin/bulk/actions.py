@@ -15,11 +15,11 @@ from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
+from ... import formatting
 from ...formatting import get_logger
 from ...jobs import control
 from ...models import Job
 from ...models.job import Status
-from .. import display
 from ..history import action_words, filter_words, note_all, note_each
 from ..jobs.filters import LIVE_SHELF
 from ..jobs.search import MEANING
@@ -141,7 +141,7 @@ class Action:
         """Return the message for the user."""
         if not changed:
             return str(self._refused)
-        return str(self._done % {"count": changed, "number": display.number(changed)})
+        return str(self._done % {"count": changed, "number": formatting.number(changed)})
 
 
 def _can_cancel(job: Job) -> bool:

@@ -20,9 +20,10 @@ from django.core import signing
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ... import formatting
 from ...models.job import Status
 from ...postgres.timeout import TimeLimitReached, time_limit, within
-from .. import display, lists
+from .. import lists
 from ..console import console_page
 from ..jobs import search
 from ..jobs.filters import on_shelves
@@ -254,7 +255,7 @@ def _ask(
         back=back or request.get_full_path(),
         across=across,
         oldest=shown.limits.oldest,
-        windows={kind: display.number(window) for kind, window in look.windows.items()},
+        windows={kind: formatting.number(window) for kind, window in look.windows.items()},
         fields=[
             ("action", f"{action.permission}_jobs"),
             ("select_across", int(across)),

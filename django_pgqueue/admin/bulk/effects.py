@@ -14,8 +14,8 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
 
+from ... import formatting
 from ...models.job import Status
-from .. import display
 
 _WAITING = frozenset({Status.PENDING, Status.RETRY})
 _RUNNING = frozenset({Status.RUNNING})
@@ -67,7 +67,7 @@ class Effect:
 
 def number_words(number: int, *, is_exact: bool) -> str:
     """Format a number of jobs, of which there may be more."""
-    words = display.number(number)
+    words = formatting.number(number)
     return words if is_exact else _("%(number)s or more") % {"number": words}
 
 

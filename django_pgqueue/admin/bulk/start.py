@@ -21,14 +21,13 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from psycopg.errors import QueryCanceled
 
-from ... import conf
+from ... import conf, formatting
 from ...jobs.enqueue import enqueue
 from ...models import Job, Pause
 from ...models.queue import IN_FORCE
 from ...monitoring.workers import Crew
 from ...postgres.timeout import TimeLimitReached
 from ...tasks.routing import default_backend
-from .. import display
 from ..history import action_words, filter_words, note, note_all
 from . import task
 from .effects import number_words
@@ -69,7 +68,7 @@ def where_words(admin: DatabaseAdmin[Job], *, again: bool) -> str:
     """Return where the action would run, for the confirmation page."""
     if again and is_served(admin):
         return _("This runs in the background, as a job of its own, which you can watch and cancel.")
-    seconds = {"seconds": display.number(int(SECONDS))}
+    seconds = {"seconds": formatting.number(int(SECONDS))}
     if again:
         return (
             _(

@@ -14,12 +14,12 @@ from django.contrib.auth import get_user_model
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
 
+from ... import formatting
 from ...exceptions import CancelJob
 from ...jobs.current import current_job
 from ...models import Job, LiveJob
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...tasks.decorator import task
-from .. import display
 from ..history import action_words, is_noted, note
 from ..jobs.search import MEANING
 from .order import Order, Refused
@@ -221,5 +221,5 @@ def told(
     left = (expected or 0) - changed
     if changed and left > 0 and whole:
         others = _OTHERS_TO_RETRY if action.permission == "retry" else _OTHERS
-        words += " " + str(others % {"count": left, "number": display.number(left)})
+        words += " " + str(others % {"count": left, "number": formatting.number(left)})
     return words

@@ -27,10 +27,10 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from ... import formatting
 from ...models import Job, JobBatch
 from ...models.job import Status
 from ...tasks.link import HAS_CHILDREN
-from .. import display
 from ..base import ReadOnlyAdmin, written_out
 from ..console import console_page, hidden_of, page_url
 from ..jobs.search import BATCH
@@ -102,7 +102,7 @@ class WorkflowPages(ReadOnlyAdmin[M]):
         called = _("batch %(id)s") if isinstance(row, JobBatch) else _("job %(id)s")
         title = _("Workflow of %(name)s") % {"name": called % {"id": row.pk}}
         counts = sum((whole.nodes[key].counts for key in whole.nodes if key in jobs), Counter[str]())
-        count = _("jobs: %(count)s") % {"count": display.number(counts.total())}
+        count = _("jobs: %(count)s") % {"count": formatting.number(counts.total())}
         summary = ", ".join([count, *counted(counts).values()])
         boxes = boxes_of(workflow, lambda *given: self._url_of(request, *given))
         return {
@@ -304,13 +304,13 @@ def short_name(node: Node) -> str:
         NodeKind.BATCH: node.name or (_("batch") if node.size == 1 else _("batches")),
         NodeKind.GONE: _("no longer kept"),
     }[node.kind]
-    return name if node.size == 1 else f"{name} × {display.number(node.size)}"
+    return name if node.size == 1 else f"{name} × {formatting.number(node.size)}"
 
 
 def full_name(node: Node) -> str:
     """Return the name in the table, with the whole path of a task and the id of a job or batch."""
     if node.size > 1:
-        return f"{node.name} × {display.number(node.size)}" if node.name else short_name(node)
+        return f"{node.name} × {formatting.number(node.size)}" if node.name else short_name(node)
     text = {
         NodeKind.JOB: _("%(task)s (%(id)s)"),
         NodeKind.BATCH: _("batch %(id)s, %(name)s"),
@@ -331,7 +331,8 @@ def state_words(node: Node) -> str:
 def counted(counts: Counter[str]) -> dict[str, str]:
     """Return for each state "12 failed", "9,000 done", and so on, that which matters most first."""
     return {
-        state: _("%(count)s %(status)s") % {"count": display.number(counts[state]), "status": _state(state)}
+        state: _("%(count)s %(status)s")
+        % {"count": formatting.number(counts[state]), "status": _state(state)}
         for state in MATTERS
         if counts[state]
     }

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple, TypeAlias
 from django.db import connections
 from django.utils.translation import gettext as _
 
+from ... import formatting
 from ...models.job import Status
 from ...postgres.timeout import TimeLimitReached, within
 from ...redaction import redact_text
 from ...tasks.link import HAS_CHILDREN
-from .. import display
 
 _JOBS = (Path(__file__).parent / "jobs.sql").read_text(encoding="utf-8")
 _BATCHES = (Path(__file__).parent / "batches.sql").read_text(encoding="utf-8")
@@ -209,7 +209,7 @@ class _Walk:
             if monotonic() > end:
                 raise TimeLimitReached
         return _("This workflow is large. Only %(count)s jobs around this one are shown.") % {
-            "count": display.number(len(self.jobs))
+            "count": formatting.number(len(self.jobs))
         }
 
     def _level(self, wanted: dict[str, set[int]]) -> dict[str, set[int]]:

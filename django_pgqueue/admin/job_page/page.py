@@ -24,6 +24,7 @@ from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
+from ... import formatting
 from ...encoding import whole_number
 from ...formatting import get_logger
 from ...models import Edge, Job, JobBatch, JobStat
@@ -264,7 +265,7 @@ def steps(show: Formatter) -> Section | None:
             breakable(str(step["name"] or "")),
             kinds.get(step["kind"], step["kind"] or ""),
             step["attempt"] or "",
-            "" if step["seconds"] is None else display.span(step["seconds"]),
+            "" if step["seconds"] is None else formatting.span(step["seconds"]),
             _when(step),
             *([show.json(step["result"])] if show.full else []),
         )

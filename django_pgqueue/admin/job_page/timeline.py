@@ -16,6 +16,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
+from ... import formatting
 from ...models.job import Status
 from ...monitoring.jobs import moment
 from ...postgres.clock import stored
@@ -170,7 +171,7 @@ def _row(part: TimelinePart, worker: Callable[[Any], str]) -> tuple[Any, ...]:
         part.label,
         format_html('<a href="#attempt-{}">{}</a>', number, number) if part.kind == "failed" else number,
         display.time(part.start),
-        display.span(part.seconds),
+        formatting.span(part.seconds),
         worker(part.worker),
         Truncator(part.error).chars(160),
     )
@@ -208,4 +209,4 @@ def _title(part: TimelinePart) -> str:
     words = part.label
     if part.attempt is not None:
         words = _("attempt %(number)d") % {"number": part.attempt} + f": {words}"
-    return f"{words}, {display.span(part.seconds)}" + (f". {part.error}" if part.error else "")
+    return f"{words}, {formatting.span(part.seconds)}" + (f". {part.error}" if part.error else "")

@@ -17,12 +17,13 @@ from django.utils.translation import gettext as _
 
 from ...explanation import why
 from ...explanation.words import Moment, Reference, Sentence, count, sentence
+from ...formatting import number
 from ...models import Job, JobBatch, JobStat, Limit, Pause, UniqueWindow, Worker
 from ...models.job import UniqueScope
 from ...postgres.aliases import write_alias
 from ...postgres.timeout import TimeLimitReached, time_limit
 from .. import display
-from ..display import linked, number
+from ..display import linked
 from ..jobs.search import KEY
 from ..jobs.texts import breakable
 

@@ -12,6 +12,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from ... import formatting
 from ...models import Job, Queue
 from ...models.job import Status
 from ...redaction import beginning, redact, redact_call, redact_text
@@ -190,7 +191,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         """The status, and how long it has lasted or will last."""
         words, moment = _main(job)
         if job.status == Status.RUNNING:
-            words = " " + gettext("for %(period)s") % {"period": display.period(job.now - moment)}
+            words = " " + gettext("for %(period)s") % {"period": formatting.period(job.now - moment)}
         else:
             words = f" {words}" if job.is_finished else f", {words}"
         return format_html("{}{}", self.state(job), words)
@@ -200,7 +201,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         """When it runs or when it ended, and how long it waited and ran."""
         words, moment = _main(job)
         attempt = gettext("attempt %(number)d") % {"number": job.attempts} if job.attempts > 1 else ""
-        more = filter(None, [_waited(job, display.span), _ran(job, display.span), attempt])
+        more = filter(None, [_waited(job, formatting.span), _ran(job, formatting.span), attempt])
         return display.with_more(display.timed(words, moment), ", ".join(more))
 
     @admin.display(description=_("times"))
@@ -300,16 +301,18 @@ _A_LIFETIME = timedelta(days=50 * 365)
 def _main(job: Any) -> tuple[str, datetime]:
     here: datetime = job.now
     if job.is_finished:
-        return gettext("%(period)s ago") % {"period": display.period(here - job.finished_at)}, job.finished_at
+        return gettext("%(period)s ago") % {
+            "period": formatting.period(here - job.finished_at)
+        }, job.finished_at
     if job.status == Status.RUNNING:
         began = job.last_attempted_at or job.started_at or here
-        return gettext("running for %(period)s") % {"period": display.period(here - began)}, began
+        return gettext("running for %(period)s") % {"period": formatting.period(here - began)}, began
     if job.status == Status.BLOCKED or _waits_without_a_time(job):
-        waiting = display.period(here - job.enqueued_at)
+        waiting = formatting.period(here - job.enqueued_at)
         return gettext("waiting for %(period)s") % {"period": waiting}, job.enqueued_at
     if job.run_after > here:
-        return gettext("in %(period)s") % {"period": display.period(job.run_after - here)}, job.run_after
-    return gettext("due for %(period)s") % {"period": display.period(here - job.run_after)}, job.run_after
+        return gettext("in %(period)s") % {"period": formatting.period(job.run_after - here)}, job.run_after
+    return gettext("due for %(period)s") % {"period": formatting.period(here - job.run_after)}, job.run_after
 
 
 def _waits_without_a_time(job: Any) -> bool:

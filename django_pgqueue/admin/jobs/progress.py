@@ -15,6 +15,7 @@ from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
+from ... import formatting
 from ...encoding import whole_number
 from ...models.job import Status
 from ...redaction import redact_text
@@ -153,4 +154,4 @@ def _percent(fraction: float) -> int:
 
 
 def _number(value: float) -> str:
-    return display.number(value) if isinstance(value, int) else number_format(value, 2, use_l10n=True)
+    return formatting.number(value) if isinstance(value, int) else number_format(value, 2, use_l10n=True)

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
-from ... import conf
+from ... import conf, formatting
 from ...models import Worker
 from ...models.job import Status
 from ...monitoring.workers import is_dead, with_age
@@ -62,7 +62,7 @@ def json_value(value: Any) -> str:
     block = display.json_block(value)
     if len(text) <= _FOLDED:
         return block
-    size = _("%(count)s characters") % {"count": display.number(len(text))}
+    size = _("%(count)s characters") % {"count": formatting.number(len(text))}
     beginning = Truncator(text).chars(_SHOWN_OF_CALL)
     summary = format_html('<code class="pgqueue-value">{}</code> {}', beginning, size)
     return format_html('<details class="pgqueue-long"><summary>{}</summary>{}</details>', summary, block)

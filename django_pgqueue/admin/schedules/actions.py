@@ -17,12 +17,12 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
+from ... import formatting
 from ...exceptions import InvalidKey, JobExists
 from ...formatting import get_logger
 from ...models import Schedule
 from ...schedules import words
 from ...schedules.policy import problem_of
-from .. import display
 from ..ask import about
 from .page import call_text, field_label, value_text
 
@@ -68,7 +68,7 @@ class ScheduleAction:
 
     def outcome(self, changed: int) -> str:
         """Return the message for the user."""
-        values = {"count": changed, "number": display.number(changed)}
+        values = {"count": changed, "number": formatting.number(changed)}
         return str(self.done % values if changed else self.undone or _("No schedule changed."))
 
 
@@ -124,7 +124,7 @@ def _would_resume(schedule: Any) -> Any:
     except ValueError as error:
         return about(schedule.pk, "{name}: {problem}", problem=error)
     text = _("{name} would run next in {period}. What it has missed since the pause would not run.")
-    return about(schedule.pk, text, period=display.period(run - schedule.now))
+    return about(schedule.pk, text, period=formatting.period(run - schedule.now))
 
 
 def _would_run(schedule: Any) -> Any:

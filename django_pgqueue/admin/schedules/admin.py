@@ -20,6 +20,7 @@ from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
+from ... import formatting
 from ...models import Schedule
 from ...models.schedule import definition_of
 from ...schedules import words
@@ -212,7 +213,7 @@ class ScheduleButtons(ScheduleFields):
             back=self._back(request, page),
             url=self.address("act", action.name),
             fields=[("names", json.dumps([schedule.pk for schedule in found])), ("page", page)],
-            selected=text % {"number": display.number(count)},
+            selected=text % {"number": formatting.number(count)},
             reason_length=length if action.asks_for_reason else 0,
         )
 

@@ -12,6 +12,7 @@ from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from ... import formatting
 from ...formatting import local
 from ...models import Job, Schedule
 from ...redaction import redact_call
@@ -62,8 +63,8 @@ def call_text(schedule: Any) -> str:
 def how_soon(moment: datetime, now: datetime) -> str:
     """Format the time until a run, or how long it has been due."""
     if moment > now:
-        return _("in %(period)s") % {"period": display.period(moment - now)}
-    return _("due for %(period)s") % {"period": display.period(now - moment)}
+        return _("in %(period)s") % {"period": formatting.period(moment - now)}
+    return _("due for %(period)s") % {"period": formatting.period(now - moment)}
 
 
 def outcome(run: Any) -> str:

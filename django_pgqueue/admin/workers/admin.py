@@ -19,6 +19,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
+from ... import formatting
 from ...formatting import throughput
 from ...jobs.control import drain_worker
 from ...models import Job, LiveJob, Worker
@@ -248,7 +249,7 @@ class WorkerAdmin(WorkerActions):
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: Any) -> str:
         """The time since the last heartbeat."""
-        words = str(_("%(period)s ago") % {"period": display.period(worker.age)})
+        words = str(_("%(period)s ago") % {"period": formatting.period(worker.age)})
         text = display.timed(words, worker.heartbeat_at)
         alarm = vital(worker) in {Vital.SILENT, Vital.DEAD}
         return format_html('<strong class="pgqueue-alarm">{}</strong>', text) if alarm else text
@@ -261,7 +262,7 @@ class WorkerAdmin(WorkerActions):
     @admin.display(description=_("up for"))
     def uptime(self, worker: Any) -> str:
         """How long ago the process started, on the clock of the database."""
-        return display.period(worker.heartbeat_at + worker.age - worker.started_at)
+        return formatting.period(worker.heartbeat_at + worker.age - worker.started_at)
 
     @admin.display(description=_("memory"))
     def memory_now(self, worker: Worker) -> str:
@@ -316,7 +317,7 @@ def _job_row(admin: DatabaseAdmin[Any], request: HttpRequest, job: Any, worker: 
         "badge": display.status_badge(Status.RUNNING),
         "progress": progress_of_job(job, job.progress),
         "url": page_url(admin.admin_site, request, Job, "change", job.pk),
-        "elapsed": display.period(job.elapsed),
+        "elapsed": formatting.period(job.elapsed),
         "deadline": display.time(job.deadline),
         "lost": vital(worker) == Vital.DEAD,
     }
@@ -332,7 +333,7 @@ def _ended_row(admin: DatabaseAdmin[Any], request: HttpRequest, job: Ended) -> d
         "badge": display.status_badge(job.status),
         "ended": display.time(job.finished_at),
         "duration": display.seconds(job.duration),
-        "attempts": display.number(job.attempts),
+        "attempts": formatting.number(job.attempts),
     }
 
 
@@ -342,5 +343,5 @@ def _note(history: History) -> str:
         return gettext("It ran no job that ended lately.")
     return gettext("About %(rate)s, over the last %(period)s.") % {
         "rate": throughput(history.per_second),
-        "period": display.span(history.seconds),
+        "period": formatting.span(history.seconds),
     }

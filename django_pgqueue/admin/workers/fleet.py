@@ -8,6 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from ... import formatting
 from ...models import Worker
 from ...monitoring.workers import Vital, state_text, vital, with_age, with_vitals
 from .. import display
@@ -27,7 +28,7 @@ class Attendance:
 
     def __str__(self) -> str:
         if self.alive or not self.silent:
-            return display.number(self.alive) if self.alive else pgettext("workers", "none")
+            return formatting.number(self.alive) if self.alive else pgettext("workers", "none")
         return _("%(count)d silent") % {"count": self.silent}
 
 
@@ -59,7 +60,7 @@ class Fleet:
         if Vital.SILENT in vitals:
             age = min(worker.age for worker in self.workers if worker.vital == Vital.SILENT)
             return _("Jobs are waiting, and no worker has sent a heartbeat for %(period)s.") % {
-                "period": display.period(age)
+                "period": formatting.period(age)
             }
         if Vital.DRAINING in vitals:
             return _("Jobs are waiting, and all workers are stopping.")
