@@ -38,10 +38,9 @@ from .options import new_id
 from .processes.started_jobs import StartedJobs
 from .producer.accounts import Counter, UnknownTasks, log_job
 from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, PolicyFiller
-from .producer.completer import REFUSALS, ProgressWriter, judged, refused
-from .producer.orders import UNPAUSE_SQL, orders_sql, read_orders
-from .producer.pauses import Pauses, QueueLimits
+from .producer.inbox import UNPAUSE_SQL, Pauses, QueueLimits, orders_sql, parse_orders
 from .producer.ranges import FirstDue
+from .producer.reporter import REFUSALS, ProgressWriter, judged, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -218,7 +217,7 @@ class InlineWorker:
             ((freed,),), orders = self.session.run(unpause, (orders_sql(self.worker, self.worker), None))
             if freed != _UNPAUSE_BATCH:
                 break
-        told = read_orders(orders)
+        told = parse_orders(orders)
         self._runner.outcomes.backoffs = told.backoffs
         self._queue_limits.learn(told.limits)
         self._pauses.learn(told.pauses, monotonic())

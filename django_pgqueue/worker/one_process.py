@@ -33,9 +33,8 @@ from .executor import outcomes
 from .executor.progress import WRITE_EVERY
 from .inline import InlineWorker
 from .options import WorkerOptions, new_id
-from .producer.completer import ProgressWriter
-from .producer.connection import give_back_strangers
-from .registry import Registration
+from .producer.reporter import ProgressWriter
+from .sessions import Registration, requeue_strangers
 from .supervisor.heartbeat import Heartbeat
 from .supervisor.stop import StopSignals
 from .waker import Waker
@@ -107,7 +106,7 @@ class DebuggedWorker(InlineWorker):
     def mend(self) -> None:
         """After a connection was lost, requeue what was claimed, but whose answer was lost with it."""
         _close_broken()
-        give_back_strangers(self.session, self.worker, ())
+        requeue_strangers(self.session, self.worker, ())
 
 
 class OneProcess:

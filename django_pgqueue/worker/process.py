@@ -74,7 +74,7 @@ def main(assignment_json: str, link: ParentLink) -> int:
     lifetime = producer.lifetime
     code = RETIRED if lifetime.retired else RECYCLED if lifetime.replaced else FINISHED
     link.finished(code)
-    if producer.in_flight.overdue:
+    if producer.jobs.overdue:
         _end_at_once(code)
     return code
 

@@ -16,7 +16,7 @@ from django_pgqueue.postgres import session as session_module
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.producer.claimer import FIRST_DUE_SQL
-from django_pgqueue.worker.producer.orders import _RUNNING_SQL
+from django_pgqueue.worker.producer.inbox import _RUNNING_SQL
 from tests.app import worker_tasks as tasks
 from tests.support.jobs import LONG_AGO, Range
 from tests.support.plans import fill, nodes, reads

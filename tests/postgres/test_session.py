@@ -16,11 +16,11 @@ from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Worker
 from django_pgqueue.postgres.liveness import BoundedConnection
 from django_pgqueue.postgres.session import Session, connect
+from django_pgqueue.worker import sessions
 from django_pgqueue.worker.executor.errors import error_entry
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.producer import connection as connection_module
-from django_pgqueue.worker.producer.completer import refused
-from django_pgqueue.worker.registry import Registration
+from django_pgqueue.worker.producer.reporter import refused
+from django_pgqueue.worker.sessions import Registration
 from tests.support.databases import alias, fresh_database, roles
 from tests.support.poolers import Pooler, pgbouncer
 from tests.support.sessions import Connection
@@ -157,11 +157,11 @@ def test_behind_a_pooler_a_transaction_is_one_message(pooler: Pooler, tmp_path: 
 
 
 def test_that_it_polls_is_said_once_in_a_process(pooler: Pooler, caplog: pytest.LogCaptureFixture) -> None:
-    connection_module._say_that_it_polls.cache_clear()
+    sessions._say_that_it_polls.cache_clear()
     with alias("pooled", opened=False, **pooler.address()) as name:
         for worker in range(3):
             registration = Registration(WorkerOptions(alias=name), worker, 1)
-            connection_module.enter(name, worker, registration, []).close()
+            sessions.enter(name, worker, registration, []).close()
     assert caplog.text.count("is behind a transaction pooler") == 1
     assert not Worker.objects.filter(holds_lock=True).exists()
 

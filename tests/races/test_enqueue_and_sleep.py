@@ -11,7 +11,6 @@ from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer
 from django_pgqueue.worker.producer.idle import Idle
-from django_pgqueue.worker.producer.notifier import Notifier
 from tests.support.flows import after
 from tests.support.jobs import add, claim, finish, over, retry, value
 from tests.support.sessions import Connect, Connection
@@ -28,7 +27,7 @@ class Sleeper:
         self.session: Session = connect_worker("default")
         self.idle = Idle(queues, POLL)
         self.idle.connected(self.session)
-        Notifier(1, on_cancel=int, on_call=int).connected(self.session)
+        self.session.connection.execute(f'LISTEN "{self.session.value("SELECT pgqueue_channel_v1()")}"')
         self.claimer = Claimer(WorkerOptions(queues=queues), worker=1, lease_base=1)
         self.now = 1000.0
 

@@ -9,8 +9,7 @@ import pytest
 
 from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.producer.connection import enter
-from django_pgqueue.worker.registry import Registration
+from django_pgqueue.worker.sessions import Registration, enter
 from tests.support.jobs import add, claim, live
 from tests.support.sessions import Connect, start
 

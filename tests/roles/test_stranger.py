@@ -63,7 +63,7 @@ def test_no_notification_harms_a_worker_or_its_jobs(stranger: Connection, settin
             stranger.execute("SELECT pg_notify(%s, %s)", (f"pgqueue_{leaf}", word))
         after = enqueue(tasks.noop)  # its notification comes after all of them
         until(lambda: fresh(after).status == "done")
-        until(lambda: not worker.producer._cancel_requests._named)
+        until(lambda: not worker.producer._inbox._named_jobs)
         assert [fresh(job).status for job in jobs] == ["running", "running"]
         assert tasks.SEEN == []
         assert cancel(jobs[0]) == cancel(jobs[1]) == 1

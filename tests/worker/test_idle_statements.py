@@ -87,8 +87,8 @@ def process(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
     monkeypatch.setattr(producer._waker, "sleep", clock.sleep)
 
     def heard() -> bool:
-        producer._notifier.hear(producer._connection.live)
-        return producer._notifier.hears
+        producer._inbox.hear(producer._connection.live)
+        return producer._inbox.hears
 
     def turn() -> None:
         producer._turn()

@@ -13,7 +13,7 @@ from django_pgqueue.maintenance.recovery import EndedProcess, recover
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.registry import Registration
+from django_pgqueue.worker.sessions import Registration
 from django_pgqueue.worker.supervisor.child import Child
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.app import worker_tasks as tasks

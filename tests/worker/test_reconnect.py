@@ -15,8 +15,8 @@ import pytest
 from django.db import connection, connections
 
 from django_pgqueue.postgres.session import connect
-from django_pgqueue.worker import reconnect
-from django_pgqueue.worker.reconnect import PATIENCE, Outage, wait_for_primary
+from django_pgqueue.worker import sessions
+from django_pgqueue.worker.sessions import PATIENCE, Outage, wait_for_primary
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 
@@ -45,7 +45,7 @@ def test_the_log_says_a_thing_once_and_again_after_a_minute(
 ) -> None:
     caplog.set_level(logging.INFO)
     now = 1000.0
-    monkeypatch.setattr(reconnect, "monotonic", lambda: now)
+    monkeypatch.setattr(sessions, "monotonic", lambda: now)
     down = Outage()
     for _ in range(3):
         down.tell("no connection yet", REFUSED)
@@ -112,7 +112,7 @@ def test_a_supervisor_waits_a_minute_for_a_server_that_starts_whatever_its_langu
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr(reconnect, "monotonic", lambda: now)
+    monkeypatch.setattr(sessions, "monotonic", lambda: now)
     with refusing(code, text) if code else nullcontext("1") as port:
         monkeypatch.setitem(connections["default"].settings_dict, "HOST", "127.0.0.1")
         monkeypatch.setitem(connections["default"].settings_dict, "PORT", port)
@@ -132,7 +132,7 @@ def test_a_server_that_becomes_ready_after_it_has_refused_is_used(
             raise refusals.pop()
         return session
 
-    monkeypatch.setattr(reconnect, "connect", refuse_once)
+    monkeypatch.setattr(sessions, "connect", refuse_once)
     assert wait_for_primary("default", Outage(), lambda seconds: None, lambda: False) is session
 
 

@@ -11,9 +11,9 @@ import pytest
 from django_pgqueue.models import Worker
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.postgres.session import connect as connect_worker
-from django_pgqueue.worker import registry
+from django_pgqueue.worker import sessions
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.registry import Registration
+from django_pgqueue.worker.sessions import Registration
 from tests.support.jobs import add, claim, live
 from tests.support.sessions import Connect
 from tests.support.workers import RunningWorker, make_producer, until
@@ -80,8 +80,8 @@ def test_the_last_session_of_a_worker_is_ended_if_the_server_has_not_noticed_tha
 
 
 def test_a_session_that_does_not_end_is_not_waited_for_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "END_WITHIN", 0.05)
-    monkeypatch.setattr(registry, "_END_SQL", "SELECT %s::bigint[]")
+    monkeypatch.setattr(sessions, "END_WITHIN", 0.05)
+    monkeypatch.setattr(sessions, "_END_SQL", "SELECT %s::bigint[]")
     registration = Registration(WorkerOptions(), worker=7, supervisor=1)
     with closing(connect_worker("default")) as old, closing(connect_worker("default")) as new:
         hold_lock(old, 7)
@@ -93,18 +93,18 @@ def test_a_session_that_does_not_end_is_not_waited_for_for_long(monkeypatch: pyt
 def test_a_worker_whose_last_session_is_not_ended_yet_gets_its_lock_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registry, "REGISTER_EVERY", 0.05)
+    monkeypatch.setattr(sessions, "REGISTER_EVERY", 0.05)
     producer = make_producer()
     with closing(connect_worker("default")) as old:
         hold_lock(old, producer.worker)
         worker = RunningWorker(producer)
-        until(lambda: producer.in_flight._started_jobs.registered)
+        until(lambda: producer.jobs._started_jobs.registered)
         assert not Worker.objects.get().holds_lock
-        assert not producer.in_flight._started_jobs.holds_lock
+        assert not producer.jobs._started_jobs.holds_lock
         old.close()
         until(lambda: Worker.objects.get().holds_lock)
         until(
-            lambda: producer.in_flight._started_jobs.holds_lock
+            lambda: producer.jobs._started_jobs.holds_lock
         )  # its supervisor repeats this with each heartbeat
         worker.stop()
 
@@ -114,13 +114,13 @@ def test_a_claim_that_the_last_session_commits_before_it_ends_is_given_back(
     monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
     """The new session has looked for such claims already, when it was opened."""
-    monkeypatch.setattr(registry, "REGISTER_EVERY", 0.05)
+    monkeypatch.setattr(sessions, "REGISTER_EVERY", 0.05)
     producer = make_producer(queues=("other",))
     one = connect(autocommit=True)
     with closing(connect_worker("default")) as old:
         hold_lock(old, producer.worker)
         worker = RunningWorker(producer)
-        until(lambda: producer.in_flight._started_jobs.registered)
+        until(lambda: producer.jobs._started_jobs.registered)
         (job,) = add(one)
         assert len(claim(one, worker=producer.worker)) == 1
         old.close()
@@ -155,6 +155,6 @@ def test_a_worker_writes_its_memory_each_time_it_registers(monkeypatch: pytest.M
     with closing(connect_worker("default")) as session:
         registration.register(session)
         assert (Worker.objects.get(pk=7).memory or 0) > 2**20
-        monkeypatch.setattr(registry, "_STATM", Path("/does/not/exist"))
+        monkeypatch.setattr(sessions, "_STATM", Path("/does/not/exist"))
         registration.register(session)
         assert Worker.objects.get(pk=7).memory is None, "not known on this system"

@@ -15,4 +15,4 @@ def test_a_supervisor_has_nothing_in_memory_that_runs_jobs() -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     rooms = {name.split(".")[2] for name in ended.stdout.split()}
     assert "supervisor" in rooms
-    assert rooms.isdisjoint({"executor", "producer", "isolated", "process", "registry"})
+    assert rooms.isdisjoint({"executor", "producer", "isolated", "process"})

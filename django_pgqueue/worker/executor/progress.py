@@ -1,7 +1,7 @@
 """What running jobs tell while they run: how far they are, and the step at which they are.
 
 It is kept in memory, where the last word counts. Once a second a writer takes what has changed
-(``producer/completer.py``), so a task may report its progress as often as it likes. What a job tells
+(``producer/reporter.py``), so a task may report its progress as often as it likes. What a job tells
 just before it is done is never written.
 """
 

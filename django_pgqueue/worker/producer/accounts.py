@@ -1,6 +1,4 @@
-"""Close the reported jobs for this worker: they are no longer in flight, they are counted, and they are
-logged.
-"""
+"""Count and log the reported attempts."""
 
 from __future__ import annotations
 
@@ -21,34 +19,24 @@ if TYPE_CHECKING:
     from ...postgres.session import Session
     from ..executor.errors import Failure
     from ..executor.outcomes import Result
-    from .in_flight import InFlight
-    from .lifetime import Lifetime
 
 
 class Accounts:
     """The accounts of one worker process."""
 
-    def __init__(self, in_flight: InFlight, lifetime: Lifetime) -> None:
-        self._in_flight = in_flight
-        self._lifetime = lifetime
+    def __init__(self) -> None:
         self._counter = Counter()
         self._unknown_tasks = UnknownTasks()
 
-    def close(self, results: list[Result]) -> None:
-        """Close the jobs with these results, which have been reported."""
-        for row, outcome, ran, _, failure, _ in results:
-            held = self._in_flight.drop(row)
-            if outcome.kind in {"release", "paused"}:
-                self._lifetime.claimed -= 1
-                continue
-            began = outcome.started or 0.0
-            waited = row.waited + (began - held.since if held and began else 0.0)
-            self._counter.add(row, outcome.kind, max(0.0, waited), ran)
-            log_job(row, outcome, waited, ran, failure)
-            if outcome.kind == "unknown":
-                self._unknown_tasks.met(row, outcome.reason)
-            else:
-                self._lifetime.executed += 1
+    def close(self, result: Result, claimed_at: float | None) -> None:
+        """Count and log a reported attempt. ``claimed_at``: by the monotonic clock, if it is still known."""
+        row, outcome, ran, _, failure, _ = result
+        began = outcome.started or 0.0
+        waited = row.waited + (began - claimed_at if claimed_at is not None and began else 0.0)
+        self._counter.add(row, outcome.kind, max(0.0, waited), ran)
+        log_job(row, outcome, waited, ran, failure)
+        if outcome.kind == "unknown":
+            self._unknown_tasks.met(row, outcome.reason)
 
     def write_if_due(self, session: Session, now: float) -> None:
         """Add the counts to the table of statistics and to the log, if it is time."""

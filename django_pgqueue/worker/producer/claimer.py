@@ -16,7 +16,7 @@ from ...formatting import counted, get_logger
 from ...jobs.claim import Claimed, Refusals, claim_sql, split_answer
 from ...postgres.clock import heard
 from ...tasks.task import find_task
-from .pauses import Pauses, QueueLimits
+from .inbox import Pauses, QueueLimits
 from .places import ARRIVALS, Places
 from .ranges import FirstDue, in_turn
 
@@ -35,6 +35,10 @@ GROUPS_SQL = (
     "SELECT %s::text, %s::integer, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
     " group_key FROM pgqueue_groups_after_v1(%s::text, %s::integer, %s::text, %s::integer)"
 )
+_FREE_SQL = """
+    SELECT id, attempts, crash_count FROM pgqueue_job_live
+    WHERE id = ANY (%s::bigint[]) AND status IN ('pending', 'retry')
+"""
 KEYS = 256
 """The gate decides about so many keys at a time. While it leaves jobs behind, a claim picks no more."""
 STEP_RATION = 4.0
@@ -51,7 +55,12 @@ class Claimer:
     """One worker's view of the queues."""
 
     def __init__(
-        self, options: WorkerOptions, worker: int, lease_base: int, pauses: Pauses | None = None
+        self,
+        options: WorkerOptions,
+        worker: int,
+        lease_base: int,
+        pauses: Pauses | None = None,
+        queue_limits: QueueLimits | None = None,
     ) -> None:
         self._alias = options.alias
         self._queues = list(options.queues) or None
@@ -71,7 +80,7 @@ class Claimer:
         self._coming_until: float | None = None  # what comes due later is not among them
         self._next_step = 0.0
         self._keyed_until = 0.0
-        self.queue_limits = QueueLimits()
+        self.queue_limits = QueueLimits() if queue_limits is None else queue_limits
         self._refusals = Refusals()
         self._following: list[int] = []  # what the next claim takes first
         self.only_refused = False
@@ -82,7 +91,7 @@ class Claimer:
         """Whether a claim could find any job."""
         return bool(self._places.keys())
 
-    def claim_statement(self, limit: int) -> tuple[str, dict[str, Any]]:
+    def statement(self, limit: int) -> tuple[str, dict[str, Any]]:
         """Return the next claim, with a new lease."""
         self._lease += 1
         if monotonic() < self._keyed_until:
@@ -100,7 +109,7 @@ class Claimer:
     def claim(self, session: Session, limit: int) -> list[Claimed]:
         """Claim up to ``limit`` jobs in a round trip that does nothing else."""
         began = monotonic()
-        statement, asked = self.claim_statement(limit)
+        statement, asked = self.statement(limit)
         return self.claimed(session.rows(statement, asked), asked, monotonic() - began)
 
     def claimed(self, answer: Iterable[Any], asked: Mapping[str, Any], seconds: float) -> list[Claimed]:
@@ -136,10 +145,17 @@ class Claimer:
         return rows
 
     def claim_again(self, session: Session, rows: list[Claimed]) -> set[int]:
-        """Claim jobs under the leases under which they run here, as far as they are free and their keys have
-        room. Return their ids.
+        """Claim jobs under the leases under which they run here, if their rows are as before the claim and
+        their keys have room. Return their ids.
+
+        A crash of the server may lose a claim, since its commit is asynchronous.
         """
         claimed: set[int] = set()
+        if not rows:
+            return claimed
+        found = session.rows(_FREE_SQL, ([row.id for row in rows],))
+        free = {(job_id, attempts + 1, crashes) for job_id, attempts, crashes in found}
+        rows = [row for row in rows if (row.id, row.attempts, row.crash_count) in free]
         for lease in {row.lease for row in rows}:
             group = [row for row in rows if row.lease == lease]
             places = {(row.queue_name, row.priority) for row in group}
@@ -153,10 +169,12 @@ class Claimer:
             answer = split_answer(session.rows(claim_sql(), parameters))
             self._following += answer.refusals.following
             claimed |= {row.id for row in answer.rows}
+        if claimed:
+            logger.warning("claimed running jobs again, whose claims the server has lost: %d", len(claimed))
         return claimed
 
-    def take_refusals(self) -> Refusals:
-        """Return once what the gate did with the jobs of the last claim that may not start."""
+    def last_refusals(self) -> Refusals:
+        """Return, once, what the gate did with the jobs of the last claim that may not start."""
         refusals, self._refusals = self._refusals, Refusals()
         return refusals
 

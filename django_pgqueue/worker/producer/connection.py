@@ -1,65 +1,55 @@
-"""The producer's session: how it is set up at the start and whenever the connection was lost.
-
-none --open--> open: registered, holds its lock, has requeued claims that it does not know of, LISTENs
-open --an error--> none --reopen--> open. It tries forever, or until a worker that stops has nothing to report
-"""
+"""The producer's session: how it is set up at the start and whenever the connection was lost."""
 
 from __future__ import annotations
 
-from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import psycopg
 
-from ... import conf
-from ...formatting import get_logger
-from ...jobs.finish import FINISH_SQL, Outcome, finish_parameters
-from ...postgres.session import LOST_CONNECTION, connect
-from ..reconnect import Outage
+from ...postgres.session import LOST_CONNECTION
+from ..sessions import Outage, Registration, enter, requeue_strangers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ...postgres.session import Session
+    from ..options import WorkerOptions
     from ..processes.started_jobs import StartedJobs
-    from ..registry import Registration
     from ..waker import Waker
-    from .in_flight import InFlight
-    from .lifetime import Lifetime
-
-logger = get_logger(__name__)
-
-_STRANGERS_SQL = """
-    SELECT id, lease FROM pgqueue_job_live
-    WHERE worker = %s AND status = 'running' AND NOT id = ANY (%s::bigint[])
-"""
+    from .jobs import Jobs, Lifetime
 
 
 class Connection:
-    """The current session, if there is one."""
+    """The current session, if there is one.
+
+        none --open--> open: registered, holds its lock, has requeued claims that it does not know of
+        open --an error--> none --reopen--> open
+
+    ``set_up`` is called with each new session, and may use it.
+    """
 
     def __init__(
         self,
-        alias: str,
+        options: WorkerOptions,
         worker: int,
-        registration: Registration,
-        in_flight: InFlight,
+        supervisor: int,
+        *,
+        jobs: Jobs,
         lifetime: Lifetime,
         waker: Waker,
         started_jobs: StartedJobs,
-        *connected: Callable[[Session], None],
+        set_up: Callable[[Session], None],
     ) -> None:
-        """``connected``: callables that are called with each new session and may use it."""
         self.session: Session | None = None
-        self._alias = alias
+        self.registration = Registration(options, worker, supervisor)
+        self._alias = options.alias
         self._worker = worker
-        self._registration = registration
-        self._in_flight = in_flight
+        self._jobs = jobs
         self._lifetime = lifetime
         self._waker = waker
         self._started_jobs = started_jobs
-        self._connected = connected
+        self._set_up = set_up
         self._held_lock = False  # when the supervisor was told last
         self._outage = Outage()
 
@@ -76,10 +66,9 @@ class Connection:
 
     def open(self) -> None:
         """Connect and register. Raise ``psycopg.Error`` if that fails."""
-        session = enter(self._alias, self._worker, self._registration, self._in_flight)
+        session = enter(self._alias, self._worker, self.registration, self._jobs)
         try:
-            for tell in self._connected:
-                tell(session)
+            self._set_up(session)
         except psycopg.Error:
             session.close()
             raise
@@ -94,7 +83,7 @@ class Connection:
         """
         session = self.live
         if session.holds_lock and not self._held_lock:
-            give_back_strangers(session, self._worker, self._in_flight)
+            requeue_strangers(session, self._worker, self._jobs)
         self._held_lock = session.holds_lock
         self._started_jobs.connect(holds_lock=session.holds_lock)
 
@@ -118,7 +107,7 @@ class Connection:
                 self._outage.tell("no connection yet", again)
             else:
                 return
-            if lifetime.stopping and not (self._in_flight and lifetime.grace_left()):
+            if lifetime.stopping and not (self._jobs and lifetime.grace_left()):
                 return
 
     def _wait(self, seconds: float) -> None:
@@ -127,39 +116,3 @@ class Connection:
         ends = min(monotonic() + seconds, grace_ends)
         while (left := ends - monotonic()) > 0 and self._lifetime.grace_ends == grace_ends:
             self._waker.sleep(left, lambda: False)
-
-
-def enter(alias: str, worker: int, registration: Registration, held: Iterable[int]) -> Session:
-    """Open a session in which the worker is registered and holds its lock.
-
-    ``held``: the jobs that the worker knows of. Raise ``psycopg.Error`` if the server cannot be used.
-    """
-    session = connect(alias)
-    try:
-        registration.register(session)
-        give_back_strangers(session, worker, held)
-    except psycopg.Error:
-        session.close()
-        raise
-    if session.pooled:
-        _say_that_it_polls(alias)
-    return session
-
-
-@cache
-def _say_that_it_polls(alias: str) -> None:
-    """Log this once in each process, however often it connects."""
-    logger.warning(
-        "the database %r is behind a transaction pooler: the worker polls every %g s and does not receive "
-        "notifications; with a direct connection jobs start sooner",
-        alias,
-        conf.current().shortest_poll,
-    )
-
-
-def give_back_strangers(session: Session, worker: int, held: Iterable[int]) -> None:
-    """Requeue jobs whose claim was committed but whose answer was lost with the connection."""
-    rows = session.rows(_STRANGERS_SQL, (worker, list(held)))
-    if rows:
-        outcomes = [Outcome(job_id, lease, "release") for job_id, lease in rows]
-        session.run((FINISH_SQL, finish_parameters(outcomes, keep_errors=1)))

@@ -1,4 +1,17 @@
-"""How much to exchange with the server: how many jobs to claim, and how many outcomes make a report."""
+"""How many jobs to claim: of one kind, or sync and async jobs if async ones have slots of their own.
+
+A claim cannot know which jobs are async. So the share of async jobs in the last claims tells how many rows
+bring about as many sync ones as the threads take soon (``BatchSize``), and as many async ones as there are
+free slots.
+
+The rows of a kind that has no room are requeued at once: another worker may have a free thread for them. If
+they come first in their queue, the next claim returns them again. So while one kind has no room, the worker
+still looks for jobs of the other kind behind them, but only once in a while:
+
+    one kind has no room --a claim returned jobs of it--> look again after ``PAUSE``
+    the claim returned nothing else--> the pause doubles, up to ``LONGEST_PAUSE``
+    both kinds have room--> no pause
+"""
 
 from __future__ import annotations
 
@@ -13,81 +26,6 @@ if TYPE_CHECKING:
     from ...jobs.claim import Claimed
     from ..executor.outcomes import Result
     from ..executor.threads import Executor
-    from .completer import Completer
-    from .exchange import Exchange
-    from .idle import Idle
-    from .in_flight import InFlight
-    from .lifetime import Lifetime
-    from .pauses import Pauses
-
-LARGE = 50
-"""So many outcomes take the server longer than Python needs to prepare for their exchange."""
-
-
-class Demand:
-    """What one worker wants next, seen from the jobs that it holds."""
-
-    def __init__(
-        self,
-        lifetime: Lifetime,
-        kinds: OneKind | TwoKinds,
-        idle: Idle,
-        in_flight: InFlight,
-        completer: Completer,
-        exchange: Exchange,
-        pauses: Pauses,
-    ) -> None:
-        self._lifetime = lifetime
-        self._kinds = kinds
-        self._idle = idle
-        self._in_flight = in_flight
-        self._completer = completer
-        self._exchange = exchange
-        self._pauses = pauses
-
-    def jobs(self) -> int:
-        """Return how many jobs the worker has room for."""
-        if self._lifetime.stopping:
-            return 0
-        limit = self._pauses.limit(self._kinds.wanted(self._held(), self._exchange.kept))
-        left = self._lifetime.jobs_left()
-        return limit if left is None else min(limit, left)
-
-    def jobs_now(self, now: float) -> int:
-        """Return how many jobs to claim now."""
-        return self.jobs() if self._idle.due(now) else 0
-
-    def outcomes(self) -> int:
-        """Return how many outcomes are enough for a report."""
-        if not self._held() or self._lifetime.stopping:
-            return 1
-        return max(1, self._kinds.target // 4)
-
-    def goes_on_at_once(self, now: float) -> bool:
-        """Return whether the next report and claim can be sent now, and are large enough to be worth it."""
-        if self._lifetime.jobs_left() is not None:
-            return False  # only dispatched jobs are counted
-        return len(self._completer) >= max(LARGE, self.outcomes()) and self.jobs_now(now) > 0
-
-    def _held(self) -> int:
-        """Return how many jobs are claimed and have not ended."""
-        return self._in_flight.places + self._exchange.more_in_flight - len(self._completer)
-
-
-# ----------------------------------------------------------------------------
-# How many jobs to claim: of one kind, or sync and async jobs if async ones have slots of their own.
-#
-# A claim cannot know which jobs are async. So the share of async jobs in the last claims tells how many rows
-# bring about as many sync ones as the threads take soon (``BatchSize``), and as many async ones as there
-# are free slots.
-#
-# The rows of a kind that has no room are requeued at once: another worker may have a free thread for them.
-# If they come first in their queue, the next claim returns them again. So while one kind has no room, the
-# worker still looks for jobs of the other kind behind them, but only once in a while:
-#
-#     one kind has no room --a claim returned jobs of it--> look again after ``PAUSE``
-#     the claim returned nothing else--> the pause doubles, up to ``LONGEST_PAUSE``
-#     both kinds have room--> no pause
 
 PAUSE = 1.0  # seconds
 LONGEST_PAUSE = 30.0
@@ -147,8 +85,8 @@ class OneKind:
         return True
 
 
-class _Kind:
-    """The jobs of one kind."""
+class _Slots:
+    """The jobs of one kind, and their slots."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -160,8 +98,8 @@ class _Kind:
         """Return how many jobs of this kind to claim, if ``more`` are claimed already."""
         return self.batch_size.wanted(self.held + round(more), running_low=self.held + more < self.slots)
 
-    def take(self, now: float) -> bool:
-        """Return whether there is room for one more."""
+    def hold_one(self, now: float) -> bool:
+        """Hold one more job. Return False if there is no room for it."""
         if self.held >= self.batch_size.target:
             return False
         self.held += 1
@@ -192,8 +130,8 @@ class TwoKinds:
         executor: Executor,
         is_async: Callable[[str], bool | None],
     ) -> None:
-        self._sync = _Kind(threads)
-        self._async = _Kind(slots)
+        self._sync = _Slots(threads)
+        self._async = _Slots(slots)
         self._executor = executor
         self._sought: set[str] = set()
         self._is_async = is_async
@@ -249,7 +187,7 @@ class TwoKinds:
             is_async = self._is_async(row.task_path)
             known += is_async is not None
             of_async += bool(is_async)
-            if (self._async if is_async else self._sync).take(now):
+            if (self._async if is_async else self._sync).hold_one(now):
                 runs.append(row)
                 continue
             returned.append(row)

@@ -27,20 +27,12 @@ from typing import TYPE_CHECKING
 from ...conf import POLL_INTERVAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...jobs.claim import Claimed
     from ...postgres.session import Session
-    from .claimer import Claimer
-    from .in_flight import InFlight
-    from .notifier import Notifier
 
 LOOKS = (0.005, 0.02, 0.06, 0.2)  # seconds after the announcement
 SOONEST = 0.001  # seconds until a look for a job that comes due
 LONGEST_POLL = 10.0  # seconds
 LONGEST_REST = 50.0  # seconds; triggers announce jobs that are due within a minute
-MOST_NAMES = 1_000
-"""So many queues that notifications name are searched one by one."""
 
 
 class Idle:
@@ -55,7 +47,6 @@ class Idle:
         self._locked = False
         self.called = False
         """Whether a notification has arrived since the last look, so that there is probably a job."""
-        self._named: set[str] = set()
         self._announced_at: float | None = None
         self._looks = 0
         self._next_look = 0.0
@@ -85,17 +76,10 @@ class Idle:
         """Return the seconds until the next look."""
         return max(0.0, self._next_look - now)
 
-    def look_now(self, queue_name: str | None = None) -> None:
-        """Look at once, because a notification has arrived. It may name a queue that has a job."""
+    def look_now(self) -> None:
+        """Look at once, because a notification has arrived."""
         self.called = True
         self._next_look = 0.0
-        if queue_name and len(self._named) < MOST_NAMES:
-            self._named.add(queue_name)
-
-    def take_named(self) -> set[str]:
-        """Return once the queues that notifications have named since the last search."""
-        named, self._named = self._named, set()
-        return named
 
     def nothing_found(
         self,
@@ -151,9 +135,9 @@ class Idle:
         self._locked = False
         return "SELECT pg_advisory_unlock_shared(key) FROM unnest(%s::bigint[]) AS key", (self._keys,)
 
-    def pause(self, now: float, seconds: float) -> None:
-        """Do not look again for a while."""
-        self._next_look = now + seconds
+    def look_in(self, seconds: float) -> None:
+        """Look again after so many seconds."""
+        self._next_look = monotonic() + seconds
 
     def _sleep(self, now: float, next_due: float | None, *, hears: bool, rest: float = 0.0) -> None:
         pause = self._poll_interval or POLL_INTERVAL
@@ -165,63 +149,3 @@ class Idle:
         if next_due is not None:
             pause = min(pause, max(SOONEST, next_due))
         self._next_look = now + pause
-
-
-# ----------------------------------------------------------------------------
-# What follows a claim that found nothing: search for new ranges, claim what is found, or wait.
-#
-#     nothing --search--> due: claim; still nothing, or not due: announced and asleep
-#     nothing, but the gate moved jobs --> look again at once, since others may be claimable now
-#     nothing, although jobs are due: their keys or queues are busy --> look again after a short pause
-#     in burst mode: a short pause while jobs run, since they may enqueue more; then it is exhausted
-
-BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
-KEY_PAUSE = 0.02
-"""Seconds until a look at jobs that the gate left where they are: another worker is deciding about their
-key."""
-ROOM_PAUSE = 0.05
-"""Seconds until a look at a queue that has no room. Nobody tells a worker when it has."""
-
-
-class Looks:
-    """The looks of one producer that come after a claim."""
-
-    def __init__(
-        self, claimer: Claimer, idle: Idle, notifier: Notifier, in_flight: InFlight, *, burst: bool
-    ) -> None:
-        self._claimer = claimer
-        self._idle = idle
-        self._notifier = notifier
-        self._in_flight = in_flight
-        self._burst = burst
-        self.exhausted = False
-        """Whether nothing was due and no job ran, at the last look in burst mode."""
-
-    def further(self, session: Session, room: Callable[[Session, float], int]) -> list[Claimed]:
-        """Search for new ranges after the known ones gave nothing. Return what is claimed there.
-
-        ``room``: returns how many jobs to claim at a time of the monotonic clock. It may ask the server.
-        """
-        if self._claimer.take_refusals().moved:
-            self._idle.pause(monotonic(), 0.0)
-            return []
-        thorough = self._burst and not self._in_flight
-        due, next_due = self._claimer.search(
-            session, self._idle.take_named(), asleep=self._idle.announced, thorough=thorough
-        )
-        limit = room(session, monotonic()) if due else 0
-        if limit and (rows := self._claimer.claim(session, limit)):
-            return rows
-        refusals = self._claimer.take_refusals()
-        if self._burst:
-            # A running job may enqueue more: the worker looks again when the last one has ended.
-            self.exhausted = not due and not self._in_flight
-            self._idle.pause(monotonic(), BURST_PAUSE)
-        elif any(refusals):
-            self._idle.pause(monotonic(), 0.0 if refusals.moved else KEY_PAUSE)
-        elif due and self._claimer.queue_limits:
-            self._idle.pause(monotonic(), ROOM_PAUSE)
-        else:
-            hears, rest = self._notifier.hears, self._claimer.rest
-            self._idle.nothing_found(session, monotonic(), next_due, hears=hears, rest=rest)
-        return []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ...jobs.claim import Claimed
-    from .pauses import Pauses
+    from .inbox import Pauses
     from .ranges import FirstDue
 
 ARRIVALS = 500
@@ -168,9 +168,9 @@ class Places:
         elif len(firsts) >= ARRIVALS or moment > latest:
             if len(firsts) >= ARRIVALS:  # it does not try to catch up: a pass finds the groups
                 groups.begin_pass(now, needed=True)
-            self.times.raise_to(key, latest, 0)
+            self.times.raise_to(key, (latest, 0))
         else:
-            self.times.raise_to(key, moment, last.id)
+            self.times.raise_to(key, (moment, last.id))
 
     def _awake(self) -> dict[Key, Groups]:
         stops = self._pauses.stops

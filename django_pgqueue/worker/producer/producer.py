@@ -1,60 +1,99 @@
-"""The producer: claims jobs, passes them to the executor, and reports their outcomes. One for each process.
+"""The producer claims jobs, passes them to the executor, and reports their outcomes. One for each process.
 
-    look:     if there is room and it is time, claim; if nothing is found, search for new ranges, claim again
-    report:   collected outcomes, together with the next claim, in one round trip and one commit; if another
-              such exchange can follow at once, its answer is taken in while the server works on that one
-    sleep:    until outcomes, a notification, a signal, or the next look
+Its loop is ``_turn``: read what has arrived, report outcomes and claim jobs in one round trip and one commit,
+dispatch what was claimed, search for jobs if nothing was claimed, and sleep. Each part owns its state:
+``Connection`` the session and the registration, ``Inbox`` the orders, ``Claimer`` where to look for jobs,
+``Jobs`` those in flight, ``Reporter`` the outcomes, ``Executor`` the threads.
+
+Reading an answer takes Python about as long as it takes the server to work on the next statements. So under
+load, the answer of one exchange is dispatched while the server works on the next one. Nothing else happens to
+the jobs in a kept answer, so it is dispatched at once unless the next exchange follows immediately.
 
 When the worker stops, it claims no more jobs, and jobs that have not started are requeued. Running jobs may
 finish within the grace period; the rest are requeued without counting an attempt. When the connection is
 lost, jobs keep running, outcomes wait, and the producer tries to reconnect forever. Claims whose answer was
-lost with the connection are given back.
+lost with the connection are requeued.
+
+A running job may lose its row: a crash of the server may lose its claim, and the jobs of a process that was
+suspended for longer than its lease are requeued. Their tasks run on:
+
+    held --the row is as it was before the claim--> claimed again under the same lease
+    held --otherwise, at two looks in a row--> lost: asked to stop. What its task returns is refused, nothing
+    waits for it, and its place is taken until it ends
+    all places taken by lost jobs, or a lost one claimed here once more --> the process is replaced
 """
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
 from ... import conf
 from ...formatting import get_logger
+from ...jobs.finish import Outcome
 from ...maintenance.limits import DeclaredLimits
 from ...postgres.session import LOST_CONNECTION
+from ..executor import outcomes
+from ..executor.outcomes import Result
 from ..executor.threads import Executor
-from ..registry import Registration
 from .accounts import Accounts
 from .claimer import Claimer, PolicyFiller
-from .completer import LOCKED, Completer, ProgressWriter
 from .connection import Connection
-from .demand import Demand, OneKind, TwoKinds
-from .exchange import Exchange
-from .idle import Idle, Looks
-from .in_flight import InFlight, Returns
-from .leases import Leases
-from .lifetime import Lifetime, Overdue
-from .notifier import Notifier
-from .orders import CancelRequests, Orders
-from .pauses import Pauses
+from .demand import OneKind, TwoKinds
+from .idle import Idle
+from .inbox import Inbox
+from .jobs import Jobs, Lifetime
+from .reporter import LOCKED, REFUSALS, ProgressWriter, Reporter, judged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from ...jobs.claim import Claimed
     from ...postgres.session import Session
     from ..executor.runner import Runner
+    from ..executor.running_job import RunningJob
     from ..options import WorkerOptions
     from ..processes.started_jobs import StartedJobs
     from ..waker import Waker
+    from .inbox import News
 
 logger = get_logger(__name__)
 
 LONGEST_SLEEP = 1.0  # seconds
-
+REBALANCE_EVERY = 0.005  # seconds
+LARGE = 50
+"""So many outcomes take the server longer than Python needs to prepare for their exchange."""
+BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
+KEY_PAUSE = 0.02
+"""Seconds until a look at jobs that the gate left where they are: another worker decides about their key."""
+ROOM_PAUSE = 0.05
+"""Seconds until a look at a queue that has no room. Nobody tells a worker when it has."""
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, *LOCKED)
 
 
+class _Rows(NamedTuple):
+    """The rows that a statement returned. Reading them is what takes time."""
+
+    number: int = 0
+    read: Callable[[], Sequence[Any]] = tuple
+
+
+class _Answer(NamedTuple):
+    """What the server has answered to a report and a claim."""
+
+    report: _Rows
+    claim: _Rows
+    results: list[Result]  # the ones that were reported
+    asked: Mapping[str, Any]  # the parameters of the claim
+    seconds: float  # that the exchange took
+
+
 class Producer:
-    """The main loop of a worker process."""
+    """One loop per worker process: claim, dispatch, run, report, sleep."""
 
     def __init__(
         self,
@@ -70,47 +109,34 @@ class Producer:
         self.options = options
         self.worker = worker
         self.lifetime = Lifetime(options, started_jobs)
-        self.in_flight = InFlight(started_jobs)
+        self.jobs = Jobs(started_jobs)
         self._runner = runner
         self._waker = waker
-        runner.on_overdue = Overdue(self.in_flight, self.lifetime, waker, options.grace)
+        runner.on_overdue = self._give_up_on
         self._executor = Executor(runner, options.threads, waker, options.async_slots)
-        self._pauses = Pauses()
-        self._claimer = Claimer(options, worker, lease_base, self._pauses)
-        self._completer = Completer()
-        self._idle = Idle(options.queues, conf.current().poll_interval)
-        self._accounts = Accounts(self.in_flight, self.lifetime)
+        self._inbox = Inbox(worker, supervisor, runner)
+        self._pauses = self._inbox.pauses
+        self._claimer = Claimer(options, worker, lease_base, self._pauses, self._inbox.queue_limits)
+        self._reporter = Reporter()
         self._progress = ProgressWriter(runner.changed)
-        self._exchange = Exchange(
-            self._claimer, self._completer, self._idle, self._accounts.close, self._dispatch
-        )
-        self._returns = Returns(worker, runner, self._executor, self.in_flight, self._completer, self._pauses)
-        self._policy_filler = PolicyFiller(self._returns.release)
-        self._kinds = _kinds(options, self._executor, runner)
-        self._demand = Demand(
-            self.lifetime, self._kinds, self._idle, self.in_flight, self._completer,
-            self._exchange, self._pauses,
-        )  # fmt: skip
-        self._leases = Leases(
-            runner, self._claimer, self.in_flight, self._returns, self._kinds, self.lifetime, options.grace
-        )
-        self._cancel_requests = CancelRequests(runner, self._leases)
+        self._policy_filler = PolicyFiller(self._reporter.release)
+        self._accounts = Accounts()
+        self._idle = Idle(options.queues, conf.current().poll_interval)
+        self._kinds: OneKind | TwoKinds = OneKind(options.threads)
+        if options.async_slots is not None:
+            self._kinds = TwoKinds(options.threads, options.async_slots, self._executor, runner.is_async)
         self._declared_limits = DeclaredLimits()
-        self._orders = Orders(
-            options, worker, supervisor, pauses=self._pauses, queue_limits=self._claimer.queue_limits,
-            runner=runner, returns=self._returns, idle=self._idle, lifetime=self.lifetime,
-        )  # fmt: skip
-        self._notifier = Notifier(
-            worker, self._cancel_requests.name, self._idle.look_now, self._orders.changed
-        )
-        self._registration = Registration(options, worker, supervisor)
         self._connection = Connection(
-            options.alias, worker, self._registration, self.in_flight, self.lifetime, waker, started_jobs,
-            self._leases.connected, self._idle.connected, self._notifier.connected, self._orders.connected,
+            options, worker, supervisor, jobs=self.jobs, lifetime=self.lifetime, waker=waker,
+            started_jobs=started_jobs, set_up=self._set_up,
         )  # fmt: skip
-        self._looks = Looks(self._claimer, self._idle, self._notifier, self.in_flight, burst=options.burst)
+        self._registration = self._connection.registration
+        self._answer: _Answer | None = None
+        """The answer that has not been dispatched yet."""
         self._dispatched_at = 0.0
         self._drained = False
+        self._is_exhausted = False
+        """Whether nothing was due and no job ran, at the last look in burst mode."""
 
     # -- from outside
 
@@ -130,97 +156,313 @@ class Producer:
                 self._connection.open()
             except LOST_CONNECTION as error:
                 self._connection.reopen(error)
-            while not self._over():
+            while not self._is_over():
                 try:
                     self._turn()
                     self._connection.works()
                 except _TRANSIENT as error:
                     logger.info("trying again after %s", type(error).__name__)
                 except LOST_CONNECTION as error:
-                    self._exchange.take_in()  # a new session gives back what this worker does not hold
+                    self._dispatch()  # a new session requeues what this worker does not hold
                     self._connection.reopen(error)
         finally:
             self._executor.stop()
         self._executor.join(min(1.0, self.lifetime.grace_left()))
         self._end()
 
+    def _set_up(self, session: Session) -> None:
+        """Prepare a new session. Before this worker claims anything else, which may have the same limit keys,
+        it claims again what the server has lost in a crash.
+        """
+        self._claimer.claim_again(session, self.jobs.rows())
+        self._idle.connected(session)
+        self._inbox.connected(session)
+
     # -- one turn
 
     def _turn(self) -> None:
         session = self._connection.live
-        # Notifications first, then the look: one that is read after it might be about a job that it missed.
-        self._notifier.hear(session)
+        # Race: a notification that is read after the look may be about a job that the look has missed.
+        self._hear(session)
         self._collect()
         if self.lifetime.stopping and not self._drained:
-            self._drain()
+            self._drain(session)
         now = monotonic()
         self._progress.write_if_due(session, now)  # before the outcomes, which end leases
-        self._registration.tell(len(self.in_flight.lost))
-        if self._registration.due(now):
-            self._register(session, now)
-        self._orders.look(session, now)
+        self._keep_registered(session, now)
+        self._follow(self._inbox.read_orders(session, now))
         self._connection.tell_supervisor()
-        self._cancel_requests.look(session, now)  # before a claim, which may find jobs that it has lost
-        limit = self._room(session, now) if self._exchange.may_claim else self._demand.jobs_now(now)
-        claimed = self._exchange.run(session, limit, now, self._demand.outcomes())
+        self._keep_leases(session, now)  # before a claim, which may find jobs that it has lost
+        may_claim = self._may_claim()
+        room = self._room_after_orders(session, now) if may_claim else self._room_now(now)
+        claimed = self._report_and_claim(session, room if may_claim else 0, now)
         self._collect()
-        goes_on = claimed > 0 and not session.pooled and self._demand.goes_on_at_once(monotonic())
-        if not goes_on:
-            self._exchange.take_in()
-            nothing = limit > 0 and (not claimed or self._claimer.only_refused)
-            if nothing and (rows := self._looks.further(session, self._room)):
-                self._dispatch(rows)
-        self._follow_up(session, now)
+        goes_on = claimed > 0 and not session.pooled and self._goes_on_at_once(monotonic())
+        if not goes_on:  # otherwise, this answer is dispatched while the server works on the next exchange
+            self._dispatch()
+            if room > 0 and (not claimed or self._claimer.only_refused):
+                self._search(session)
+        self._complete(session, now)
         now = monotonic()
-        self._give_hoard_back(now)
+        if self._kinds.hoards(self.jobs.places, now):
+            self._reporter.release(self._executor.take_back())
         self._accounts.write_if_due(session, now)
         if not goes_on:
             self._sleep(session)
 
-    def _room(self, session: Session, now: float) -> int:
-        """Return how many jobs to claim now, by orders that are not too old."""
-        limit = self._demand.jobs_now(now)
-        is_told = limit > 0 and self._orders.look_before_claim(session, now)  # maybe to end
-        return self._demand.jobs_now(now) if is_told else limit
+    def _hear(self, session: Session) -> None:
+        if self._inbox.hear(session):
+            self._idle.look_now()
 
     def _collect(self) -> None:
+        """Take over the results of jobs that have ended."""
         results = self._executor.results
         while results:
             done = results.popleft()
-            self._completer.add(done)
+            self._reporter.add(done)
             self._kinds.learn(done)
 
-    def _register(self, session: Session, now: float) -> None:
-        """Register again. Before that, check that notifications arrive; with it, read the orders. Write the
-        limits of tasks that something else has imported in the meantime.
+    def _drain(self, session: Session) -> None:
+        """Requeue the jobs that have not started."""
+        self._reporter.release(self._executor.take_back())
+        self._drained = True
+        self._registration.set_draining(session)
+
+    def _keep_registered(self, session: Session, now: float) -> None:
+        """Register again if it is time. Before that, check that notifications arrive; with it, read the
+        orders. Write the limits of tasks that something else has imported in the meantime.
         """
-        self._exchange.take_in()  # if the lock is taken now, all other running jobs are given back
-        proof = self._notifier.prove(now)
-        self._orders.follow(self._registration.renew(session, now, self._orders.statement, proof), now)
+        self._registration.tell(len(self.jobs.lost))
+        if not self._registration.due(now):
+            return
+        self._dispatch()  # if the lock is taken now, all other running jobs are requeued
+        proof = self._inbox.prove(now)
+        orders = self._registration.renew(session, now, self._inbox.orders_sql, proof)
+        self._follow(self._inbox.learn_orders(orders, now))
         self._declared_limits.write(session)
         # Also if it finds no jobs: there may be a million that are not due yet.
         session.refresh_plans(idle=True)
 
-    def _dispatch(self, rows: list[Claimed]) -> None:
-        now = monotonic()
+    def _follow(self, news: News) -> None:
+        """Do what the orders say."""
+        if news.pause_began:
+            self._executor.submit(self._put_paused_aside(self._executor.take_back()), 0.0)
+        if news.pause_ended:
+            self._idle.look_now()
+        for how in news.drains:
+            if how == "stop" and not self.lifetime.retired:
+                logger.info("asked to stop this worker with all its processes")
+                self.lifetime.retire(self.options.grace)
+            elif how == "replace" and not self.lifetime.stopping:
+                logger.info("asked to let another process replace this one")
+                self.lifetime.replace(self.options.grace)
+
+    def _keep_leases(self, session: Session, now: float) -> None:
+        """Pass on requests to cancel. Claim the running jobs again whose rows do not say that they run here.
+        Those that are lost are asked to stop.
+        """
+        missing = self._inbox.look_at_running(session, now)
+        if missing is None:
+            return
+        missing = [job for job in missing if job.needs_lease and job.row.id not in self.jobs.lost]
+        # An isolated job may have given up its lease by itself, which only its own process knows.
+        again = self._claimer.claim_again(session, [job.row for job in missing if job.on_stop is None])
+        for job in self.jobs.lose({job for job in missing if job.row.id not in again}):
+            logger.warning(
+                "job %s (%s) is lost: it was given back while its task ran. The task is asked to stop, and "
+                "what it returns does not count.",
+                job.row.id,
+                job.row.task_path,
+            )
+            job.ask_to_stop()
+            if self._kinds.is_filled_by([row.task_path for row in self.jobs.lost.values()]):
+                self._replace("lost jobs take all its threads")
+
+    # -- claim and report
+
+    def _may_claim(self) -> bool:
+        """Return whether to claim. A sleeping worker without a notification only searches for jobs: one
+        statement instead of two.
+        """
+        return self._claimer.knows_ranges and (self._idle.called or not self._idle.announced)
+
+    def _room(self) -> int:
+        """Return how many jobs the worker has room for."""
+        if self.lifetime.stopping:
+            return 0
+        kept = self._answer.claim.number if self._answer else 0
+        limit = self._pauses.limit(self._kinds.wanted(self._held(), kept))
+        left = self.lifetime.jobs_left()
+        return limit if left is None else min(limit, left)
+
+    def _room_now(self, now: float) -> int:
+        """Return how many jobs to claim now."""
+        return self._room() if self._idle.due(now) else 0
+
+    def _room_after_orders(self, session: Session, now: float) -> int:
+        """Return how many jobs to claim now, by orders that are not too old. They may be to end."""
+        room = self._room_now(now)
+        news = self._inbox.read_before_claim(session, now) if room else None
+        if news is None:
+            return room
+        self._follow(news)
+        return self._room_now(now)
+
+    def _held(self) -> int:
+        """Return how many jobs are claimed and have not ended."""
+        held = self.jobs.places - len(self._reporter)
+        return held + self._answer.claim.number - len(self._answer.results) if self._answer else held
+
+    def _enough(self) -> int:
+        """Return how many outcomes are enough for a report."""
+        return 1 if self.lifetime.stopping or not self._held() else max(1, self._kinds.target // 4)
+
+    def _goes_on_at_once(self, now: float) -> bool:
+        """Return whether the next report and claim can be sent now, and are large enough to be worth it."""
+        if self.lifetime.jobs_left() is not None:
+            return False  # only dispatched jobs are counted
+        return len(self._reporter) >= max(LARGE, self._enough()) and self._room_now(now) > 0
+
+    def _report_and_claim(self, session: Session, room: int, now: float) -> int:
+        """Report the outcomes that are due, and claim up to ``room`` jobs, in one round trip and one commit.
+        Return how many were claimed. The answer is kept until ``_dispatch``.
+
+        An outcome that the server refuses must not hold up the rest. In that case the outcomes are reported
+        one by one, and the claim waits for the next turn.
+        """
+        if self._reporter.readd_locked(now):
+            self._report_one_by_one(session)
+        is_due = self._reporter.due(now, self._enough())
+        report = self._reporter.statement() if is_due else None
+        if is_due and report is None:  # the rows of all waiting results show their outcomes already
+            self._close(judged(self._reporter.sent(), []))
+        claim = self._claimer.statement(room) if room else None
+        if report is None and claim is None:
+            self._dispatch()
+            return 0
+        began = monotonic()
+        try:
+            answers = self._send(session, report, claim)
+        except (*REFUSALS, *LOCKED):
+            if report is None:
+                raise
+            self._report_one_by_one(session)
+            return 0
+        results = self._reporter.sent() if report is not None else []
+        nothing = _Rows()
+        rows, seconds = answers.get("claim", nothing), monotonic() - began
+        asked = claim[1] if claim is not None else {}
+        self._answer = _Answer(answers.get("report", nothing), rows, results, asked, seconds)
+        return rows.number
+
+    def _send(
+        self, session: Session, report: tuple[str, Any] | None, claim: tuple[str, Any] | None
+    ) -> dict[str, _Rows]:
+        """Send the statements, and dispatch the answer that was kept while the server works on them."""
+        given = {"release": self._idle.release(), "report": report, "claim": claim}
+        statements = {name: statement for name, statement in given.items() if statement is not None}
+        durable = report is not None
+        if self._answer is None or session.pooled:
+            self._dispatch()
+            lists = session.run(*statements.values(), durable=durable)
+            answers = [_Rows(len(rows), rows.copy) for rows in lists]
+        else:
+            try:
+                cursors = session.run_beside(self._dispatch, *statements.values(), durable=durable)
+            finally:
+                self._dispatch()  # if the statements could not be sent
+            answers = [_Rows(cursor.rowcount, cursor.fetchall) for cursor in cursors]
+        return dict(zip(statements, answers, strict=True))
+
+    def _report_one_by_one(self, session: Session) -> None:
+        began = monotonic()
+        results = self._reporter.report_one_by_one(session)
+        self._close(results, monotonic() - began)
+
+    # -- dispatch
+
+    def _dispatch(self) -> None:
+        """Read the answer that was kept, if there is one: close the reported jobs, and run the claimed ones.
+
+        This must not use the session: the server may be at work for the next exchange.
+        """
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        if answer.results:  # first, to free their rows
+            self._close(judged(answer.results, answer.report.read()), answer.seconds)
+        if answer.asked:
+            self._start(self._claimer.claimed(answer.claim.read(), answer.asked, answer.seconds))
+
+    def _close(self, results: list[Result], seconds: float = 0.0) -> None:
+        """Close the jobs with these results, which the server knows."""
+        if seconds and logger.isEnabledFor(logging.DEBUG):
+            _log_report(results, seconds)
+        for result in results:
+            job = self.jobs.remove(result.row)
+            kind = result.outcome.kind
+            if kind in {"release", "paused"}:
+                self.lifetime.claimed -= 1
+                continue
+            self._accounts.close(result, job.since if job else None)
+            if kind != "unknown":
+                self.lifetime.executed += 1
+
+    def _start(self, rows: list[Claimed]) -> None:
+        """Pass claimed jobs to the executor. Return those that should not run here."""
+        if not rows:
+            return
+        now = self._dispatched_at = monotonic()
         self._idle.found()
-        self._looks.exhausted = False
+        self._is_exhausted = False
         self.lifetime.claimed += len(rows)
-        self._dispatched_at = now
-        self.in_flight.take(rows, now)
+        self.jobs.add(rows, now)
         self._kinds.weigh(rows)
         if self.lifetime.stopping:
             # Race: the worker was told to stop during the claim.
-            self._returns.release(rows)
+            self._reporter.release(rows)
             return
-        rows = self._leases.sort_out(rows)
-        runs = self._returns.put_aside(rows)
+        rows = self._without_running(rows)
+        runs = self._put_paused_aside(rows)
         self._pauses.note(rows, runs)
         runs, others = self._kinds.split(runs)
-        self._returns.release(others)
+        self._reporter.release(others)
         self._executor.submit(self._policy_filler.sort_out(runs), self._kinds.job_seconds)
 
-    def _follow_up(self, session: Session, began: float) -> None:
+    def _without_running(self, rows: list[Claimed]) -> list[Claimed]:
+        """Return the rows that do not run here under an older lease. Requeue the others: this process would
+        run them twice at once.
+        """
+        twice = [row for row in rows if self._runs_already(row)]
+        if not twice:
+            return rows
+        self._reporter.release(twice, "an earlier run of it has not ended in this process")
+        self._replace("it still runs a job that it has claimed once more")
+        return [row for row in rows if row not in twice]
+
+    def _runs_already(self, row: Claimed) -> bool:
+        running = self._runner.running_one(row.id)
+        return running is not None and running.needs_lease and running.on_stop is None
+
+    def _put_paused_aside(self, rows: list[Claimed]) -> list[Claimed]:
+        """Return the rows that are not paused. Block those of paused tasks, without counting an attempt;
+        requeue those of paused queues.
+        """
+        if not self._pauses:
+            return rows
+        tasks, stops = self._pauses.tasks, self._pauses.stops
+        self._reporter.add(
+            [
+                Result(row, Outcome(row.id, row.lease, "paused", reason=tasks[row.task_path]))
+                for row in rows
+                if row.task_path in tasks
+            ]
+        )
+        rows = [row for row in rows if row.task_path not in tasks]
+        self._reporter.release([row for row in rows if stops(row.queue_name)])
+        return [row for row in rows if not stops(row.queue_name)]
+
+    def _complete(self, session: Session, began: float) -> None:
         """Ask the server what dispatched jobs need. They are dispatched while the session is in use."""
         self._declared_limits.write_if_more(session, self._runner.known_tasks)
         if rows := self._policy_filler.fill(session):
@@ -230,61 +472,108 @@ class Producer:
             if self._claimer.may_search(monotonic()):
                 self._claimer.search(session)
 
+    # -- search and sleep
+
+    def _search(self, session: Session) -> None:
+        """Search for new ranges after the known ones gave nothing, and claim there. If there is nothing, say
+        when to look next:
+
+            the gate moved jobs --> at once, since others may be claimable now
+            jobs are due, but their keys or queues are busy --> after a short pause
+            in burst mode: after a short pause while jobs run, since they may enqueue more; then it is over
+            otherwise --> the worker announces that it sleeps (``idle``)
+        """
+        if self._claimer.last_refusals().moved:
+            self._idle.look_in(0.0)
+            return
+        due, next_due = self._claimer.search(
+            session,
+            self._inbox.named_queues(),
+            asleep=self._idle.announced,
+            thorough=self.options.burst and not self.jobs,
+        )
+        room = self._room_after_orders(session, monotonic()) if due else 0
+        if room and (rows := self._claimer.claim(session, room)):
+            self._start(rows)
+            return
+        refusals = self._claimer.last_refusals()
+        if self.options.burst:
+            # A running job may enqueue more: the worker looks again when the last one has ended.
+            self._is_exhausted = not due and not self.jobs
+            self._idle.look_in(BURST_PAUSE)
+        elif any(refusals):
+            self._idle.look_in(0.0 if refusals.moved else KEY_PAUSE)
+        elif due and self._inbox.queue_limits:
+            self._idle.look_in(ROOM_PAUSE)
+        else:
+            hears, rest = self._inbox.hears, self._claimer.rest
+            self._idle.nothing_found(session, monotonic(), next_due, hears=hears, rest=rest)
+
     def _sleep(self, session: Session) -> None:
-        if self.in_flight.is_through() and (self.lifetime.stopping or self._is_worn_out()):
+        if self.jobs.only_overdue() and (self.lifetime.stopping or self._is_worn_out()):
             return
         # Race: a notification that arrived during the statements of this turn is no longer in the socket, so
         # nothing would end the sleep. It is read here, and the next turn looks.
-        self._notifier.hear(session)
+        self._hear(session)
         now = monotonic()
         seconds = min(
-            LONGEST_SLEEP, self._orders.seconds_left(now), self._progress.seconds_left(now),
-            self._cancel_requests.seconds_left(),
-        )  # fmt: skip
-        if self._completer:
-            seconds = min(seconds, self._completer.seconds_left(now))
-        if self._demand.jobs():
+            LONGEST_SLEEP,
+            self._inbox.seconds_left(now),
+            self._progress.seconds_left(now),
+            self._reporter.seconds_left(now),
+        )
+        if self._room():
             seconds = min(seconds, self._idle.seconds_left(now))
         if self._executor.rebalance():
-            seconds = min(seconds, 0.005)
+            seconds = min(seconds, REBALANCE_EVERY)
         if self.lifetime.stopping:
             seconds = min(seconds, self.lifetime.grace_left())
         files = () if session.pooled else (session.connection.fileno(),)
         if seconds > 0:
             self._waker.sleep(seconds, self._executor.has_urgent_results, *files)
 
-    def _give_hoard_back(self, now: float) -> None:
-        """If jobs take longer than expected, requeue the jobs that were claimed ahead."""
-        if self._kinds.hoards(self.in_flight.places, now):
-            self._returns.release_unstarted()
+    # -- the end
 
-    def _drain(self) -> None:
-        """Requeue the jobs that have not started."""
-        self._returns.release_unstarted()
-        self._drained = True
-        self._registration.set_draining(self._connection.live)
-
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         if self.lifetime.stopping:
-            gave_back = self._drained or self._connection.session is None
-            return (gave_back and self.in_flight.is_through()) or not self.lifetime.grace_left()
+            has_drained = self._drained or self._connection.session is None
+            return (has_drained and self.jobs.only_overdue()) or not self.lifetime.grace_left()
         if self._is_worn_out():
             self.lifetime.replace(float("inf"))  # it finishes its jobs, however long that takes
-        return self._looks.exhausted and not self.in_flight
+        return self._is_exhausted and not self.jobs
 
     def _is_worn_out(self) -> bool:
-        return self.lifetime.is_worn_out(all_begun=self.in_flight.all_begun())
+        return self.lifetime.is_worn_out(all_begun=self.jobs.all_begun())
+
+    def _replace(self, why: str) -> None:
+        if not self.lifetime.stopping:
+            logger.warning("this process finishes its other jobs and is replaced: %s", why)
+            self.lifetime.replace(self.options.grace)
+
+    def _give_up_on(self, running: RunningJob) -> None:
+        """A job does not end after its timeout, and only the end of the process ends it. Let the other jobs
+        finish and then have the process replaced. Called on any thread.
+        """
+        # Not an error: the job's own line says whether it failed, and why.
+        logger.warning(
+            "job %s still runs %g s after its timeout: this process finishes its other jobs and is replaced",
+            running.row.id,
+            conf.current().timeout_grace,
+        )
+        self.jobs.overdue[running.row.id] = running
+        self.lifetime.replace(self.options.grace)
+        self._waker.interrupt()
 
     def _end(self) -> None:
-        """Report the last outcomes, requeue the rest without counting an attempt, and sign off."""
-        self._exchange.take_in()
+        """Report the last outcomes, requeue the rest without counting an attempt, and unregister."""
+        self._dispatch()
         self._collect()
-        self._returns.abandon_rest()
+        self._requeue_unfinished()
         while (session := self._connection.session) is not None:
             try:
                 self._progress.write(session)
-                self._exchange.run(session, 0, float("inf"), 1)
-                self._exchange.take_in()
+                self._report_and_claim(session, 0, float("inf"))
+                self._dispatch()
                 self._accounts.write(session)
                 self._registration.unregister(session)
                 session.close()
@@ -293,10 +582,25 @@ class Producer:
                 logger.info("trying again after %s", type(error).__name__)
             except LOST_CONNECTION as error:
                 self._connection.reopen(error)
-        logger.error("the server is gone; jobs that could not be reported run again: %d", len(self.in_flight))
+        logger.error("connection lost; %d unreported jobs will run again", len(self.jobs))
+
+    def _requeue_unfinished(self) -> None:
+        """Requeue the jobs that still run. Fail those that must not run twice or are overdue."""
+        rest = self.jobs.unfinished(self._reporter.ids())
+        if rest:
+            logger.warning("requeuing jobs that did not finish within the grace period: %d", len(rest))
+            once = [row for row in rest if row.on_lost == "fail" and self.jobs.may_have_begun(row)]
+            self._reporter.add([Result(row, outcomes.stopped(row, self.worker)) for row in once])
+            self._reporter.release([row for row in rest if row not in once], "its worker was stopped")
+        # Last of all: such a job runs until the process ends, and its next attempt may start before that.
+        self._reporter.add([self._runner.overdue(job) for job in list(self.jobs.overdue.values())])
 
 
-def _kinds(options: WorkerOptions, executor: Executor, runner: Runner) -> OneKind | TwoKinds:
-    if options.async_slots is None:
-        return OneKind(options.threads)
-    return TwoKinds(options.threads, options.async_slots, executor, runner.is_async)
+def _log_report(results: list[Result], seconds: float) -> None:
+    kinds = Counter(result.outcome.kind for result in results)
+    logger.debug(
+        "reported %d jobs in %.1f ms%s",
+        len(results),
+        seconds * 1000,
+        "".join(f", {count} {kind}" for kind, count in kinds.most_common()),
+    )

@@ -26,15 +26,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from .pauses import Pauses
+from .inbox import Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ...jobs.claim import Claimed
 
+Mark: TypeAlias = tuple[datetime, int]
 LAG = timedelta(seconds=0.5)
 FORGET_AFTER = 60.0  # seconds
 MOST_QUIET = 64
@@ -57,15 +58,31 @@ class FirstDue(NamedTuple):
     group_key: str | None = None
     is_known: bool = False  # whether the search began at a mark
 
+    @property
+    def mark(self) -> Mark:
+        """The mark from which a claim finds it."""
+        run_after = time_of(self.run_after)
+        if self.due_in > -LAG.total_seconds():
+            # A job that is enqueued next, or committed late, may be due before this first job.
+            return run_after - timedelta(seconds=self.due_in) - LAG, 0
+        return run_after, self.id - 1
+
 
 class _Range:
-    __slots__ = ("due_since", "id", "run_after", "used")
+    """A range or a group."""
 
-    def __init__(self, run_after: datetime, job: int, now: float) -> None:
-        self.run_after = run_after
-        self.id = job
+    __slots__ = ("due_since", "mark", "used")
+
+    def __init__(self, mark: Mark, now: float = 0.0) -> None:
+        self.mark = mark
         self.used = now
         self.due_since: float | None = None  # when its first job was due, as far as is known
+
+    def advance(self, row: Claimed, latest: datetime) -> None:
+        """Move the mark up to a job that was claimed, but not later than ``latest``."""
+        run_after = time_of(row.run_after)
+        reached = (run_after, row.id) if run_after <= latest else (latest, 0)
+        self.mark = max(self.mark, reached)
 
 
 class Ranges:
@@ -78,12 +95,14 @@ class Ranges:
 
     def keys(self) -> list[tuple[str, int]]:
         """Return the ranges that may be read."""
-        return self._open(list(self._ranges))
+        if not self._pauses:
+            return list(self._ranges)
+        return [key for key in self._ranges if not self._pauses.stops(key[0])]
 
-    def mark(self, key: tuple[str, int]) -> tuple[datetime, int] | None:
+    def mark(self, key: tuple[str, int]) -> Mark | None:
         """Return the mark of a range; None if it is not known."""
         found = self._ranges.get(key)
-        return None if found is None else (found.run_after, found.id)
+        return None if found is None else found.mark
 
     def waited(self, key: tuple[str, int], now: float) -> float:
         """Return the seconds that the first job of a range has waited, as far as is known."""
@@ -98,13 +117,13 @@ class Ranges:
 
     def known(self) -> tuple[list[str], list[int], list[datetime], list[int]]:
         """Return the arrays of a search for new ranges in the gaps."""
-        keys = self._open(list(self._ranges))
-        ranges = [self._ranges[key] for key in keys]
+        keys = self.keys()
+        marks = [self._ranges[key].mark for key in keys]
         return (
             [key[0] for key in keys],
             [key[1] for key in keys],
-            [found.run_after for found in ranges],
-            [found.id for found in ranges],
+            [run_after for run_after, _ in marks],
+            [job_id for _, job_id in marks],
         )
 
     def advance(self, rows: Sequence[Claimed], now: float) -> None:
@@ -117,30 +136,21 @@ class Ranges:
             found = self._ranges.get(key)
             if found is None:  # pragma: no cover - it cannot be forgotten in between on one thread
                 continue
-            reached = (time_of(row.run_after), row.id)
-            if reached[0] > latest:
-                reached = (latest, 0)
-            if reached > (found.run_after, found.id):
-                found.run_after, found.id = reached
+            found.advance(row, latest)
             found.used = now
             found.due_since = now - row.waited
 
     def learn(self, firsts: Iterable[FirstDue], now: float) -> None:
         """Add new ranges, and lower the marks of ranges that have a job below their mark."""
         for first in firsts:
-            key = (first.queue_name, first.priority)
-            start = (time_of(first.run_after), first.id - 1)
-            if first.due_in > -LAG.total_seconds():
-                # A job that is enqueued next, or committed late, may be due before this first job.
-                start = (start[0] - timedelta(seconds=first.due_in) - LAG, 0)
+            key, mark = (first.queue_name, first.priority), first.mark
             found = self._ranges.get(key)
             if found is None:
-                found = self._ranges[key] = _Range(*start, now)
+                found = self._ranges[key] = _Range(mark, now)
             if first.due_in <= 0:
                 found.used = now
             found.due_since = now + first.due_in if first.due_in < 0 else None
-            if start < (found.run_after, found.id):
-                found.run_after, found.id = start
+            found.mark = min(found.mark, mark)
 
     def forget(self, now: float) -> None:
         """Remove the ranges in which nothing was found for a minute. If very many have no jobs, also those in
@@ -156,11 +166,10 @@ class Ranges:
         if found := self._ranges.get(key):
             found.used = now
 
-    def raise_to(self, key: tuple[str, int], moment: datetime, job: int) -> None:
+    def raise_to(self, key: tuple[str, int], mark: Mark) -> None:
         """Raise the mark of a range."""
-        found = self._ranges.get(key)
-        if found is not None and (moment, job) > (found.run_after, found.id):
-            found.run_after, found.id = moment, job
+        if found := self._ranges.get(key):
+            found.mark = max(found.mark, mark)
 
     def may_rescan(self, now: float) -> bool:
         """Return whether the last rescan is long enough ago."""
@@ -169,12 +178,6 @@ class Ranges:
     def rescanned(self, started: float, now: float) -> None:
         """Note how long a rescan from the start has taken."""
         self._next_rescan = now + max(RESCAN_SOONEST, (now - started) * RESCAN_RATION)
-
-    def _open(self, keys: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Return the ranges whose queues are not paused."""
-        if not self._pauses:
-            return keys
-        return [key for key in keys if not self._pauses.stops(key[0])]
 
 
 def time_of(text: str) -> datetime:
@@ -219,20 +222,12 @@ class Share(NamedTuple):
     id: int
 
 
-class _Group:
-    __slots__ = ("id", "run_after")
-
-    def __init__(self, run_after: datetime, job: int) -> None:
-        self.run_after = run_after
-        self.id = job
-
-
 class Groups:
     """The groups of one (queue, priority). ``now`` is a monotonic clock in seconds."""
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = weights
-        self._ring: OrderedDict[str | None, _Group] = OrderedDict()
+        self._ring: OrderedDict[str | None, _Range] = OrderedDict()
         self._after: str | None = ""  # how far the pass has come; None: there is none
         self._spent = 0.0  # by the steps of the pass, in seconds
         self._ended = 0.0
@@ -272,24 +267,20 @@ class Groups:
 
     def wake(self, first: FirstDue) -> None:
         """Learn the first job of a group, which is due."""
-        start = (time_of(first.run_after), first.id - 1)
-        if first.due_in > -LAG.total_seconds():
-            start = (start[0] - timedelta(seconds=first.due_in) - LAG, 0)
-        group = self._ring.get(first.group_key)
-        if group is None:
-            assert first.group_key is not None
-            group = self._ring[first.group_key] = _Group(*start)
-        if start < (group.run_after, group.id):
-            group.run_after, group.id = start
+        mark = first.mark
+        if group := self._ring.get(first.group_key):
+            group.mark = min(group.mark, mark)
+        else:
+            self._ring[first.group_key] = _Range(mark)
 
-    def include(self, mark: tuple[datetime, int] | None) -> None:
+    def include(self, mark: Mark | None) -> None:
         """Let the jobs without a group take part from this mark on. None: there are none."""
         if mark is None:
             self._ring.pop(None, None)
-        elif (group := self._ring.get(None)) is None:
-            self._ring[None] = _Group(*mark)
+        elif group := self._ring.get(None):
+            group.mark = mark
         else:
-            group.run_after, group.id = mark
+            self._ring[None] = _Range(mark)
 
     def shares(self, limit: int) -> list[Share]:
         """Return whose jobs the next claim takes, and how many. Those whose turn it was go to the end."""
@@ -302,7 +293,8 @@ class Groups:
         enough = limit + max(8, limit // 8)
         for name, group in self._ring.items():
             quota = min(limit, factor * self._weight(name))
-            found.append(Share(name, quota, str(group.run_after), group.id))
+            run_after, job_id = group.mark
+            found.append(Share(name, quota, str(run_after), job_id))
             given += quota
             served += given - quota < limit
             if given >= enough:
@@ -324,7 +316,7 @@ class Groups:
             taken.setdefault(row.group_key, []).append(row)
         for name, got in taken.items():
             if name is not None and (group := self._ring.get(name)):
-                group.run_after, group.id = _mark(group, got)
+                group.advance(got[-1], time_of(got[-1].last_attempted_at) - LAG)
         last = max((place for place, (name, _) in enumerate(shares) if name in taken), default=0)
         for name, quota in shares if whole else shares[:last]:
             if name is not None and len(taken.get(name, ())) < quota:
@@ -345,11 +337,3 @@ def in_turn(rows: Sequence[Claimed]) -> list[Claimed]:
         nth[key] = places[-1] + 1
     ordered = sorted(zip(rows, places, strict=True), key=lambda each: (-each[0].priority, each[1]))
     return [row for row, _ in ordered]
-
-
-def _mark(group: _Group, rows: Sequence[Claimed]) -> tuple[datetime, int]:
-    reached = (time_of(rows[-1].run_after), rows[-1].id)
-    latest = time_of(rows[-1].last_attempted_at) - LAG
-    if reached[0] > latest:
-        reached = (latest, 0)
-    return max(reached, (group.run_after, group.id))

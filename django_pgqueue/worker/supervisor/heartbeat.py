@@ -25,7 +25,7 @@ from ...maintenance.rounds import Rounds, tell_retention
 from ...postgres.arrays import number_array
 from ...postgres.session import LOST_CONNECTION, SUPERVISOR, connect
 from ...schedules.fire import NEXT_LOOK
-from ..reconnect import LONGEST_PAUSE, Outage, wait_for_primary
+from ..sessions import LONGEST_PAUSE, Outage, wait_for_primary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

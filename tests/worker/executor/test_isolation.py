@@ -95,7 +95,7 @@ def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.M
         cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
     with working() as worker:
         until(lambda: fresh(job).waiting_reason)
-        assert worker.producer.in_flight._started_jobs.begun() == []
+        assert worker.producer.jobs._started_jobs.begun() == []
         after = enqueue(tasks.noop)
         until(lambda: fresh(after).status == "done")
     back = fresh(job)

@@ -17,7 +17,7 @@ from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.worker.executor.progress import Changed
 from django_pgqueue.worker.executor.progress import ReportedProgress as Telling
 from django_pgqueue.worker.executor.running_job import RunningJob
-from django_pgqueue.worker.producer.completer import ProgressWriter
+from django_pgqueue.worker.producer.reporter import ProgressWriter
 from tests.app import progress_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.sessions import Connect
@@ -78,7 +78,7 @@ def test_the_last_word_of_an_attempt_that_failed_is_stored_and_is_in_its_error(b
 
 
 def test_a_short_job_writes_nothing(bodies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_pgqueue.worker.producer.completer.WRITE_EVERY", 1e9)
+    monkeypatch.setattr("django_pgqueue.worker.producer.reporter.WRITE_EVERY", 1e9)
 
     def short() -> None:
         for number in range(10):

@@ -214,7 +214,7 @@ def test_a_job_that_ends_late_but_ends_is_what_it_says(settings: Any) -> None:
         tasks.gate("n").set()
         worker.thread.join(tasks.DEADLINE)
     assert [fresh(job).status, fresh(neighbour).status] == ["done", "done"]
-    assert worker.producer.in_flight.overdue == {}
+    assert worker.producer.jobs.overdue == {}
 
 
 def test_quick_jobs_leave_nothing_behind() -> None:
@@ -222,7 +222,7 @@ def test_quick_jobs_leave_nothing_behind() -> None:
     producer = run_due()
     assert len(producer._runner.timeouts._watched) == 0
     assert Job.objects.filter(status="done").count() == 2_000
-    assert producer.in_flight._started_jobs.begun() == []
+    assert producer.jobs._started_jobs.begun() == []
 
 
 def test_what_the_server_cannot_be_asked_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None:

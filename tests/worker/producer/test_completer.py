@@ -17,74 +17,74 @@ from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.running_job import RunningJob
 from django_pgqueue.worker.executor.task_signals import Announcer
-from django_pgqueue.worker.producer.completer import COLLECT_SECONDS, TRY_LOCKED_AGAIN, Completer, judged
+from django_pgqueue.worker.producer.reporter import COLLECT_SECONDS, TRY_LOCKED_AGAIN, Reporter, judged
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import fresh, run_due
 
 
-def completer_with(*outcomes: tuple[Kind, bool]) -> Completer:
-    completer = Completer()
+def reporter_with(*outcomes: tuple[Kind, bool]) -> Reporter:
+    reporter = Reporter()
     for pk, (kind, reported) in enumerate(outcomes, 1):
-        completer.add([Result(claimed(pk), Outcome(pk, 7, kind), reported=reported)])
-    return completer
+        reporter.add([Result(claimed(pk), Outcome(pk, 7, kind), reported=reported)])
+    return reporter
 
 
 def test_outcomes_wait_for_company_but_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_pgqueue.worker.producer.completer.monotonic", lambda: 100.0)
-    completer = Completer()
-    assert not completer.due(1e9, 1)
-    completer.add([Result(claimed(1), Outcome(1, 7))])
-    assert not completer.due(100.0, 2)
-    assert completer.due(100.0, 1)
-    assert completer.due(100.0 + 2 * COLLECT_SECONDS, 2)
-    assert completer.seconds_left(100.0) == pytest.approx(COLLECT_SECONDS, rel=1e-6)
-    assert completer.seconds_left(200.0) == 0
+    monkeypatch.setattr("django_pgqueue.worker.producer.reporter.monotonic", lambda: 100.0)
+    reporter = Reporter()
+    assert not reporter.due(1e9, 1)
+    reporter.add([Result(claimed(1), Outcome(1, 7))])
+    assert not reporter.due(100.0, 2)
+    assert reporter.due(100.0, 1)
+    assert reporter.due(100.0 + 2 * COLLECT_SECONDS, 2)
+    assert reporter.seconds_left(100.0) == pytest.approx(COLLECT_SECONDS, rel=1e-6)
+    assert reporter.seconds_left(200.0) == 0
 
 
 def test_an_outcome_that_is_held_back_stays_when_another_one_meets_a_lock() -> None:
-    completer = completer_with(("retry", False))
-    completer._hold_back({1})
-    completer.add([Result(claimed(2), Outcome(2, 7))])  # before the first is tried again
-    completer._hold_back({2})
-    assert completer.ids() == {1, 2}
-    assert completer.try_locked_again(monotonic() + 60)
-    assert {result.row.id for result in completer._waiting} == {1, 2}
+    reporter = reporter_with(("retry", False))
+    reporter._hold_back({1})
+    reporter.add([Result(claimed(2), Outcome(2, 7))])  # before the first is tried again
+    reporter._hold_back({2})
+    assert reporter.ids() == {1, 2}
+    assert reporter.readd_locked(monotonic() + 60)
+    assert {result.row.id for result in reporter._waiting} == {1, 2}
 
 
 def test_an_outcome_that_is_held_back_is_not_put_off_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("django_pgqueue.worker.producer.completer.monotonic", lambda: now)
-    completer = completer_with(("retry", False), ("retry", False))
-    completer._hold_back({1})
+    monkeypatch.setattr("django_pgqueue.worker.producer.reporter.monotonic", lambda: now)
+    reporter = reporter_with(("retry", False), ("retry", False))
+    reporter._hold_back({1})
     now += TRY_LOCKED_AGAIN / 2
-    completer._hold_back({2})
-    assert not completer.try_locked_again(now)
-    assert completer.try_locked_again(100.0 + TRY_LOCKED_AGAIN)
-    assert {result.row.id for result in completer._waiting} == {1, 2}
+    reporter._hold_back({2})
+    assert not reporter.readd_locked(now)
+    assert reporter.readd_locked(100.0 + TRY_LOCKED_AGAIN)
+    assert {result.row.id for result in reporter._waiting} == {1, 2}
 
 
 def test_atomic_jobs_have_reported_themselves() -> None:
-    completer = completer_with(("done", True), ("lost", True))
-    assert completer.statement() is None
-    assert [result.outcome.kind for result in judged(completer.sent(), [])] == ["done", "lost"]
-    assert len(completer) == 0
+    reporter = reporter_with(("done", True), ("lost", True))
+    assert reporter.statement() is None
+    assert [result.outcome.kind for result in judged(reporter.sent(), [])] == ["done", "lost"]
+    assert len(reporter) == 0
 
 
 def test_what_was_not_accepted_has_lost_its_lease(caplog: pytest.LogCaptureFixture) -> None:
-    completer = completer_with(("done", False), ("failed", False), ("done", True))
-    assert completer.statement() is not None
-    completer.add([Result(claimed(4), Outcome(4, 7))])  # while the server works
-    reported = judged(completer.sent(), [([1], None)])
+    reporter = reporter_with(("done", False), ("failed", False), ("done", True))
+    assert reporter.statement() is not None
+    reporter.add([Result(claimed(4), Outcome(4, 7))])  # while the server works
+    reported = judged(reporter.sent(), [([1], None)])
     assert [result.outcome.kind for result in reported] == ["done", "lost", "done"]
     assert "job 2: the lease was lost, so its outcome (failed) was refused" in caplog.text
-    assert completer.ids() == {4}
+    assert reporter.ids() == {4}
 
 
 def test_jobs_are_reported_in_the_order_of_their_ids() -> None:
-    completer = Completer()
-    completer.add([Result(claimed(pk), Outcome(pk, 7)) for pk in (3, 1, 2)])
-    statement = completer.statement()
+    reporter = Reporter()
+    reporter.add([Result(claimed(pk), Outcome(pk, 7)) for pk in (3, 1, 2)])
+    statement = reporter.statement()
     assert statement is not None
     assert statement[1][0] == "{1,2,3}"
 

@@ -13,8 +13,7 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres import session as connection_module
 from django_pgqueue.postgres.session import Session
-from django_pgqueue.worker import reconnect, registry
-from django_pgqueue.worker.producer import connection as producer_connection
+from django_pgqueue.worker import sessions
 from tests.app import worker_tasks as tasks
 from tests.support.workers import RunningWorker, backend_of, fresh, make_producer, run_due, until, working
 
@@ -45,7 +44,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             tries.append(alias)
             raise psycopg.OperationalError("connection refused")
 
-        monkeypatch.setattr(producer_connection, "connect", refuse if gone else connect)
+        monkeypatch.setattr(sessions, "connect", refuse if gone else connect)
         return tries
 
     yield switch
@@ -182,10 +181,10 @@ def test_a_worker_without_a_server_and_without_jobs_stops_at_once(no_server: Any
 def test_jobs_that_end_while_the_server_is_away_do_not_hurry_the_next_try(
     no_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconnect, "FIRST_PAUSE", 1000.0)
+    monkeypatch.setattr(sessions, "FIRST_PAUSE", 1000.0)
     jobs = [enqueue(tasks.hold, key) for key in "abc"]
     producer = make_producer(threads=3)
-    producer._connection._outage = reconnect.Outage(longest=1000.0)
+    producer._connection._outage = sessions.Outage(longest=1000.0)
     worker = RunningWorker(producer)
     for key in "abc":
         assert tasks.gate(f"{key} runs").wait(tasks.DEADLINE)
@@ -230,14 +229,14 @@ def test_when_the_grace_is_over_and_the_server_away_the_job_is_left_to_recovery(
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(worker.producer)])
     worker.stop(0)
-    assert "jobs that could not be reported run again: 1" in caplog.text
+    assert "connection lost; 1 unreported jobs will run again" in caplog.text
     assert fresh(job).status == "running"
     assert [worker.pk for worker in Worker.objects.all()] == [fresh(job).worker]
     tasks.gate("a").set()
 
 
 def test_a_worker_that_was_forgotten_as_dead_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "REGISTER_EVERY", 0.05)
+    monkeypatch.setattr(sessions, "REGISTER_EVERY", 0.05)
     with working():
         worker = until(Worker.objects.first)
         Worker.objects.all().delete()

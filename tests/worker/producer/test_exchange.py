@@ -13,9 +13,8 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.session import Session, connect
+from django_pgqueue.worker import sessions
 from django_pgqueue.worker.executor import outcomes
-from django_pgqueue.worker.producer import connection as connection_module
-from django_pgqueue.worker.producer.demand import Demand
 from django_pgqueue.worker.producer.producer import Producer
 from tests.app import worker_tasks as tasks
 from tests.support.workers import make_producer
@@ -35,7 +34,7 @@ def overlapped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return cursors
 
     monkeypatch.setattr(Session, "run_beside", count)
-    monkeypatch.setattr(Demand, "goes_on_at_once", lambda self, now: True)
+    monkeypatch.setattr(Producer, "_goes_on_at_once", lambda self, now: True)
     return counts
 
 
@@ -50,24 +49,24 @@ def when_first_kept(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -
     """Do something at the moment when the first answer has been kept."""
     did: list[object] = []
 
-    def goes_on(demand: Demand, now: float) -> bool:
+    def goes_on(producer: Producer, now: float) -> bool:
         if not did:
             did.append(do())
         return True
 
-    monkeypatch.setattr(Demand, "goes_on_at_once", goes_on)
+    monkeypatch.setattr(Producer, "_goes_on_at_once", goes_on)
 
 
 def test_a_drain_of_short_jobs_overlaps(monkeypatch: pytest.MonkeyPatch, overlapped: list[int]) -> None:
     monkeypatch.undo()
     kept: list[bool] = []
-    goes_on = Demand.goes_on_at_once
+    goes_on = Producer._goes_on_at_once
 
-    def look(demand: Demand, now: float) -> bool:
-        kept.append(goes_on(demand, now))
+    def look(producer: Producer, now: float) -> bool:
+        kept.append(goes_on(producer, now))
         return kept[-1]
 
-    monkeypatch.setattr(Demand, "goes_on_at_once", look)
+    monkeypatch.setattr(Producer, "_goes_on_at_once", look)
     drains = 0
     # On a busy machine, a drain may leave its worker so little of the processor that it never gets ahead.
     while not any(kept) and drains < 30:
@@ -84,7 +83,7 @@ def test_all_jobs_run_once_whatever_their_outcome_and_policy(
     producer: Producer, overlapped: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However fast the jobs run, more are claimed while the answer before is kept.
-    monkeypatch.setattr(Demand, "jobs_now", lambda self, now: 0 if self._lifetime.stopping else 40)
+    monkeypatch.setattr(Producer, "_room_now", lambda self, now: 0 if self.lifetime.stopping else 40)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pgqueue_enqueue(%s) FROM generate_series(1, 100)", ["tests.app.worker_tasks.noop"]
@@ -146,7 +145,7 @@ def test_behind_a_pooler_nothing_overlaps(
     def connect_pooled(alias: str) -> Session:
         return Session(connect(alias).connection, pooled=True, commit="on", role="")
 
-    monkeypatch.setattr(connection_module, "connect", connect_pooled)
+    monkeypatch.setattr(sessions, "connect", connect_pooled)
     enqueue_many(tasks.noop.bind() for _ in range(100))
     producer.run()
     assert Job.objects.filter(status="done").count() == 100

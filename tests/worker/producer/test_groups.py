@@ -9,7 +9,7 @@ import pytest
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.worker.producer.demand import OneKind, TwoKinds
-from django_pgqueue.worker.producer.pauses import Pauses
+from django_pgqueue.worker.producer.inbox import Pauses
 from django_pgqueue.worker.producer.places import Places
 from django_pgqueue.worker.producer.ranges import FORGET_AFTER, SLICE, FirstDue, Groups, in_turn
 from tests.app import group_tasks as tasks

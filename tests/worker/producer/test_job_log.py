@@ -18,7 +18,7 @@ from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor.errors import Failure, error_entry
 from django_pgqueue.worker.producer.accounts import log_job
-from django_pgqueue.worker.producer.completer import Completer
+from django_pgqueue.worker.producer.reporter import Reporter
 from tests.app import deadly_tasks as deadly
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
@@ -108,13 +108,13 @@ def test_race_an_attempt_that_is_not_repeated_because_of_a_cancel_is_told_as_can
 ) -> None:
     """The request comes between the end of the run and its report."""
     job = enqueue(tasks.fail) if call == "fail" else enqueue(tasks.snooze, 60)
-    statement = Completer.statement
+    statement = Reporter.statement
 
-    def cancelled_before(self: Completer) -> Any:
+    def cancelled_before(self: Reporter) -> Any:
         Job.objects.filter(pk=job.pk).cancel()
         return statement(self)
 
-    monkeypatch.setattr(Completer, "statement", cancelled_before)
+    monkeypatch.setattr(Reporter, "statement", cancelled_before)
     run_due()
     assert fresh(job).status == "cancelled"
     (record,) = lines(caplog)

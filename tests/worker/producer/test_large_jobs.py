@@ -22,7 +22,7 @@ def test_few_large_jobs_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     submit = producer._executor.submit
 
     def count(rows: list[Claimed], job_seconds: float) -> None:
-        held.append(len(producer.in_flight) - len(producer._completer))
+        held.append(len(producer.jobs) - len(producer._reporter))
         submit(rows, job_seconds)
 
     monkeypatch.setattr(producer._executor, "submit", count)

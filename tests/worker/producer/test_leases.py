@@ -12,8 +12,7 @@ from django.db import connection
 from django_pgqueue import Concurrency, enqueue, task
 from django_pgqueue.models import Worker
 from django_pgqueue.postgres import session as connection_module
-from django_pgqueue.worker import reconnect
-from django_pgqueue.worker.producer import connection as producer_connection
+from django_pgqueue.worker import sessions
 from tests.app import worker_tasks as tasks
 from tests.support.workers import backend_of, fresh, until, working
 
@@ -31,7 +30,7 @@ AFTER_A_FAILURE = AS_BEFORE_THE_CLAIM.replace("attempts = attempts - 1", "lost_i
 @pytest.fixture(autouse=True)
 def _quickly(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.PGQUEUE = {"POLL_INTERVAL": 0.1}
-    monkeypatch.setattr(reconnect, "FIRST_PAUSE", 0.05, raising=False)
+    monkeypatch.setattr(sessions, "FIRST_PAUSE", 0.05, raising=False)
 
 
 @task(concurrency=Concurrency(1))
@@ -54,11 +53,11 @@ def crash(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, Any], None]:
         def refuse(alias: str) -> None:
             raise psycopg.OperationalError("connection refused")
 
-        monkeypatch.setattr(producer_connection, "connect", refuse)
+        monkeypatch.setattr(sessions, "connect", refuse)
         execute("SELECT pg_terminate_backend(%s, 5000)", backend_of(producer))
         until(lambda: backend_of(producer) is None)
         execute(AS_BEFORE_THE_CLAIM, job.pk)
-        monkeypatch.setattr(producer_connection, "connect", connect)
+        monkeypatch.setattr(sessions, "connect", connect)
 
     return crash
 
@@ -106,7 +105,7 @@ def test_a_lost_async_job_is_stopped_and_its_place_is_free() -> None:
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
         execute(GIVEN_TO_ANOTHER, job.pk)
         until(lambda: tasks.SEEN == ["a cancelled"])
-        until(lambda: not worker.producer.in_flight.places)
+        until(lambda: not worker.producer.jobs.places)
         assert not worker.producer.lifetime.stopping
     assert fresh(job).status == "running"
 

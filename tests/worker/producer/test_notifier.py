@@ -9,10 +9,10 @@ import pytest
 
 from django_pgqueue import enqueue
 from django_pgqueue.postgres.session import Session
-from django_pgqueue.worker import registry
+from django_pgqueue.worker import sessions
 from django_pgqueue.worker.producer import producer as producer_module
 from django_pgqueue.worker.producer.idle import Idle
-from django_pgqueue.worker.producer.notifier import Notifier
+from django_pgqueue.worker.producer.inbox import Inbox
 from django_pgqueue.worker.producer.producer import Producer
 from tests.app import worker_tasks as tasks
 from tests.support.workers import backend_of, fresh, make_producer, until, working
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _proofs_are_frequent_and_polls_are_not(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.PGQUEUE = {"POLL_INTERVAL": 60}
-    monkeypatch.setattr(registry, "REGISTER_EVERY", 0.1)
+    monkeypatch.setattr(sessions, "REGISTER_EVERY", 0.1)
     monkeypatch.setattr(producer_module, "LONGEST_SLEEP", 0.05)
 
 
@@ -35,7 +35,7 @@ def sleeps(producer: Producer) -> bool:
 def test_a_deaf_session_is_replaced_and_the_worker_is_called_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    register = Producer._register
+    register = Producer._keep_registered
     deafen: list[bool] = []
 
     def before(self: Producer, session: Session, now: float) -> None:
@@ -44,7 +44,7 @@ def test_a_deaf_session_is_replaced_and_the_worker_is_called_again(
             session.connection.execute("UNLISTEN *")
         register(self, session, now)
 
-    monkeypatch.setattr(Producer, "_register", before)
+    monkeypatch.setattr(Producer, "_keep_registered", before)
     with working() as worker:
         deaf = until(lambda: backend_of(worker.producer) if sleeps(worker.producer) else None)
         deafen.append(True)
@@ -59,7 +59,7 @@ def test_a_session_that_hears_is_kept(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its notifications to itself need neither a separate statement nor a commit that waits for the disk."""
-    monkeypatch.setattr(registry, "REGISTER_EVERY", 0.02)
+    monkeypatch.setattr(sessions, "REGISTER_EVERY", 0.02)
     run = Session.run
     proofs: list[tuple[list[bool], bool]] = []
 
@@ -80,19 +80,19 @@ def test_a_session_that_hears_is_kept(
 
 
 def test_the_proof_of_one_worker_is_nobodys_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, look_now = Notifier.heard, Idle.look_now
-    proofs: list[tuple[Notifier, str]] = []
+    heard, look_now = Inbox.heard_proof, Idle.look_now
+    proofs: list[tuple[Inbox, str]] = []
     called: list[Idle] = []
 
-    def hear(self: Notifier, payload: str) -> None:
+    def hear(self: Inbox, payload: str) -> None:
         proofs.append((self, payload))
         heard(self, payload)
 
-    def look(self: Idle, queue_name: str | None = None) -> None:
+    def look(self: Idle) -> None:
         called.append(self)
-        look_now(self, queue_name)
+        look_now(self)
 
-    monkeypatch.setattr(Notifier, "heard", hear)
+    monkeypatch.setattr(Inbox, "heard_proof", hear)
     monkeypatch.setattr(Idle, "look_now", look)
     with working() as one, working() as other:
         until(lambda: sleeps(one.producer) and sleeps(other.producer))
@@ -101,7 +101,7 @@ def test_the_proof_of_one_worker_is_nobodys_call(monkeypatch: pytest.MonkeyPatch
         def crossed() -> bool:
             """Whether each has heard five proofs of the other."""
             return all(
-                len([1 for by, text in proofs if by is ear._notifier and f" {mouth.worker} " in text]) >= 5
+                len([1 for by, text in proofs if by is ear._inbox and f" {mouth.worker} " in text]) >= 5
                 for ear, mouth in ((one.producer, other.producer), (other.producer, one.producer))
             )
 
@@ -116,9 +116,9 @@ def test_behind_a_pooler_there_is_nothing_to_prove() -> None:
     worker._connection.open()
     session = worker._connection.live
     session.pooled = True
-    notifier = Notifier(1, on_cancel=int, on_call=int)
-    notifier.connected(session)
-    assert not notifier.hears
-    assert notifier.prove(1.0) is notifier.prove(2.0) is None
+    inbox = worker._inbox
+    inbox.connected(session)
+    assert not inbox.hears
+    assert inbox.prove(1.0) is inbox.prove(2.0) is None
     worker._end()
     worker._waker.close()

@@ -15,8 +15,8 @@ from django.utils import timezone
 from django_pgqueue import cancel, edit, enqueue, enqueue_many, pause, resume, retry
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job, Pause, Worker
-from django_pgqueue.worker.producer import demand, idle, orders
-from django_pgqueue.worker.producer.pauses import PauseRow, Pauses
+from django_pgqueue.worker.producer import demand, idle, inbox
+from django_pgqueue.worker.producer.inbox import News, PauseRow, Pauses
 from tests.app import worker_tasks as tasks
 from tests.app.tasks import noop
 from tests.support.rows import claimed
@@ -82,7 +82,7 @@ def test_a_running_worker_hears_of_a_pause_and_of_its_end(monkeypatch: pytest.Mo
 @contextmanager
 def unregistered(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningWorker]:
     """A worker that does not register again, and whose claims are all a second apart."""
-    monkeypatch.setattr(orders, "READ_EVERY", 0.0)
+    monkeypatch.setattr(inbox, "READ_EVERY", 0.0)
     with working() as worker:
         ended(enqueue(noop))
         worker.producer._registration._next = float("inf")
@@ -115,7 +115,7 @@ def test_a_drain_whose_notification_was_lost_is_read_before_the_next_claim(
 def test_a_pause_whose_notification_was_lost_is_read_with_the_next_registration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(orders, "READ_EVERY", float("inf"))
+    monkeypatch.setattr(inbox, "READ_EVERY", float("inf"))
     with working() as worker:
         ended(enqueue(noop))
         Pause.objects.create(kind="queue", name="default")
@@ -125,20 +125,21 @@ def test_a_pause_whose_notification_was_lost_is_read_with_the_next_registration(
 
 def test_a_worker_that_claims_reads_its_orders_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     producer = make_producer()
-    own = producer._orders
+    own = producer._inbox
     read: list[float] = []
 
-    def answer(session: Any, now: float) -> None:
+    def answer(session: Any, now: float) -> News:
         read.append(now)
-        own.follow([], now)
+        return own.learn_orders([], now)
 
     monkeypatch.setattr(own, "_read", answer)
     session: Any = None
     asked = [100.0, 100.5, 100.9, 101.0, 101.1, 150.0]
-    assert [own.look_before_claim(session, now) for now in asked] == [True, False, False, True, False, True]
+    found = [own.read_before_claim(session, now) is not None for now in asked]
+    assert found == [True, False, False, True, False, True]
     assert read == [100.0, 101.0, 150.0]
-    own.follow([], 150.5)  # with a registration
-    assert not own.look_before_claim(session, 151.4)
+    own.learn_orders([], 150.5)  # with a registration
+    assert not own.read_before_claim(session, 151.4)
     producer._waker.close()
 
 
@@ -248,7 +249,7 @@ def test_a_pause_of_a_task_ends_by_itself() -> None:
 def test_a_pause_that_was_read_slowly_does_not_end_too_early() -> None:
     producer = make_producer()
     sent = monotonic() - 5  # so long the answer was on its way
-    producer._orders.follow([("pause", "default", "", "", 60.0, None)], sent)
+    producer._inbox.learn_orders([("pause", "default", "", "", 60.0, None)], sent)
     assert producer._pauses.next_end >= sent + 65
     producer._waker.close()
 

@@ -1,23 +1,109 @@
-"""The worker's entry in the table of workers, and the lock which shows that its process is alive."""
+"""How the sessions of a worker's processes begin: attempts to connect, and the entry in the table of workers.
+
+    works --failure--> outage: pauses of 0.1, 0.2, 0.4 ... seconds up to the longest, each with jitter
+    outage --it works again, not only connects--> works: the next failure is tried again at once
+
+A server that accepts connections but refuses the work (its disk is full) must not be called ten times a
+second. This is why an outage ends with a round of work that succeeded. An outage may last for hours, so the
+same message is logged only once a minute.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 import socket
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
+import psycopg
+
 from .. import conf
+from ..formatting import get_logger
+from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
+from ..postgres.session import SUPERVISOR, StandbyError, accepts_connections, connect, is_standby
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from ..postgres.session import Session
     from .options import WorkerOptions
 
+logger = get_logger(__name__)
+
+FIRST_PAUSE = 0.1  # seconds; with jitter from half of it
+LONGEST_PAUSE = 5.0
+SAY_AGAIN = 60.0
+PATIENCE = 60.0  # seconds for a server that starts together with the worker
 REGISTER_EVERY = 10.0  # seconds; a deaf session is found after at most two of these, so keep it below 15
 END_WITHIN = 2.0  # seconds until a session that was told to end has ended, unless its server is very slow
+
+
+class Outage:
+    """The attempts of a process to reach its database again. ``longest``: the longest pause, in seconds."""
+
+    def __init__(self, longest: float = LONGEST_PAUSE) -> None:
+        self._longest = longest
+        self._pause = 0.0
+        self._said = ""
+        self._say_again_at = 0.0
+
+    def tell(self, what: str, error: Exception) -> None:
+        """Log a failure, unless the same message was logged less than a minute ago."""
+        text = f"{what}: {str(error).strip() or type(error).__name__}"
+        now = monotonic()
+        if text != self._said or now >= self._say_again_at:
+            self._said = text
+            self._say_again_at = now + SAY_AGAIN
+            logger.warning("%s", text)
+
+    def pause(self) -> float:
+        """Return the seconds until the next attempt."""
+        self._pause = min(self._longest, 2 * self._pause or FIRST_PAUSE)
+        return self._pause * random.uniform(0.5, 1.0)
+
+    def over(self) -> None:
+        """Note that everything works. This is cheap if there was no outage."""
+        if self._pause:
+            self._pause = 0.0
+            self._said = ""
+            logger.info("connected again")
+
+
+def wait_for_primary(
+    alias: str, outage: Outage, sleep: Callable[[float], None], stopped: Callable[[], bool]
+) -> Session | None:
+    """Open the first session of a supervisor. Wait while the server is a standby, and for a minute while it
+    starts or does not answer; return None if stopped.
+
+    Raise ``psycopg.OperationalError`` if the server refuses, or if none answers in this time. A server that
+    becomes unreachable later may be a standby that restarts in order to become the primary.
+    """
+    waits = accepts = False
+    patient_until = monotonic() + PATIENCE
+    while not stopped():
+        try:
+            return connect(alias, name=SUPERVISOR)
+        except psycopg.OperationalError as error:
+            standby = isinstance(error, StandbyError) or is_standby(alias)
+            waits = waits or standby
+            # Race: it may have become ready after it had refused. So what counts is the next attempt.
+            accepted, accepts = accepts, accepts_connections(alias)
+            coming = monotonic() < patient_until and not (accepted and accepts)
+            if not (waits or coming):
+                raise
+            if standby or not accepts:
+                outage.tell("no connection yet", StandbyError() if standby else error)
+            sleep(outage.pause())
+    return None
+
+
+# ----------------------------------------------------------------------------
+# The worker's entry in the table of workers, and the lock which shows that its process is alive.
+
 _REGISTER = """
     INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version, state,
         holds_lock, memory, lost, started_at, heartbeat_at)
@@ -30,6 +116,10 @@ _REGISTER = """
 _RENEW = "WITH registered AS (" + _REGISTER + " RETURNING {proof}) {query}"
 _END_SQL = "SELECT pgqueue_end_sessions_v1(%s::bigint[])"
 _PROOF = "pg_notify(pgqueue_channel_v1(), %s)::text"
+_STRANGERS_SQL = """
+    SELECT id, lease FROM pgqueue_job_live
+    WHERE worker = %s AND status = 'running' AND NOT id = ANY (%s::bigint[])
+"""
 
 
 class Registration:
@@ -123,6 +213,42 @@ class Registration:
         while not session.holds_lock and monotonic() < give_up:
             sleep(0.02)
             self._try_lock(session)
+
+
+def enter(alias: str, worker: int, registration: Registration, held: Iterable[int]) -> Session:
+    """Open a session in which the worker is registered and holds its lock.
+
+    ``held``: the jobs that the worker knows of. Raise ``psycopg.Error`` if the server cannot be used.
+    """
+    session = connect(alias)
+    try:
+        registration.register(session)
+        requeue_strangers(session, worker, held)
+    except psycopg.Error:
+        session.close()
+        raise
+    if session.pooled:
+        _say_that_it_polls(alias)
+    return session
+
+
+@cache
+def _say_that_it_polls(alias: str) -> None:
+    """Log this once in each process, however often it connects."""
+    logger.warning(
+        "the database %r is behind a transaction pooler: the worker polls every %g s and does not receive "
+        "notifications; with a direct connection jobs start sooner",
+        alias,
+        conf.current().shortest_poll,
+    )
+
+
+def requeue_strangers(session: Session, worker: int, held: Iterable[int]) -> None:
+    """Requeue jobs whose claim was committed but whose answer was lost with the connection."""
+    rows = session.rows(_STRANGERS_SQL, (worker, list(held)))
+    if rows:
+        outcomes = [Outcome(job_id, lease, "release") for job_id, lease in rows]
+        session.run((FINISH_SQL, finish_parameters(outcomes, keep_errors=1)))
 
 
 def _version() -> str:

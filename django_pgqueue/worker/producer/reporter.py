@@ -1,4 +1,4 @@
-"""The outcomes that wait to be reported: when to send them, and what to do when the server refuses one.
+"""Report outcomes and progress: when, and what to do when the server refuses an outcome.
 
     waiting --in one statement with all others--> reported
     waiting --the statement is refused--> one by one: the bad one fails, the others are reported
@@ -20,13 +20,14 @@ from ... import conf
 from ...formatting import get_logger
 from ...jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ...postgres.arrays import number_array, text_array
+from ..executor.outcomes import Result
 from ..executor.progress import WRITE_EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ...jobs.claim import Claimed
     from ...postgres.session import Session
-    from ..executor.outcomes import Result
     from ..executor.progress import Changed, Told
 
 logger = get_logger(__name__)
@@ -52,7 +53,7 @@ COLLECT_SECONDS = 0.005
 """How long outcomes wait for others, so that many share one commit. The delay is too short to matter."""
 
 
-class Completer:
+class Reporter:
     """Collects outcomes and builds the statement that reports them."""
 
     def __init__(self) -> None:
@@ -75,16 +76,20 @@ class Completer:
             self._since = monotonic()
         self._waiting += results
 
+    def release(self, rows: list[Claimed], reason: str | None = None) -> None:
+        """Requeue rows that will not run here, without counting an attempt."""
+        self.add([Result(row, Outcome(row.id, row.lease, "release", reason=reason)) for row in rows])
+
     def due(self, now: float, enough: int) -> bool:
         """Return whether to report now: there are ``enough``, or the first has waited long enough."""
         return bool(self._waiting) and (len(self._waiting) >= enough or now - self._since >= COLLECT_SECONDS)
 
     def seconds_left(self, now: float) -> float:
         """Return the seconds until the outcomes are due by their age; ``inf`` if there are none."""
-        times = [self._since + COLLECT_SECONDS] if self._waiting else []
+        due_at = self._since + COLLECT_SECONDS if self._waiting else float("inf")
         if self._locked:
-            times.append(self._try_locked_at)
-        return max(0.0, min(times, default=float("inf")) - now)
+            due_at = min(due_at, self._try_locked_at)
+        return max(0.0, due_at - now)
 
     def statement(self) -> tuple[str, Any] | None:
         """Return the statement that reports all waiting outcomes; None if there are none."""
@@ -124,7 +129,7 @@ class Completer:
         self._in_statement = len(self._waiting)
         return judged(self.sent(), answer)
 
-    def try_locked_again(self, now: float) -> bool:
+    def readd_locked(self, now: float) -> bool:
         """If it is time, put the held-back outcomes among the others. Return whether there were any."""
         if not self._locked or now < self._try_locked_at:
             return False

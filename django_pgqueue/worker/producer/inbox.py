@@ -1,0 +1,400 @@
+"""What others tell a worker: notifications, orders, and requests to cancel jobs.
+
+Notifications. Every role that may connect can notify any channel, so one is only a reason to look at rows.
+The worker checks now and then that they arrive, by notifying itself:
+
+    silent --prove--> sent --heard--> silent
+    sent --prove, and still not heard--> deaf: the connection is replaced
+
+A session can run statements and still be deaf: a pooler or proxy may have given it another process of the
+server, or a user may have run DISCARD ALL in it. No statement fails then, but every job waits for the next
+poll. NOTIFY takes a lock on the whole database until the end of the commit, so a proof is rare, is sent in a
+statement that is needed anyway, and its commit does not wait for the disk. Behind a transaction pooler nobody
+listens, and there is nothing to prove.
+
+Orders: what is paused, whether the worker should end, the limits and the backoffs of queues. All of it is one
+statement. It is sent
+
+    at once after a notification, and with each registration
+    before a claim, if the last answer is a second old: a notification may have been lost
+    every second behind a transaction pooler, where there are no notifications
+
+So no worker starts a job by an answer that is older than a second. A worker that sleeps searches for jobs,
+and sends nothing for this until there are some. When the pause of a task ends, its jobs continue in batches
+(``unpause_v1.sql``). Each worker takes part, and starts with it whenever it connects: it may have missed the
+end.
+
+Requests to cancel. A notification names a job, and its row is read at once. It may have been lost, so the
+rows of jobs that run longer are read now and then.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psycopg
+
+from ... import conf
+from ...encoding import whole_number
+from ...jobs.claim import BATCH
+from ..executor.outcomes import REASON_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ...jobs.claim import Claimed
+    from ...postgres.session import Session
+    from ..executor.outcomes import Backoffs
+    from ..executor.runner import Runner
+    from ..executor.running_job import RunningJob
+
+READ_EVERY = 1.0  # seconds, while it claims
+UNPAUSE_BATCH = 1_000  # jobs
+UNPAUSE_EVERY = 0.1  # seconds between two batches
+MOST_NAMES = 1_000
+"""So many queues that notifications name are searched one by one."""
+PROOF = "proof"  # the first word of the payload: `proof <worker> <number>`
+_ORDERS = ("pause", "drain")  # the payloads that are about every worker
+_NEVER = float("inf")
+
+# The other processes of a supervisor that is asked to stop read this in the row of one of them.
+_READ_SQL = """
+    SELECT 'backoff', name, '', '', backoff_base, backoff_ceiling FROM pgqueue_queue
+    WHERE coalesce(backoff_base, backoff_ceiling) IS NOT NULL
+    UNION ALL
+    SELECT kind, name, author, reason, date_part('epoch', until - clock_timestamp()), NULL FROM pgqueue_pause
+    UNION ALL
+    SELECT 'drain', drain, '', '', NULL, NULL FROM pgqueue_worker
+    WHERE drain <> '' AND (id = {worker} OR supervisor = {supervisor} AND drain = 'stop')
+    UNION ALL
+    SELECT 'limit', CASE WHEN name = '*' THEN name ELSE substr(name, length('queue:') + 1) END, '', '',
+        concurrency::float8, NULL
+    FROM pgqueue_limit WHERE name = '*' OR starts_with(name, 'queue:')
+"""
+UNPAUSE_SQL = "SELECT pgqueue_unpause_v1(%s)"
+_RUNNING_SQL = """
+    SELECT id, lease, cancel_requested_at IS NOT NULL FROM pgqueue_job_live
+    WHERE id = ANY (%s::bigint[]) AND status = 'running'
+"""
+
+
+class DeafSessionError(psycopg.OperationalError):
+    """The session does not receive notifications and must be replaced."""
+
+
+class News(NamedTuple):
+    """What has changed, for the producer."""
+
+    pause_began: bool = False
+    pause_ended: bool = False
+    drains: Sequence[str] = ()
+    """How the worker is asked to end."""
+
+
+NO_NEWS = News()
+
+
+class Inbox:
+    """The notifications and orders of one worker process. ``now`` is a monotonic clock in seconds."""
+
+    def __init__(self, worker: int, supervisor: int, runner: Runner) -> None:
+        self.orders_sql = orders_sql(worker, supervisor)
+        self.pauses = Pauses()
+        self.queue_limits = QueueLimits()
+        self._worker = worker
+        self._runner = runner
+        self._listens = False
+        self._proofs = 0
+        self._proof_sent_at: float | None = None
+        self._is_proven = False  # in this session
+        self._named_queues: set[str] = set()
+        self._named_jobs: set[int] = set()
+        self._next_read = 0.0
+        self._outdated_at = 0.0
+        """When the last answer is too old to claim by it."""
+        self._next_unpause = 0.0
+        self._next_look = 0.0  # at the jobs that run longer
+
+    def connected(self, session: Session) -> None:
+        """Start to LISTEN in a new session. Read the orders again, since notifications may have been lost."""
+        self._next_read = self._next_unpause = 0.0
+        self._proof_sent_at = None
+        self._is_proven = False
+        self._listens = not session.pooled
+        if self._listens:
+            channel = session.value("SELECT pgqueue_channel_v1()")
+            session.connection.execute(f'LISTEN "{channel}"')
+
+    # -- notifications
+
+    @property
+    def hears(self) -> bool:
+        """Whether the last proof has arrived."""
+        return self._listens and self._is_proven and self._proof_sent_at is None
+
+    def hear(self, session: Session) -> bool:
+        """Read the notifications that have arrived. Return whether a queue may have jobs."""
+        if session.pooled:
+            return False
+        is_called = False
+        for notification in session.notifications():
+            word, _, rest = notification.payload.partition(" ")
+            if word == "cancel":
+                job_id = whole_number(rest)
+                if job_id is not None and self._runner.running_one(job_id) is not None:
+                    self._named_jobs.add(job_id)
+            elif word in _ORDERS:
+                self._next_read = 0.0
+            elif word == PROOF:
+                self.heard_proof(notification.payload)
+            else:
+                is_called = True
+                if rest and len(self._named_queues) < MOST_NAMES:
+                    self._named_queues.add(rest)
+        return is_called
+
+    def named_queues(self) -> set[str]:
+        """Return once the queues that notifications have named since the last search."""
+        named, self._named_queues = self._named_queues, set()
+        return named
+
+    def prove(self, now: float) -> str | None:
+        """Return the next proof, which the worker is to send to itself; None if it does not listen.
+
+        Raise ``DeafSessionError`` if the last one has not been received. A worker that was suspended does not
+        raise it by mistake: each turn of the producer first reads what has arrived in the meantime.
+        """
+        if not self._listens:
+            return None
+        if self._proof_sent_at is not None:
+            raise DeafSessionError(
+                "the session does not receive notifications: the one that it sent to itself "
+                f"{now - self._proof_sent_at:.0f} s ago has not arrived. The session is replaced; if this "
+                "happens repeatedly, check whether there is a pooler or proxy in between"
+            )
+        self._proofs += 1
+        self._proof_sent_at = now
+        return f"{PROOF} {self._worker} {self._proofs}"
+
+    def heard_proof(self, payload: str) -> None:
+        """Note that a proof has arrived, which may be another worker's."""
+        if payload == f"{PROOF} {self._worker} {self._proofs}":
+            self._proof_sent_at = None
+            self._is_proven = True
+
+    # -- orders
+
+    def seconds_left(self, now: float) -> float:
+        """Return the seconds until something here is due. Jobs that run longer need no haste."""
+        if self._named_jobs:
+            return 0.0
+        return max(0.0, min(self._next_read, self._next_unpause, self.pauses.next_end) - now)
+
+    def read_orders(self, session: Session, now: float) -> News:
+        """Do what is due."""
+        news, ended = NO_NEWS, False
+        if now >= self._next_read:
+            news = self._read(session, now)
+            self._next_read = now + conf.current().shortest_poll if session.pooled else _NEVER
+        if now >= self.pauses.next_end:
+            ended = self._has_ended(self.pauses.expire(now))
+        if now >= self._next_unpause:
+            freed: int | None = session.value(UNPAUSE_SQL, (UNPAUSE_BATCH,))
+            is_last = freed is not None and freed < UNPAUSE_BATCH
+            self._next_unpause = _NEVER if is_last else now + UNPAUSE_EVERY
+        return news._replace(pause_ended=True) if ended else news
+
+    def read_before_claim(self, session: Session, now: float) -> News | None:
+        """Read again if the last answer is too old; None if it is not."""
+        return self._read(session, now) if now >= self._outdated_at else None
+
+    def learn_orders(self, rows: Iterable[Any], now: float) -> News:
+        """Learn the answer to ``orders_sql``, which was sent at the time ``now``."""
+        self._outdated_at = now + READ_EVERY
+        told = parse_orders(rows)
+        self._runner.outcomes.backoffs = told.backoffs
+        self.queue_limits.learn(told.limits)
+        # Counted from the answer on, a pause never ends too early here. Otherwise the server might find it
+        # still in force, put nothing back, and be asked no more.
+        began, ended = self.pauses.learn(told.pauses, monotonic())
+        return News(began, self._has_ended(ended), told.drains)
+
+    def _read(self, session: Session, now: float) -> News:
+        return self.learn_orders(session.rows(self.orders_sql), now)
+
+    def _has_ended(self, kinds: set[str]) -> bool:
+        if "task" in kinds:
+            self._next_unpause = 0.0
+        return bool(kinds)
+
+    # -- running jobs
+
+    def look_at_running(self, session: Session, now: float) -> list[RunningJob] | None:
+        """Ask the jobs to stop that are to be cancelled: those that a notification has named, and once in
+        each poll interval those that have run longer than that.
+
+        Return those of the latter whose rows do not say that they run here; None if it is not time.
+        """
+        is_due, longest = now >= self._next_look, _NEVER
+        if not is_due and not self._named_jobs:
+            return None
+        if is_due:
+            longest = conf.current().shortest_poll
+            self._next_look = now + longest
+        jobs = [
+            job
+            for job in self._runner.running()
+            if job.row.id in self._named_jobs or now - job.started > longest
+        ]
+        found = session.rows(_RUNNING_SQL, ([job.row.id for job in jobs],)) if jobs else []
+        for job_id in (job_id for job_id, _, is_asked in found if is_asked):
+            self._runner.cancel(job_id)
+        self._named_jobs.clear()
+        if not is_due:
+            return None
+        held = {(job_id, lease) for job_id, lease, _ in found}
+        return [job for job in jobs if (job.row.id, job.row.lease) not in held]
+
+
+# ----------------------------------------------------------------------------
+# The orders, as a statement and as its answer.
+
+
+class PauseRow(NamedTuple):
+    """A row of the table of pauses."""
+
+    kind: str
+    name: str
+    author: str
+    reason: str
+    seconds_left: float | None
+
+
+class Orders(NamedTuple):
+    """The answer to the statement."""
+
+    backoffs: Backoffs
+    limits: list[tuple[str, float | None]]
+    pauses: list[PauseRow]
+    drains: list[str]
+
+
+def orders_sql(worker: int, supervisor: int) -> str:
+    """Return the statement that reads the orders of a worker process. It has no parameters."""
+    return _READ_SQL.format(worker=int(worker), supervisor=int(supervisor))
+
+
+def parse_orders(rows: Iterable[Any]) -> Orders:
+    """Sort out the rows of the statement."""
+    found: dict[str, list[Any]] = {"backoff": [], "drain": [], "limit": [], "pause": []}
+    for kind, *rest in rows:
+        found.get(kind, found["pause"]).append((kind, *rest))
+    return Orders(
+        {name: (base, ceiling) for _, name, _, _, base, ceiling in found["backoff"]},
+        [(name, most) for _, name, _, _, most, _ in found["limit"]],
+        [PauseRow(*row[:5]) for row in found["pause"]],
+        [how for _, how, *_ in found["drain"]],
+    )
+
+
+# ----------------------------------------------------------------------------
+# What is paused, as far as this worker knows.
+#
+#     queue, everything   the claim leaves these ranges out, and so does the search: no row is touched
+#     task                jobs that are claimed are put aside: blocked, without an attempt spent
+#
+# The end of a pause is a time on the clock of the database. It is read as the seconds that are left, so the
+# clock of this machine need not agree.
+
+
+class Pauses:
+    """The pauses in force."""
+
+    def __init__(self) -> None:
+        self.everything = False
+        self.queues: set[str] = set()
+        self.tasks: dict[str, str] = {}
+        """The paused tasks, and the reasons for their jobs."""
+        self.next_end = _NEVER
+        """When the first of these pauses ends."""
+        self._ends: dict[tuple[str, str], float] = {}
+        self._put_aside = 0
+
+    def __bool__(self) -> bool:
+        """Return whether anything is paused."""
+        return bool(self._ends)
+
+    def stops(self, queue_name: str) -> bool:
+        """Return whether no jobs of this queue are to be started."""
+        return self.everything or queue_name in self.queues
+
+    def learn(self, rows: Iterable[PauseRow], now: float) -> tuple[bool, set[str]]:
+        """Replace what is known. Return whether a pause has begun, and the kinds of those that have ended."""
+        before = set(self._ends)
+        ended = {row.kind for row in rows if row.seconds_left is not None and row.seconds_left <= 0}
+        rows = [row for row in rows if row.seconds_left is None or row.seconds_left > 0]
+        self._ends = {
+            (row.kind, row.name): _NEVER if row.seconds_left is None else now + row.seconds_left
+            for row in rows
+        }
+        self.tasks = {row.name: _reason(row) for row in rows if row.kind == "task"}
+        self._describe()
+        return bool(self._ends.keys() - before), ended | {kind for kind, _ in before - self._ends.keys()}
+
+    def expire(self, now: float) -> set[str]:
+        """Forget the pauses whose end has passed, and return their kinds."""
+        over = [key for key, end in self._ends.items() if end <= now]
+        for key in over:
+            del self._ends[key]
+            if key[0] == "task":
+                del self.tasks[key[1]]
+        self._describe()
+        return {kind for kind, _ in over}
+
+    def limit(self, free: int) -> int:
+        """Return how many jobs to claim with so much room.
+
+        It is more after claims that returned only jobs of paused tasks: a million of them, which need no
+        slot, must not hold up the jobs behind them.
+        """
+        return min(max(BATCH, free), free << min(self._put_aside, 9))
+
+    def note(self, claimed: Sequence[Claimed], runs: Sequence[Claimed]) -> None:
+        """Note how many of the ``claimed`` jobs are to run."""
+        self._put_aside = self._put_aside + 1 if claimed and not runs else 0
+
+    def _describe(self) -> None:
+        self.everything = ("all", "") in self._ends
+        self.queues = {name for kind, name in self._ends if kind == "queue"}
+        self.next_end = min(self._ends.values(), default=_NEVER)
+
+
+def _reason(row: PauseRow) -> str:
+    author = f" by {row.author}" if row.author else ""
+    reason = f": {row.reason}" if row.reason else ""
+    return f"paused{author}{reason}"[:REASON_LIMIT]
+
+
+class QueueLimits:
+    """The limits of queues, and of the installation, that were read last.
+
+    While there are none, the claim is the plain one. With them, it asks for each limited queue how many jobs
+    may start (``sql/room_v1.sql``), also by its rate; that is exact, whichever numbers other workers know.
+    """
+
+    def __init__(self) -> None:
+        self._limits: dict[str, int | None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._limits)
+
+    def claim_parameters(self) -> dict[str, list[Any]]:
+        """Return the arrays for the claim; none without limits."""
+        if not self._limits:
+            return {}
+        return {"limited_queues": list(self._limits), "limits": list(self._limits.values())}
+
+    def learn(self, limits: Iterable[tuple[str, float | None]]) -> None:
+        """Replace what is known. A queue that has only a rate has no number."""
+        self._limits = {name: None if most is None else int(most) for name, most in sorted(limits)}

@@ -1,0 +1,187 @@
+"""The jobs that a worker process holds, and how long the process runs.
+
+claimed --the task starts--> begun (see ``started_jobs``) --reported--> gone
+begun --another worker has it--> lost: not in flight any more, but its task still runs
+begun --still runs after its timeout and the grace period--> overdue: only the end of the process ends it
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..sessions import resident_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from ...jobs.claim import Claimed
+    from ..executor.running_job import RunningJob
+    from ..options import WorkerOptions
+    from ..processes.started_jobs import StartedJobs
+
+
+class JobInFlight(NamedTuple):
+    """A job that is claimed but not yet reported."""
+
+    row: Claimed
+    since: float  # monotonic
+
+
+class Jobs:
+    """The jobs in flight, by id. Only the producer uses this, except for ``overdue``."""
+
+    def __init__(self, started_jobs: StartedJobs) -> None:
+        self.overdue: dict[int, RunningJob] = {}
+        """The jobs that do not end."""
+        self.lost: dict[int, Claimed] = {}
+        """The jobs that still run, but not for this worker."""
+        self._suspects: set[RunningJob] = set()
+        self._started_jobs = started_jobs
+        self._jobs: dict[int, JobInFlight] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._jobs)
+
+    @property
+    def places(self) -> int:
+        """How many places for jobs are taken."""
+        return len(self._jobs) + len(self.lost)
+
+    def rows(self) -> list[Claimed]:
+        """Return the rows of all jobs in flight."""
+        return [job.row for job in self._jobs.values()]
+
+    def add(self, rows: list[Claimed], now: float) -> None:
+        """Add jobs that were claimed."""
+        for row in rows:
+            self._jobs[row.id] = JobInFlight(row, now)
+
+    def remove(self, row: Claimed) -> JobInFlight | None:
+        """Remove a job that was reported, and return it. Return None if it is not held under this lease: a
+        job that lost its lease may have been claimed again in the meantime.
+        """
+        if (lost := self.lost.get(row.id)) is not None and lost.lease == row.lease:
+            del self.lost[row.id]
+        job = self._jobs.get(row.id)
+        if job is None or job.row.lease != row.lease:
+            return None
+        del self._jobs[row.id]
+        self.overdue.pop(row.id, None)
+        self._started_jobs.end(row.id)
+        return job
+
+    def lose(self, missing: set[RunningJob]) -> list[RunningJob]:
+        """Return the jobs that are lost: those that were ``missing`` at the last look, too.
+
+        Race: a job may have written its end by itself, and this process is about to hear of it.
+        """
+        lost = list(missing & self._suspects)
+        self._suspects = missing
+        for job in lost:
+            self.remove(job.row)
+            self.lost[job.row.id] = job.row
+        return lost
+
+    def all_begun(self) -> bool:
+        """Return whether none of them waits for its start."""
+        return self._started_jobs.count >= len(self._jobs)
+
+    def only_overdue(self) -> bool:
+        """Return whether all jobs in flight are overdue."""
+        return self._jobs.keys() <= self.overdue.keys()
+
+    def unfinished(self, reported: Collection[int]) -> list[Claimed]:
+        """Return the jobs that are neither ``reported`` nor overdue."""
+        return [
+            job.row
+            for job_id, job in self._jobs.items()
+            if job_id not in reported and job_id not in self.overdue
+        ]
+
+    def may_have_begun(self, row: Claimed) -> bool:
+        """Return whether the task may have started. True if that could not be noted."""
+        begun = self._started_jobs.begun()
+        return begun is None or row.id in begun
+
+
+# ----------------------------------------------------------------------------
+# How long a worker process runs: until it is told to stop, or until it is due for replacement.
+#
+#     works --stop(grace)--> stopping --all jobs finished, or the grace period over--> ends
+#     works --the limit of jobs or memory reached--> stopping, with an unlimited grace period: it is replaced
+#     works --a job that does not end--> stopping, within the grace period: it is replaced
+#     works --replace or retire--> stopping, within the grace period: it is replaced, or its supervisor stops
+
+MEMORY_LOOK = 1.0  # seconds between two checks of the memory
+
+
+class Lifetime:
+    """When one worker process ends, and why. ``started_jobs``: where the supervisor reads that it ends."""
+
+    def __init__(self, options: WorkerOptions, started_jobs: StartedJobs) -> None:
+        self.stopping = False
+        """Whether no more jobs are started."""
+        self.replaced = False
+        """Whether another process replaces this one."""
+        self.retired = False
+        """Whether its supervisor is to stop, too."""
+        self.grace_ends = float("inf")
+        """When jobs that still run are given up, by the monotonic clock."""
+        self.claimed = 0
+        """The number of jobs claimed and not given back."""
+        self.executed = 0
+        """The number of jobs run so far."""
+        self._options = options
+        self._started_jobs = started_jobs
+        self._next_memory_look = 0.0
+
+    def stop(self, grace: float) -> None:
+        """Start no more jobs, and end within ``grace`` seconds. This is safe in a signal handler."""
+        self.stopping = True
+        self.grace_ends = min(self.grace_ends, monotonic() + grace)
+        self._started_jobs.drain(self.grace_ends)
+
+    def replace(self, grace: float) -> None:
+        """Stop, and let another process replace this one."""
+        self.replaced = True
+        self.stop(grace)
+
+    def retire(self, grace: float) -> None:
+        """Stop, and let the supervisor stop with all its processes."""
+        self.retired = True
+        self.stop(grace)
+
+    def grace_left(self) -> float:
+        """Return the seconds until jobs that still run are given up."""
+        return max(0.0, self.grace_ends - monotonic())
+
+    def jobs_left(self) -> int | None:
+        """Return how many more jobs may be claimed; None: there is no limit."""
+        most = self._options.max_jobs
+        return None if most is None else max(0, most - self.claimed)
+
+    def is_worn_out(self, *, all_begun: bool) -> bool:
+        """Return whether the process uses too much memory, or has its maximum of jobs and will not give one
+        back, because they have ``all_begun``.
+        """
+        if self.jobs_left() == 0:
+            return all_begun
+        now = monotonic()
+        if self._options.max_memory is None or now < self._next_memory_look or not self.executed:
+            return False  # run at least one job, even if starting up already uses more than the limit
+        self._next_memory_look = now + MEMORY_LOOK
+        return _used_memory() > self._options.max_memory * 2**20
+
+
+def _used_memory() -> int:
+    """Return the bytes of this process in memory; where the system does not tell, their maximum so far."""
+    if (resident := resident_memory()) is not None:
+        return resident
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, else kilobytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
