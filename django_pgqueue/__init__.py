@@ -185,7 +185,7 @@ else:
                     f"{__name__} has no {name!r}. The task backend is "
                     f'"{__name__}.backend.PgQueueBackend": write that as BACKEND in TASKS.'
                 )
-            from .misuse import ELSEWHERE
+            from .tasks.misuse import ELSEWHERE
 
             if name in ELSEWHERE:
                 raise ImportError(f"{__name__} has no {name!r}. Use {ELSEWHERE[name]}.")

@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from .misuse import LATER, hints
+from .tasks.misuse import LATER, hints
 
 
 class PgQueueError(Exception):

@@ -211,9 +211,8 @@ class Option:
 
 def policy(task: Task[..., Any]) -> list[Option]:
     """Return the options of a task, in the order in which they matter in the life of a job."""
-    settings = conf.current()
     priority = _("%(queue)s, priority %(priority)d") % {"queue": task.queue_name, "priority": task.priority}
-    attempts = settings.max_attempts if task.max_attempts is None else task.max_attempts
+    attempts = task.policy().max_attempts
     return [
         Option(_("Queue"), priority if task.priority else task.queue_name, not task.priority),
         Option(_("Calls"), _calls(task), task.payload is None),
@@ -317,7 +316,7 @@ def _backoff(task: Task[..., Any]) -> str:
 
 
 def _timeout(task: Task[..., Any]) -> str:
-    seconds = conf.current().timeout if task.timeout is None else task.timeout
+    seconds = task.policy().timeout
     text = _("none") if seconds is None else formatting.span(seconds)
     return _by_default(text, task.timeout, "TIMEOUT")
 

@@ -19,7 +19,7 @@ from ..compat import for_async
 from ..jobs.control import locate
 from ..monitoring.workers import one_is_starting
 from ..redaction import beginning, redact_text
-from ..tasks.task_results import public_id
+from ..tasks.results import public_id
 from .words import plain, sentence
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from django.db import connections, transaction
 
 from ..compat import for_async
 from ..exceptions import ParentGone
-from ..misuse import BATCH, BatchHabits, hints
 from ..models import Job, JobBatch
 from ..models.batch import counts_of
 from ..tasks.link import Link
+from ..tasks.misuse import BATCH, BatchHabits, hints
 from ..tasks.routing import default_backend
 from ..tasks.task import BoundTask
 from .call import as_ours, call_options, in_memory, several

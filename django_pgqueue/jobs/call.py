@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..tasks.hooks import Hook
     from ..tasks.link import Link
     from ..tasks.links import Links
-    from ..tasks.task import Task
+    from ..tasks.task import Policy, Task
     from ..tasks.unique import EnqueueOutcome, Unique
 
 #: The exceptions that the checks of a call raise, besides TypeError and ValueError.
@@ -53,10 +53,7 @@ class CallOptions(NamedTuple):
     priority: int
     run_after: Any  # datetime or None
     delay: float | None  # seconds
-    expires_after: float | None  # seconds
-    max_attempts: int
-    timeout: int | None
-    on_lost: str
+    policy: Policy
     unique: Unique | None
     links: dict[str, Any] | None = None
     """`after`, `if_failed` and `batch`, as the SQL functions take them; None: nothing of it."""
@@ -171,12 +168,12 @@ def call_options(task: Task[..., Any]) -> CallOptions:
     if task.atomic:
         check_atomic(task, alias)
     keeper: Keeper | None = backend.keeper
-    settings = conf.current()
+    most = conf.current().max_json_bytes
     metadata = encode_metadata(task.metadata) if task.metadata else "{}"
-    if len(metadata.encode()) > settings.max_json_bytes:
+    if len(metadata.encode()) > most:
         raise InvalidJSON(
             f"The metadata of {task.module_path} takes {len(metadata.encode()):,} bytes as JSON, more than "
-            f"MAX_JSON_BYTES ({settings.max_json_bytes:,}). Store the data and pass its key."
+            f"MAX_JSON_BYTES ({most:,}). Store the data and pass its key."
         )
     return CallOptions(
         task=task,
@@ -187,10 +184,7 @@ def call_options(task: Task[..., Any]) -> CallOptions:
         priority=task.priority,
         run_after=task.run_after,
         delay=task.run_after_delta.total_seconds() if task.run_after_delta is not None else None,
-        expires_after=task.expires_after.total_seconds() if task.expires_after is not None else None,
-        max_attempts=task.max_attempts or settings.max_attempts,
-        timeout=task.timeout or settings.timeout,
-        on_lost=task.on_lost,
+        policy=task.policy(),
         unique=task.unique,
         links=None if task.links is None else link_options(task.links, alias, in_memory=in_memory(keeper)),
         keeper=keeper,

@@ -157,14 +157,14 @@ def write(call: Call) -> Job:
 
 
 def _write_job(call: Call) -> Job:
-    options = call.options
+    options, policy = call.options, call.options.policy
     pk, run_after, expires_at, enqueued_at, outcome = _execute(
         options.alias,
         _ONE,
         (
             options.task_path, call.args, call.kwargs, options.metadata, options.queue_name, options.priority,
-            options.run_after, options.delay, options.expires_after, options.max_attempts, options.timeout,
-            options.on_lost, call.more_with_context(),
+            options.run_after, options.delay, policy.expires_after, policy.max_attempts, policy.timeout,
+            policy.on_lost, call.more_with_context(),
         ),
     )  # fmt: skip
     if outcome != "created":
@@ -266,10 +266,10 @@ def _insert(
         number_array([each.priority for each in options]),
         text_array([each.run_after.isoformat() if each.run_after else None for each in options]),
         number_array([each.delay for each in options]),
-        number_array([each.expires_after for each in options]),
-        number_array([each.max_attempts for each in options]),
-        number_array([each.timeout for each in options]),
-        text_array([each.on_lost for each in options]),
+        number_array([each.policy.expires_after for each in options]),
+        number_array([each.policy.max_attempts for each in options]),
+        number_array([each.policy.timeout for each in options]),
+        text_array([each.policy.on_lost for each in options]),
         None if more.count(None) == len(more) else text_array(more),
         calls[0].context,
         batch,
@@ -337,7 +337,7 @@ def _backend(task: Task[..., Any]) -> QueueBackend:
 
 def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | None, now: datetime) -> Job:
     """Return the job that a call has made, without reading it. Of its parents, none is over."""
-    options = call.options
+    options, policy = call.options, call.options.policy
     links = options.links or {}
     waits = "after" in links
     job = Job(
@@ -345,7 +345,7 @@ def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | Non
         task_path=options.task_path, args=json.loads(call.args),
         kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
         priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=now,
-        max_attempts=options.max_attempts, timeout=options.timeout, on_lost=options.on_lost, attempts=0,
+        max_attempts=policy.max_attempts, timeout=policy.timeout, on_lost=policy.on_lost, attempts=0,
         forgiven_attempts=0, crash_count=0, lost_in_a_row=0, marks=0, current_step="",
         waiting_reason="", errors=[], error_fingerprint="",
         limit_key=call.limit_key, group_key=call.group_key,

@@ -11,10 +11,10 @@ from django.db.models.expressions import RawSQL
 from django.db.utils import DataError
 
 from ..compat import InvalidTask, for_async, is_task
-from ..misuse import LIMIT, hints, rate_hint
 from ..models import Limit
 from ..tasks import options
 from ..tasks.keys import KEY_LENGTH, RateLimit, limit_name, name_problem
+from ..tasks.misuse import LIMIT, hints, rate_hint
 from ..tasks.routing import default_backend
 from ..tasks.task import adopt
 

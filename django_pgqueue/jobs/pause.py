@@ -11,9 +11,9 @@ from django.db import connections
 from ..compat import InvalidTask, for_async, is_task
 from ..exceptions import duration as seconds
 from ..exceptions import moment
-from ..misuse import PAUSE, hints
 from ..models import Pause
 from ..tasks import options
+from ..tasks.misuse import PAUSE, hints
 from ..tasks.routing import default_backend
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..compat import for_async
 from ..exceptions import duration as seconds
-from ..misuse import JobHabits
+from ..tasks.misuse import JobHabits
 from ..tasks.progress import HAS_PROGRESS, Progress, stored_progress
 from .changes import CANCEL, EDIT, EXTEND, RETRY, RUN_NOW, Changes, change_all, edit_values
 from .fields import ArrayColumn, InternalMeta, JSONColumn

@@ -22,8 +22,8 @@ from .. import conf
 from ..compat import InvalidTask
 from ..encoding import encode_arguments
 from ..exceptions import InvalidJSON
-from ..misuse import SCHEDULE, hints
 from ..tasks import options as validation
+from ..tasks.misuse import SCHEDULE, hints
 from ..tasks.signatures import check_call
 from ..tasks.task import Task
 from .cron import check_jitter, timing_of

@@ -62,15 +62,11 @@ def policy_of(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
 
 def stored_policy(task: Task[..., Any]) -> dict[str, Any]:
     """Return what the task and the settings say about all of its jobs, as JSON."""
-    settings, expires_after = conf.current(), task.expires_after
     return {
         "task_path": task.module_path,
         "queue_name": task.queue_name,
         "priority": task.priority,
-        "max_attempts": task.max_attempts or settings.max_attempts,
-        "timeout": task.timeout or settings.timeout,
-        "on_lost": task.on_lost,
-        "expires_after": None if expires_after is None else expires_after.total_seconds(),
+        **task.policy()._asdict(),
         "metadata": json.loads(encode_metadata(task.metadata)),
     }
 

@@ -8,7 +8,7 @@ retry            when a failed attempt is tried again
 signatures       whether arguments fit
 paths, registry  the path of a task; the tasks of all apps
 routing          which backend and which database
-results, task_results  what ``django.tasks`` sees of a job
+results          what ``django.tasks`` sees of a job
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from ..compat import InvalidTask
 from ..exceptions import InvalidKey
-from ..misuse import LIMITED, RATE, hints, rate_hint
+from .misuse import LIMITED, RATE, hints, rate_hint
 from .options import CENTURY, length
 from .signatures import signature_of
 

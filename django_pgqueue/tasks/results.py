@@ -1,17 +1,81 @@
-"""The ``django.tasks`` view of a job: its public id, and a TaskResult with one of four statuses."""
+"""What ``django.tasks`` sees of a job: its public id, and a TaskResult with one of four statuses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ..compat import TaskError, TaskResultStatus
-from .task_results import LONGEST_ALIAS, QueueTaskResult, parse_id, public_id
+from django.db import DEFAULT_DB_ALIAS
+
+from ..compat import DjangoTask, GenericResult, TaskError, TaskResultStatus
+from ..encoding import MAX_BIGINT, whole_number
+from ..exceptions import WrongBackend
+from ..redaction import redact, redact_call, redact_text
+from .misuse import ResultHabits
+from .routing import is_ours, resolve
 
 if TYPE_CHECKING:
-    from ..models import Job
-    from .task import Task
+    from datetime import timedelta
+    from typing import Self
 
-__all__ = ["LONGEST_ALIAS", "forgotten_result", "parse_id", "public_id", "task_result"]
+    from ..models import Job
+    from .routing import QueueBackend
+
+#: The fields that are redacted.
+_REDACTED = ("args", "kwargs", "errors", "_return_value")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class QueueTaskResult(ResultHabits, GenericResult[P, R]):
+    """A `TaskResult` of this package's backend, with its job, and two more methods.
+
+    It has no fields of its own, so that it is equal, copied and pickled like Django's.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Show the arguments, the result and the errors redacted, because this ends up in logs and shells."""
+        path, shown = self.task.module_path, copy(self)
+        args, kwargs = redact_call(self.args, self.kwargs, path)
+        errors = [replace(error, traceback=redact_text(error.traceback, path)) for error in self.errors]
+        result = redact(getattr(self, "_return_value", None), path)
+        for name, value in zip(_REDACTED, (args, kwargs, errors, result), strict=True):
+            object.__setattr__(shown, name, value)
+        return super(QueueTaskResult, shown).__repr__()
+
+    @property
+    def job(self) -> Job:
+        """The job of this result, as it is now: each use is a query. Raise TaskResultDoesNotExist."""
+        job: Job = self._backend("find its job").job_of(self)
+        return job
+
+    def join(self, timeout: float | timedelta | None = None) -> Self:
+        """Wait until the job has finished, refresh this result, and return it. See `Job.join`.
+
+        Raise TimeoutError if it is not over after `timeout` (seconds or a timedelta; None: wait forever), and
+        TaskResultDoesNotExist if there is no such job.
+        """
+        self._backend("wait for its job").join(self, timeout)
+        return self
+
+    async def ajoin(self, timeout: float | timedelta | None = None) -> Self:
+        """Like `join`, for async code."""
+        await self._backend("wait for its job").ajoin(self, timeout)
+        return self
+
+    def _backend(self, what: str) -> QueueBackend:
+        backend = resolve(self.backend)
+        if not is_ours(backend):
+            raise WrongBackend(
+                f"The result {self.id!r} cannot {what}: TASKS[{self.backend!r}] is not a backend "
+                "of django_pgqueue."
+            )
+        return backend
+
 
 _STATUSES = {
     "pending": TaskResultStatus.READY,
@@ -24,7 +88,7 @@ _STATUSES = {
 }
 
 
-def task_result(job: Job, task: Task[..., Any], backend_alias: str) -> QueueTaskResult[..., Any]:
+def task_result(job: Job, task: DjangoTask[..., Any], backend_alias: str) -> QueueTaskResult[..., Any]:
     """Return the TaskResult of `job`, which is a call of `task`, for the backend `backend_alias`."""
     result: QueueTaskResult[..., Any] = QueueTaskResult(
         task=task,
@@ -44,7 +108,7 @@ def task_result(job: Job, task: Task[..., Any], backend_alias: str) -> QueueTask
     return result
 
 
-def forgotten_result(job: Job, task: Task[..., Any], backend_alias: str) -> QueueTaskResult[..., Any]:
+def forgotten_result(job: Job, task: DjangoTask[..., Any], backend_alias: str) -> QueueTaskResult[..., Any]:
     """Return a result for a job of which only the id is known, because it is over and no longer kept.
 
     Such a job is found by an enqueue within the window of its unique key. Nothing is known about how it
@@ -65,3 +129,29 @@ def forgotten_result(job: Job, task: Task[..., Any], backend_alias: str) -> Queu
         worker_ids=[],
     )
     return result
+
+
+# ----------------------------------------------------------------------------
+# The public id of a job: ``"5"`` in the database ``default``, and ``"other:5"`` in another one.
+
+#: The longest alias with which every id is shorter than 64 characters, which `django.tasks` promises.
+LONGEST_ALIAS = 63 - len(f":{MAX_BIGINT}")
+
+
+def public_id(job_id: int, alias: str | None) -> str:
+    """Return a job's public id: ``"5"`` in the database ``default``, and ``"other:5"`` in another one.
+
+    It contains the alias, not the backend, so that it means the same job whichever backend is asked.
+    """
+    return str(job_id) if alias in (None, DEFAULT_DB_ALIAS) else f"{alias}:{job_id}"
+
+
+def parse_id(public: str) -> tuple[str, int]:
+    """Return the alias and the number of an id. Raise ValueError."""
+    alias, colon, number = public.rpartition(":")  # an alias may contain colons, a number cannot
+    job_id = whole_number(number, 1)
+    if job_id is None or (colon and not alias):
+        raise ValueError(
+            f"{public!r} is not the id of a job. An id looks like '5', or 'other:5' for another database."
+        )
+    return alias or DEFAULT_DB_ALIAS, job_id

@@ -15,7 +15,7 @@ from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..misuse import hint_of_call
+from .misuse import hint_of_call
 
 if TYPE_CHECKING:
     from ..compat import DjangoTask

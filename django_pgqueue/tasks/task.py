@@ -12,19 +12,20 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import cache
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.apps import apps
 from django.utils import timezone
 
+from .. import conf
 from ..compat import DjangoTask, GenericTask, InvalidTask, is_task
-from ..misuse import CALL, DECLARATION, CallHabits, Habits, hints, remedy
 from ..payloads import declare as payloads
 from . import keys, links, options
 from .keys import Concurrency, Key, RateLimit, checked_rate_limit
 from .links import BatchLike, Links
+from .misuse import CALL, DECLARATION, CallHabits, Habits, hints, remedy
 from .options import Backoff, OnLost
 from .paths import AT_SETUP, check_path, import_task
 from .routing import IMPLICIT, is_ours, resolve
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from ..compat import BaseTaskBackend
     from .links import After, IfFailed
-    from .task_results import QueueTaskResult
+    from .results import QueueTaskResult
 
     class UsingOptions(TypedDict, total=False):
         """The options of a call; see `Task.using`."""
@@ -62,6 +63,17 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+class Policy(NamedTuple):
+    """What a row of a job stores of the policy of its task."""
+
+    max_attempts: int
+    timeout: int | None
+    """Seconds."""
+    on_lost: OnLost
+    expires_after: float | None
+    """Seconds."""
 
 
 class AnyTask(Protocol[P, R_co]):
@@ -183,6 +195,16 @@ class Task(Habits, GenericTask[P, R]):
         if apps.ready and (queue_name is not None or variant.backend != IMPLICIT):
             variant._validate_for_backend()
         return variant
+
+    def policy(self) -> Policy:
+        """Return what a row of a job stores: the task's value, else the setting's."""
+        settings = conf.current()
+        return Policy(
+            max_attempts=self.max_attempts or settings.max_attempts,
+            timeout=self.timeout or settings.timeout,
+            on_lost=self.on_lost,
+            expires_after=None if self.expires_after is None else self.expires_after.total_seconds(),
+        )
 
     def with_values(self, changes: Mapping[str, Any], /) -> Self:
         """Return a variant with other values. Nothing is validated: the caller has done that.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..compat import InvalidTask
 from ..exceptions import InvalidKey
-from ..misuse import UNIQUE, hints
 from .keys import Key, as_text, check_key, key_problem, key_value
+from .misuse import UNIQUE, hints
 from .options import length
 from .signatures import bind_call, parameters_of_call
 

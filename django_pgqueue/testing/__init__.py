@@ -51,7 +51,7 @@ else:
 
     def __getattr__(name):
         if name not in _HOME_OF:
-            from ..misuse import TESTING
+            from ..tasks.misuse import TESTING
 
             if name in TESTING:  # of an AttributeError, an import would not show the words
                 raise ImportError(f"{__name__} has no {name!r}. Use {TESTING[name]}.")

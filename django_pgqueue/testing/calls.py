@@ -157,10 +157,10 @@ def _parent(key: int, value: Any) -> Job:
 
 
 def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:
-    settings = conf.current()
+    policy = task.policy()
     payload, encoded = None, ("[]", "{}")
     if task.payload is None:
-        encoded = encode_arguments(args, kwargs, settings.max_json_bytes)
+        encoded = encode_arguments(args, kwargs, conf.current().max_json_bytes)
     else:
         check_call(task, args, kwargs)
         payload = payload_argument(task, args, kwargs)
@@ -170,8 +170,8 @@ def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:
         "priority": task.priority,
         "metadata": json.loads(encode_metadata(task.metadata)) if task.metadata else {},
         "group_key": task.group_key,
-        "max_attempts": task.max_attempts or settings.max_attempts,
-        "timeout": task.timeout or settings.timeout,
+        "max_attempts": policy.max_attempts,
+        "timeout": policy.timeout,
     }
     given = _FIELDS.get()
     row = _claimed(options, given)._replace(args=encoded[0], kwargs=encoded[1])

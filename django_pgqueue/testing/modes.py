@@ -185,8 +185,8 @@ class Memory:
         now = datetime.now(UTC)
         run_after = options.run_after or now + timedelta(seconds=options.delay or 0.0)
         expires_at = None
-        if options.expires_after is not None:
-            expires_at = max(now, run_after) + timedelta(seconds=options.expires_after)
+        if options.policy.expires_after is not None:
+            expires_at = max(now, run_after) + timedelta(seconds=options.policy.expires_after)
         times = [None if time is None else stored(time) for time in (max(now, run_after), expires_at, now)]
         job = new_job(call, next(_numbers), *cast("Any", times))
         if call.payload is not None:

@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parents[2]
 #: its own package and from lower layers, but not from the others of its line. What a package may use is in
 #: the lines below it.
 LAYERS = """
-    misuse
     compat exceptions formatting redaction_rules
     conf encoding
     alerts postgres
@@ -45,6 +44,7 @@ LAYERS = """
 UPWARD = {
     ("context", "monitoring.tracing"): "a span begins where its job is enqueued; tracing needs only conf",
     ("middleware", "monitoring.tracing"): "like context",
+    ("exceptions", "tasks.misuse"): "words of other queues that RetryLater hears; misuse needs nothing",
     ("jobs.enqueue", "monitoring.tracing"): "like context",
     ("jobs.log", "monitoring.sentry"): "an event is sent with the line about a failure; sentry needs nothing",
     ("models.changes", "explanation"): "type checkers know the Reason of job.why()",
@@ -58,8 +58,7 @@ UPWARD = {
     ("tasks.decorator", "jobs.current"): "type checkers know the JobContext that a task takes",
     ("tasks.decorator", "models.payload"): "type checkers know the model of a payload",
     ("tasks.results", "models"): "type checkers know the Job that a result is made of",
-    ("tasks.task_results", "models"): "type checkers know the Job of a result",
-    ("tasks.task_results", "redaction"): "a result prints itself redacted; redaction reads signatures",
+    ("tasks.results", "redaction"): "a result prints itself redacted; redaction reads signatures",
     ("tasks.task", "payloads.declare"): "a task with a payload is declared like others",
 }
 

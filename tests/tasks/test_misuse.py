@@ -28,7 +28,6 @@ from django_pgqueue import (
     apause,
     chain,
     enqueue,
-    misuse,
     pause,
     schedule,
     set_limit,
@@ -36,6 +35,7 @@ from django_pgqueue import (
 )
 from django_pgqueue.models import Job
 from django_pgqueue.models.current import CurrentJob
+from django_pgqueue.tasks import misuse
 from django_pgqueue.testing import fake_job
 from tests.app.tasks import mail
 

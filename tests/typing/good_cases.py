@@ -58,7 +58,7 @@ from django_pgqueue import (
     why,
 )
 from django_pgqueue.models import Job, JobBatch, Pause, Worker
-from django_pgqueue.tasks.task_results import QueueTaskResult
+from django_pgqueue.tasks.results import QueueTaskResult
 from django_pgqueue.tasks.unique import EnqueueOutcome
 from django_pgqueue.testing import (
     AttemptResult,

@@ -324,7 +324,6 @@ def _fill(session: Session, rows: list[Claimed]) -> list[Claimed]:
     A row whose task is unknown here does not change: it will be requeued. If a job must not run twice, this
     waits for the disk, also for its claim, which did not know that.
     """
-    settings = conf.current()
     filled: dict[int, Claimed] = {}
     expiries: dict[int, float | None] = {}
     for row in rows:
@@ -332,11 +331,12 @@ def _fill(session: Session, rows: list[Claimed]) -> list[Claimed]:
             task = find_task(row.task_path)
         except UnknownTask:
             continue
-        expiries[row.id] = task.expires_after.total_seconds() if task.expires_after is not None else None
+        policy = task.policy()
+        expiries[row.id] = policy.expires_after
         filled[row.id] = row._replace(
-            max_attempts=row.max_attempts or task.max_attempts or settings.max_attempts,
-            timeout=row.timeout or task.timeout or settings.timeout,
-            on_lost=task.on_lost,
+            max_attempts=row.max_attempts or policy.max_attempts,
+            timeout=row.timeout or policy.timeout,
+            on_lost=policy.on_lost,
         )
     if not filled:
         return rows

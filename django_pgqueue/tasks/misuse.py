@@ -13,12 +13,6 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-__all__ = [
-    "BATCH", "CALL", "DECLARATION", "ELSEWHERE", "LATER", "LIMIT", "LIMITED", "PAUSE", "RATE", "SCHEDULE",
-    "TESTING", "UNIQUE", "BatchHabits", "CallHabits", "Habits", "JobHabits", "ResultHabits", "hint_of_call",
-    "hints", "rate_hint", "remedy",
-]  # fmt: skip
-
 F = TypeVar("F", bound=Callable[..., Any])
 Hints: TypeAlias = Mapping[str, str | Callable[[Any], str]]
 """What to write in place of each word: a text, in which ``{value}`` is the value; or a function of it."""
