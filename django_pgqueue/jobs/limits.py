@@ -68,7 +68,9 @@ def set_limit(
     return Limit.objects.using(alias).get(pk=target)
 
 
-aset_limit = hints(LIMIT)(for_async(set_limit))
+# In two steps, as in `pause`.
+aset_limit = for_async(set_limit)
+aset_limit = hints(LIMIT)(aset_limit)
 
 
 @hints(LIMIT)
@@ -88,7 +90,8 @@ def reset_limit(
     return clear_limit(target, using=using or default_backend().home())
 
 
-areset_limit = hints(LIMIT)(for_async(reset_limit))
+areset_limit = for_async(reset_limit)
+areset_limit = hints(LIMIT)(areset_limit)
 
 
 def write_limit(
