@@ -110,9 +110,10 @@ def test_a_failure_in_another_process_is_one_event(sent: Collecting) -> None:
     run_due()
     (event,) = sent.events
     assert event["tags"] == tags_of(job)
-    cause, error = event["exception"]["values"]
-    assert (error["type"], error["value"]) == ("ExceptionGroup", "many (2 sub-exceptions)")
-    assert "in raise_odd\n" in cause["value"]
+    (error,) = event["exception"]["values"]
+    assert error["type"] == "ExceptionGroup"
+    assert error["value"].startswith("many (2 sub-exceptions)\n")
+    assert "in raise_odd\n" in error["value"]
 
 
 @pytest.mark.django_db(transaction=True)
