@@ -6,21 +6,19 @@ view runs again: it checks the permissions, and acts on no other rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.contrib.admin import AdminSite
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
 from django.utils.html import format_html
 
 from ..models import Job
 from .console import console_page
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from django.contrib.admin import AdminSite
-    from django.http import HttpRequest
-    from django.template.response import TemplateResponse
-
     from .base import DatabaseAdmin
 
 FIELD = "confirmed"

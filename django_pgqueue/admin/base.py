@@ -5,6 +5,7 @@ permissions.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -13,9 +14,9 @@ from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import router
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.forms import Media, Script
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -26,12 +27,6 @@ from ..models import JobStat
 from ..postgres.timeout import TimeLimitReached, time_limit
 from .console import bar, console_page, page_url
 from .paused import paused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.db.models import QuerySet
-    from django.http import HttpRequest
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin

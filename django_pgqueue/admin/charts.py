@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from django.forms import Media, Script
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
@@ -15,16 +16,19 @@ from django.utils.translation import gettext_lazy, pgettext
 from .. import formatting
 from ..formatting import throughput
 from ..models.statistics import HISTOGRAM_BOUNDS
-from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, TimeSpan, per_second, percentile, percentile_text
+from ..monitoring.spans import (
+    DAY,
+    HOUR,
+    MONTH,
+    WEEK,
+    Figures,
+    TimeSpan,
+    per_second,
+    percentile,
+    percentile_text,
+)
 from . import display
 from .display import Fact
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.http import HttpRequest
-
-    from ..monitoring.spans import Figures
 
 # ----------------------------------------------------------------------------
 # Charts: a table of figures from which a script draws.

@@ -11,10 +11,15 @@ adds a condition for him or her.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django
+from django.contrib.admin import AdminSite, ModelAdmin
 from django.contrib.admin.utils import quote
+from django.db.models import Model, QuerySet
+from django.forms import Media
+from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
@@ -24,12 +29,6 @@ from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Work
 from .display import page_zone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from django.contrib.admin import AdminSite, ModelAdmin
-    from django.db.models import Model, QuerySet
-    from django.forms import Media
-    from django.http import HttpRequest
     from django.utils.functional import _StrPromise
 
 # ----------------------------------------------------------------------------

@@ -6,27 +6,33 @@ The texts of statements may contain the arguments of jobs, so only users who may
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
+from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from .. import formatting
 from ..formatting import age
-from ..monitoring.database.parts import DatabasePart, PartState, TableSize, database
+from ..monitoring.database.parts import (
+    DatabasePart,
+    HeldSnapshot,
+    LockWait,
+    PartState,
+    Program,
+    TableSize,
+    Traffic,
+    database,
+)
 from . import display
 from .console import console_page, is_restricted
 from .paused import paused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from django.http import HttpRequest
-    from django.template.response import TemplateResponse
-
-    from ..monitoring.database.parts import HeldSnapshot, LockWait, Program, Traffic
     from .base import DatabaseAdmin
 
 LARGE = 2**24  # bytes of a table that is always shown

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -11,7 +12,8 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
-from django.http import Http404, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext
@@ -20,9 +22,9 @@ from django.views.decorators.http import require_POST
 from .. import formatting
 from ..models import FailureGroup, Job
 from ..models.job import Status
-from ..monitoring.failures import group, groups, mute, parts, unmute
+from ..monitoring.failures import GroupFigures, Part, group, groups, mute, parts, unmute
 from ..monitoring.health import PATIENCE
-from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS
+from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS, TimeSpan
 from ..postgres.timeout import TimeLimitReached, time_limit, within
 from . import display
 from .base import DatabaseAdmin
@@ -31,15 +33,6 @@ from .console import console_page, hides
 from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .jobs.texts import breakable
 from .lists import queue_names, task_paths
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from django.http import HttpRequest, HttpResponse, HttpResponseBase
-    from django.urls import URLPattern
-
-    from ..monitoring.failures import GroupFigures, Part
-    from ..monitoring.spans import TimeSpan
 
 # ----------------------------------------------------------------------------
 # The pages of failures by group: the list, one group, and the buttons that mute a group.

@@ -9,21 +9,18 @@ such a search also finds arguments, nor the value of a filter that this package 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ERROR_FLAG, PAGE_VAR, SEARCH_VAR
 from django.contrib.contenttypes.models import ContentType
+from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from .. import formatting
 from ..models import Job
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from django.http import QueryDict
 
 _LONGEST_NAME = 200  # characters, of LogEntry.object_repr
 #: The filters whose values say nothing about arguments, and what a search term is if it says nothing, either.

@@ -4,9 +4,11 @@ Numbers can be changed."""
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from .. import formatting
@@ -16,10 +18,6 @@ from ..monitoring.limits import numbers_text, origin, rate_text, with_running
 from ..tasks.keys import RateLimit, rate_problem
 from .base import DatabaseAdmin, DatabaseForm
 from .jobs.texts import breakable
-
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
-    from django.http import HttpRequest
 
 
 class LimitForm(DatabaseForm):

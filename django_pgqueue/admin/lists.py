@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime, time, timedelta
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.db import connections
-from django.db.models import Q
+from django.db.models import Model, OrderBy, Q, QuerySet
+from django.db.models.expressions import Combinable
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext as _
@@ -24,13 +27,6 @@ from ..postgres.clock import stored
 from ..postgres.timeout import TimeLimitReached, time_limit
 from ..tasks.registry import BACKLOG_WINDOW, known_tasks, queues_in_use
 from . import display
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.db.models import Model, OrderBy, QuerySet
-    from django.db.models.expressions import Combinable
-    from django.http import HttpRequest
 
 # ----------------------------------------------------------------------------
 # A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET.

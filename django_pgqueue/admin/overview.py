@@ -8,14 +8,16 @@ Each statement has a time limit. What was too slow is not shown, and the page sa
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
+from django.contrib.admin import AdminSite
 from django.contrib.admin.models import ADDITION, DELETION, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.forms import Media
-from django.http import HttpResponseBadRequest, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
@@ -24,9 +26,9 @@ from .. import formatting
 from ..formatting import age, number, throughput
 from ..jobs.pause import pause, resume
 from ..models import Job, JobStat, Limit, Pause, Queue, Worker
-from ..monitoring.health import PATIENCE, judge, read, thresholds_of
+from ..monitoring.health import PATIENCE, HealthProblem, QueueState, judge, read, thresholds_of
 from ..monitoring.queues import Depth, capped
-from ..monitoring.spans import DAY, HOUR, SHARES, breakdown, per_second, series
+from ..monitoring.spans import DAY, HOUR, SHARES, Figures, TimeSpan, breakdown, per_second, series
 from ..monitoring.workers import Vital, busy_text, queues_text
 from ..postgres.timeout import within
 from . import display
@@ -37,13 +39,6 @@ from .paused import in_words
 from .workers.fleet import state_badge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from django.contrib.admin import AdminSite
-    from django.http import HttpRequest, HttpResponse
-
-    from ..monitoring.health import HealthProblem, QueueState
-    from ..monitoring.spans import Figures, TimeSpan
     from .base import DatabaseAdmin
     from .charts import Color
     from .paused import Paused

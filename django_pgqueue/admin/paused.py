@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.admin import AdminSite
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
@@ -12,12 +15,6 @@ from ..models import Pause
 from ..models.queue import IN_FORCE
 from . import display
 from .console import page_url
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from django.contrib.admin import AdminSite
-    from django.http import HttpRequest
 
 
 @dataclass(frozen=True, slots=True)

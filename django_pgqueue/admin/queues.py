@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
@@ -13,6 +14,8 @@ from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import InvalidPage
+from django.db.models import Model
+from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext, pgettext_lazy
@@ -43,12 +46,6 @@ from .jobs.texts import breakable
 from .paused import paused
 from .task_page import limit_facts
 from .workers.fleet import Attendance, Fleet, state_badge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.db.models import Model
-    from django.http import HttpRequest
 
 # ----------------------------------------------------------------------------
 # Queues: their figures, and their settings, which can be edited. The list is in ``list``.

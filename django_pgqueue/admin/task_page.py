@@ -5,6 +5,7 @@ A task that this process cannot find has the page, too: its jobs and figures are
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from inspect import iscoroutinefunction
@@ -13,6 +14,8 @@ from urllib.parse import urlencode
 
 from django.db.models import Q
 from django.forms import Media
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -25,8 +28,10 @@ from ..monitoring.jobs import Callers, callers
 from ..monitoring.spans import breakdown, series
 from ..postgres.timeout import TimeLimitReached
 from ..schedules import words
-from ..tasks.keys import limit_name
+from ..tasks.keys import Concurrency, RateLimit, limit_name
 from ..tasks.registry import known_tasks, source_place
+from ..tasks.task import Task
+from ..tasks.unique import Unique
 from . import display
 from .charts import MEDIA, chosen_span, rate_facts, span_charts, span_tabs
 from .console import console_page, may_view_failures, page_url, task_url
@@ -37,14 +42,6 @@ from .paused import details, paused
 from .schedules.page import how_soon, state_badge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from django.http import HttpRequest
-    from django.template.response import TemplateResponse
-
-    from ..tasks.keys import Concurrency, RateLimit
-    from ..tasks.task import Task
-    from ..tasks.unique import Unique
     from .base import DatabaseAdmin
 
 MOST_SCHEDULES = 50

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.core.paginator import Paginator
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.urls import URLPattern
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
@@ -29,10 +32,6 @@ from .paused import paused
 from .task_page import task_page
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
-    from django.template.response import TemplateResponse
-    from django.urls import URLPattern
-
     from .base import DatabaseAdmin
 
 MOST_TASKS = 1000

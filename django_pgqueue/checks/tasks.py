@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import resolve_name
 from inspect import getsource
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from django.apps import AppConfig, apps
 from django.core.checks import CheckMessage
@@ -35,9 +36,6 @@ from ..tasks.routing import default_backend, implicit_backend, is_test, our_alia
 from ..tasks.signatures import check_call
 from ..tasks.task import Task, declared_tasks, find_task
 from .backends import broken_entries, check, default_elsewhere, error, settings_are_broken, warning
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 
 @check()

@@ -9,22 +9,19 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connections
 from django.utils.translation import gettext, gettext_noop
 
 from .. import conf
-from ..compat import for_async
+from ..compat import TaskResult, for_async
 from ..jobs.control import locate
+from ..models import Job
 from ..monitoring.workers import one_is_starting
 from ..redaction import beginning, redact_text
 from ..tasks.results import public_id
 from .words import plain, sentence
-
-if TYPE_CHECKING:
-    from ..compat import TaskResult
-    from ..models import Job
 
 _SQL = "SELECT code, facts::text FROM pgqueue_why_v1(%s, %s, %s)"
 _MESSAGE = "SELECT left(errors -> -1 ->> 'message', %s) FROM pgqueue_job WHERE id = %s"

@@ -6,7 +6,10 @@ end it, so that its first jobs may run while its last ones are added.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime, timedelta
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
@@ -14,25 +17,20 @@ from django.db import connections, transaction
 
 from ..compat import for_async
 from ..exceptions import ParentGone
-from ..models import Job, JobBatch
+from ..models import BatchCounts, Job, JobBatch, JobQuerySet
 from ..models.batch import counts_of
 from ..tasks.link import Link
+from ..tasks.links import IfFailed
 from ..tasks.misuse import BATCH, BatchHabits, hints
 from ..tasks.routing import default_backend
 from ..tasks.task import BoundTask
 from .call import as_ours, call_options, in_memory, several
 from .enqueue import MISTAKES, enqueue, enqueue_many, explained
+from .job_list import JobList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-    from datetime import datetime, timedelta
-    from types import TracebackType
     from typing import Never, Self
 
-    from ..models import BatchCounts, JobQuerySet
-    from ..tasks.links import IfFailed
-    from .job_list import JobList
 
 _LONGEST_NAME = 200
 _NOT_OPEN = (

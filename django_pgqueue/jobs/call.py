@@ -7,9 +7,9 @@ differs from call to call each time (``prepare``).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
@@ -20,21 +20,14 @@ from ..encoding import encode_arguments, encode_metadata
 from ..exceptions import InvalidJSON, JobExists, PgQueueError, WrongBackend
 from ..payloads.declare import key_arguments, payload_of_call
 from ..postgres.aliases import same_database, write_alias
-from ..tasks.hooks import before_enqueue
+from ..tasks.hooks import Hook, before_enqueue
 from ..tasks.keys import group_key, limit_key
+from ..tasks.link import Link
+from ..tasks.links import Links
 from ..tasks.routing import is_ours
 from ..tasks.signatures import check_call
-from ..tasks.task import BoundTask, adopt, find_task
-from ..tasks.unique import unique_key, unique_options
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ..tasks.hooks import Hook
-    from ..tasks.link import Link
-    from ..tasks.links import Links
-    from ..tasks.task import Policy, Task
-    from ..tasks.unique import EnqueueOutcome, Unique
+from ..tasks.task import BoundTask, Policy, Task, adopt, find_task
+from ..tasks.unique import EnqueueOutcome, Unique, unique_key, unique_options
 
 #: The exceptions that the checks of a call raise, besides TypeError and ValueError.
 _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)

@@ -24,14 +24,12 @@ rows: a worker cannot know how large the next jobs are, and many may be as large
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.template import Context, Engine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 BATCH = 500  # jobs in one claim
 CHARACTERS = 32_000_000  # of JSON in one claim

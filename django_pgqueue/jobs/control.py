@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
@@ -23,8 +24,6 @@ from ..tasks.routing import default_backend, is_ours, resolve
 _ONE = (Job, str, bytes, TaskResult)
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
-
     OneJob = Job | int | str | TaskResult[Any, Any]
     Jobs = OneJob | QuerySet[Job] | Iterable[OneJob | QuerySet[Job]]
 

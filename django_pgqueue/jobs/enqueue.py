@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -23,6 +25,7 @@ from django.db import (
     connections,
     transaction,
 )
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..compat import InvalidTask, for_async, is_heard, task_enqueued
 from ..context import capture
@@ -32,20 +35,11 @@ from ..models import Job
 from ..monitoring import tracing
 from ..payloads.store import store_calls, store_one
 from ..postgres.arrays import number_array, text_array
-from ..tasks.task import BoundTask
-from .call import after_hooks, as_ours, call_options, prepare, prepare_all
+from ..tasks.routing import QueueBackend
+from ..tasks.task import AnyTask, BoundTask, Task
+from ..tasks.unique import EnqueueOutcome
+from .call import Call, CallOptions, after_hooks, as_ours, call_options, prepare, prepare_all
 from .job_list import JobList
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from django.db.backends.base.base import BaseDatabaseWrapper
-
-    from ..tasks.routing import QueueBackend
-    from ..tasks.task import AnyTask, Task
-    from ..tasks.unique import EnqueueOutcome
-    from .call import Call, CallOptions
 
 logger = get_logger(__name__)
 

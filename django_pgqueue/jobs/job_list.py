@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, overload
 
 from ..models import Job
+from ..tasks.unique import EnqueueOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Self
-
-    from ..tasks.unique import EnqueueOutcome
 
 
 class JobList(Sequence[Job]):

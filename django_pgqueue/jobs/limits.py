@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.db import connections
-from django.db.models import BooleanField, F, Func
+from django.db.models import BooleanField, F, Func, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.utils import DataError
 
 from ..compat import InvalidTask, for_async, is_task
 from ..models import Limit
 from ..tasks import options
-from ..tasks.keys import KEY_LENGTH, RateLimit, limit_name, name_problem
+from ..tasks.keys import KEY_LENGTH, OnFull, RateLimit, limit_name, name_problem
 from ..tasks.misuse import LIMIT, hints, rate_hint
 from ..tasks.routing import default_backend
-from ..tasks.task import adopt
-
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
-
-    from ..tasks.keys import OnFull
-    from ..tasks.task import AnyTask
+from ..tasks.task import AnyTask, adopt
 
 _MOST = 2**31 - 1
 

@@ -4,7 +4,8 @@ workers hear of it at the commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connections
 
@@ -15,11 +16,7 @@ from ..models import Pause
 from ..tasks import options
 from ..tasks.misuse import PAUSE, hints
 from ..tasks.routing import default_backend
-
-if TYPE_CHECKING:
-    from datetime import datetime, timedelta
-
-    from ..tasks.task import AnyTask
+from ..tasks.task import AnyTask
 
 _PAUSE = "SELECT pgqueue_pause_v1(%s, %s, %s, %s, %s::timestamptz, %s::double precision)"
 _AHEAD = "SELECT date_part('epoch', %s::timestamptz - clock_timestamp())"

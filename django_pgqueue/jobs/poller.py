@@ -19,20 +19,15 @@ of the whole database wait for each other.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Condition, Lock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from ..formatting import get_logger
-from ..postgres.session import LOST_CONNECTION, connect
+from ..postgres.session import LOST_CONNECTION, Session, connect
 from ..tasks.routing import is_test
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ..postgres.session import Session
 
 logger = get_logger(__name__)
 

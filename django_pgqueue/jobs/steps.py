@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import update_wrapper
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from django.db import IntegrityError, connections
 
 from .. import conf
-from ..compat import for_async
+from ..compat import TaskResult, for_async
 from ..encoding import encode_result
 from ..exceptions import InvalidJSON, JobFinished, StepError
+from ..models import Job
 from .control import locate
 from .current import RUNNING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..compat import TaskResult
-    from ..models import Job
 
 P = ParamSpec("P")
 R = TypeVar("R")

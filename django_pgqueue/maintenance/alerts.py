@@ -14,10 +14,11 @@ connection of its own. If it hangs, the maintenance goes on, and other superviso
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from threading import Thread
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import Error, connections, transaction
@@ -30,9 +31,6 @@ from ..formatting import get_logger
 from ..models import RaisedAlert
 from ..monitoring.health import health
 from ..redaction import redact_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 logger = get_logger(__name__)
 

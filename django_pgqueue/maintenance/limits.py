@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.apps import apps
 
 from ..formatting import get_logger
+from ..postgres.session import Session
 from ..tasks.keys import limit_name, limit_numbers
 from ..tasks.task import declared_tasks
-
-if TYPE_CHECKING:
-    from ..postgres.session import Session
 
 logger = get_logger(__name__)
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .. import conf
 from ..formatting import counted, get_logger
 from ..jobs.log import Ending, is_logged, log_ending
-
-if TYPE_CHECKING:
-    from ..postgres.session import Session
+from ..postgres.session import Session
 
 logger = get_logger(__name__)
 BATCH = 1_000  # jobs in one statement

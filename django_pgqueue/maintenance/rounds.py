@@ -10,16 +10,13 @@ import json
 import random
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import conf
 from ..formatting import counted, get_logger
 from ..monitoring.queues import FOREIGN_LOCKS_SQL, holders
+from ..postgres.session import Session
 from ..schedules.fire import Firing
 from .recovery import BATCH, recover_dead, requeued_strays
-
-if TYPE_CHECKING:
-    from ..postgres.session import Session
 
 logger = get_logger(__name__)
 _FOLDER = Path(__file__).parent

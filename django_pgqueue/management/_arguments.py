@@ -6,6 +6,7 @@ import getpass
 import os
 import re
 from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,6 @@ from ..monitoring.spans import SPANS, TimeSpan
 from ..tasks.options import queue_name
 from ..tasks.results import parse_id
 from ..tasks.routing import default_backend
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 def queue_names(value: str | Iterable[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import django
 from django.apps import apps
@@ -21,10 +21,8 @@ from .. import conf
 from ..formatting import counted, get_logger
 from ..models import Job
 from ..tasks.task import declared_tasks
+from ..worker.options import WorkerOptions
 from ._output import facts
-
-if TYPE_CHECKING:
-    from ..worker.options import WorkerOptions
 
 logger = get_logger(__name__)
 

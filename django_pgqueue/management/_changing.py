@@ -13,15 +13,15 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from argparse import ArgumentTypeError
-from collections.abc import Callable
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 from django.db import transaction
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
 
 from ..formatting import counted, get_logger
@@ -32,13 +32,6 @@ from ._arguments import job_id, of_one_database, unknown
 from ._job_filters import LIVE_SHELF, Filters, add_filters, check_names, filters_of
 from ._output import print_json
 from ._parser import INTERRUPTED
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Iterator, Sequence
-
-    from django.core.management.base import OutputWrapper
-    from django.db.models import QuerySet
 
 logger = get_logger(__name__)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.core.management.base import CommandError
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from ..formatting import did_you_mean
 from ..jobs.limits import with_key
@@ -18,13 +19,6 @@ from ..postgres.clock import server_now
 from ..tasks.registry import declared_queues, known_tasks, queues_in_use
 from ._arguments import since
 from ._conditions import find_worker
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from django.db.models import QuerySet
 
 LIVE_SHELF, KEPT_SHELF = 0, 9
 

@@ -10,16 +10,14 @@ import json
 import os
 import shutil
 import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 from unicodedata import combining, east_asian_width
 
+from django.core.management.base import OutputWrapper
+
 from ..formatting import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from django.core.management.base import OutputWrapper
 
 _SPACE = "  "  # between two columns
 _KEPT = "\0"  # a space that is no place to break a line

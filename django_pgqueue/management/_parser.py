@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import sys
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, Namespace, _SubParsersAction
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from django.core.management.base import CommandError, CommandParser, OutputWrapper
 
 from . import subcommands
 from ._output import no_reader
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 #: The subcommand that is meant if there is none.
 DEFAULT = "status"

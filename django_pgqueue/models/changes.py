@@ -5,21 +5,19 @@ The methods are the public functions, so that ``job.cancel()`` and ``cancel(job)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connections
+from django.db.models import QuerySet
 
 from ..compat import InvalidTask, for_async
 from ..tasks import options as validation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime, timedelta
-
-    from django.db.models import QuerySet
-
     from ..explanation import Reason
 
 #: ``{ids}`` in a statement stands for an array of ids. Each returns how many jobs it changed.

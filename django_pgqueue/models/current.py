@@ -6,6 +6,10 @@ permissions. Only a worker makes one. Rows from the database, copies and pickles
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from threading import Event
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -13,18 +17,13 @@ from django.apps.registry import Apps
 
 from ..compat import for_async
 from ..exceptions import duration as seconds
+from ..jobs.log import Attempt
+from ..tasks.link import Link
+from ..tasks.progress import Progress
+from ..tasks.task import BoundTask
 from .job import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-    from datetime import timedelta
-    from decimal import Decimal
-    from threading import Event
-
-    from ..jobs.log import Attempt
-    from ..tasks.link import Link
-    from ..tasks.progress import Progress
-    from ..tasks.task import BoundTask
     from .batch import BatchCounts, Parents
 
 P = ParamSpec("P")

@@ -8,10 +8,13 @@ Django (flush, admin, relations) treats it as a second model of the project.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.apps.registry import Apps
 from django.db import connections, models
+from django.db.models.base import ModelBase
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
@@ -19,18 +22,10 @@ from ..compat import for_async
 from ..exceptions import duration as seconds
 from ..tasks.misuse import JobHabits
 from ..tasks.progress import HAS_PROGRESS, Progress, stored_progress
+from ..tasks.unique import EnqueueOutcome
 from .changes import CANCEL, EDIT, EXTEND, RETRY, RUN_NOW, Changes, change_all, edit_values
 from .fields import ArrayColumn, InternalMeta, JSONColumn
 from .joins import Joins
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime, timedelta
-
-    from django.db.models.base import ModelBase
-
-    from ..tasks.unique import EnqueueOutcome
-
 
 _NOT_DELETED = (
     "Jobs cannot be deleted, because they would be missing from the history. Use "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent import futures
+from datetime import timedelta
 from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import InterfaceError, OperationalError, connections, router
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
 from ..exceptions import duration
@@ -24,10 +26,8 @@ from ..postgres.clock import server_now
 from ..tasks.link import Link
 
 if TYPE_CHECKING:
-    from datetime import timedelta
     from typing import Self
 
-    from django.db.backends.base.base import BaseDatabaseWrapper
 
 #: The exception of a task's timeout reaches a thread between two instructions, so no wait is longer.
 SLICE = 1.0

@@ -6,22 +6,18 @@ from the jobs. An attempt that failed is counted even if its job succeeded later
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db.models.functions import Now
 
 from ..models import FailureGroup
 from ..postgres.timeout import rows_within
 from ..redaction import beginning, redact_text
-from .spans import DAY, HOUR, MONTH, SPAN_TIMEOUT, WEEK
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from .spans import TimeSpan
+from .spans import DAY, HOUR, MONTH, SPAN_TIMEOUT, WEEK, TimeSpan
 
 #: The distance of the points of a chart, and the counts that it adds up.
 _STEPS = {

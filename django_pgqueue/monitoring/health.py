@@ -9,10 +9,11 @@ A queue that is paused is not measured, since its jobs wait on purpose.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import Error
 from django.utils.translation import gettext as _
@@ -25,15 +26,9 @@ from ..models import Pause
 from ..models.queue import IN_FORCE
 from ..models.statistics import StatSpan
 from ..postgres.timeout import TimeLimitReached, time_limit, within
-from .queues import MOST, Depth, capped, depths, foreign_locks, lost_jobs
-from .spans import TimeSpan, per_second, series
+from .queues import MOST, Depth, Holder, capped, depths, foreign_locks, lost_jobs
+from .spans import Figures, TimeSpan, per_second, series
 from .workers import Crew, Vital
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from .queues import Holder
-    from .spans import Figures
 
 #: The problems that are found by ``verdict()`` only.
 MINOR = ("lost", "silent", "failures", "paused")

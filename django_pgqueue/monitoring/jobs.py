@@ -15,12 +15,12 @@ from django.db.models import F
 from django.utils.dateparse import parse_datetime
 
 from ..jobs.steps import HAS_STEPS
+from ..models import Job
 from ..models.job import Step
 from ..postgres.timeout import rows_within
 from ..tasks.registry import KEPT_QUEUES
 
 if TYPE_CHECKING:
-    from ..models import Job
     from ..postgres.timeout import Row
 
 WINDOW = 5_000  # jobs

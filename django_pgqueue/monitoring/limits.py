@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.db.models import IntegerField
+from django.db.models import IntegerField, QuerySet
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext as _
 
@@ -15,12 +17,6 @@ from ..models import Limit
 from ..postgres.timeout import time_limit
 from ..tasks.registry import known_tasks
 from .queues import MOST, PATIENCE, depths
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import timedelta
-
-    from django.db.models import QuerySet
 
 _RUNNING, WAITING = (
     Path(__file__).with_name(f"limit_{name}.sql").read_text(encoding="utf-8")

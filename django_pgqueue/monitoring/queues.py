@@ -4,10 +4,11 @@ scanned, so they cost as much with a million waiting jobs as with a thousand.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connections
 from django.utils.translation import gettext as _
@@ -19,9 +20,6 @@ from ..models.queue import IN_FORCE, PauseKind
 from ..postgres.timeout import TimeLimitReached, within
 from ..tasks.registry import KEPT_QUEUES, queues_in_use
 from .spans import HOUR, Figures, Trend, breakdown, trends
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MOST_FAILURES = 1_000  # count at most this many per queue
 MOST_QUEUES = 1_000  # with statistics

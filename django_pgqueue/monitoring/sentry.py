@@ -8,12 +8,9 @@ does not depend on Sentry. It uses the module if the project has imported it.
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
 
 FLUSH_SECONDS = 2.0
 

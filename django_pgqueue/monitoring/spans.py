@@ -7,11 +7,12 @@ Only the chart of an hour of a single task is read from its minutes.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from django.db import connections
 from django.utils.translation import gettext as _
@@ -19,9 +20,6 @@ from django.utils.translation import gettext as _
 from ..formatting import span as duration_text
 from ..models.statistics import HISTOGRAM_BOUNDS, StatSpan
 from ..postgres.timeout import rows_within
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)

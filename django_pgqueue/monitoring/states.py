@@ -8,12 +8,13 @@ look at a list within a few seconds share one reading (``NOW``).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.db import connections
 
@@ -21,9 +22,6 @@ from ..models.job import Status
 from ..postgres.timeout import within
 from ..tasks.registry import KEPT_QUEUES
 from .queues import MOST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # ----------------------------------------------------------------------------
 # A reading of the database that all who want it within a few seconds share, in this process.

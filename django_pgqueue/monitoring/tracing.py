@@ -12,16 +12,14 @@ This package does not depend on OpenTelemetry. It uses the API if the project ha
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from .. import conf
 from ..redaction import redact_text
 from .sentry import TaggedJob
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: The carrier of the request or the job that runs here.
 CARRIER: ContextVar[Mapping[str, str] | None] = ContextVar("django_pgqueue.carrier", default=None)

@@ -7,7 +7,7 @@ a complete outage, there is no such supervisor, so the state follows from the la
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import connections
 from django.db.models import (
@@ -19,6 +19,7 @@ from django.db.models import (
     Func,
     IntegerField,
     OuterRef,
+    QuerySet,
     Subquery,
     TextChoices,
     Value,
@@ -30,9 +31,6 @@ from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 from .. import conf
 from ..models import LiveJob, Worker
 from ..postgres.session import SUPERVISOR
-
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
 
 
 class Vital(TextChoices):

@@ -6,10 +6,7 @@ Source of the syntax: PostgreSQL documentation, 8.15.6 "Array Input and Output S
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 
 def number_array(values: Iterable[float | None]) -> str:

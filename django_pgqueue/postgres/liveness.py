@@ -15,16 +15,14 @@ answer that has not come by then. The statements of tasks may take hours, so the
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from .. import conf
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 DEADLINE = 75.0
 """Seconds without an answer. The server cancels a statement after 60 s (``session.STATEMENT_TIMEOUT``)."""

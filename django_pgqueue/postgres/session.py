@@ -13,25 +13,21 @@ answer that does not come is given up (``liveness``).
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from django.db import connections
+from psycopg.adapt import PyFormat
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn, Ping, TransactionStatus
-from psycopg.types.array import ListDumper
+from psycopg.types.array import BaseListDumper, ListDumper
 from psycopg.types.string import StrDumperUnknown, TextLoader
 
 from ..formatting import get_logger
 from .liveness import BoundedConnection, client_parameters, set_server_keepalive
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from psycopg.adapt import PyFormat
-    from psycopg.types.array import BaseListDumper
 
 logger = get_logger(__name__)
 #: The ``application_name`` of supervisors. Everybody may read it in ``pg_stat_activity``.

@@ -7,14 +7,12 @@ request, or the next user of the connection in a pool.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import OperationalError, connections, transaction
 from psycopg.errors import QueryCanceled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 

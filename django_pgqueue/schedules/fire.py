@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from time import monotonic
@@ -25,15 +26,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from ..formatting import get_logger
-from ..postgres.session import LOST_CONNECTION
+from ..postgres.session import LOST_CONNECTION, Session
 from .cron import EPOCH, Timing, latest_runs, next_run
 from .policy import known_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ..postgres.session import Session
-
     Rows = Callable[[str, Any], list[Any]]
 
 

@@ -9,7 +9,7 @@ computes the policy if it can. A job without a policy gets it from the worker th
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import NON_FIELD_ERRORS
 
@@ -21,11 +21,8 @@ from ..formatting import get_logger
 from ..jobs.call import after_hooks, call_options, prepare
 from ..tasks import options
 from ..tasks.signatures import check_call
-from ..tasks.task import BoundTask, find_task
+from ..tasks.task import BoundTask, Task, find_task
 from .cron import check_jitter, timing_of, zone
-
-if TYPE_CHECKING:
-    from ..tasks.task import Task
 
 logger = get_logger(__name__)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.apps import apps
 from django.db import OperationalError, connections, transaction
@@ -28,12 +28,9 @@ from ..models.schedule import definition_of, differences
 from ..postgres.aliases import same_database
 from ..tasks.registry import task_modules
 from ..tasks.routing import default_backend, is_ours, resolve
-from ..tasks.task import find_task
+from ..tasks.task import Task, find_task
 from .declare import Declaration, declared_schedules, schedules_in_settings, settings_module
 from .policy import known_policy
-
-if TYPE_CHECKING:
-    from ..tasks.task import Task
 
 logger = get_logger(__name__)
 

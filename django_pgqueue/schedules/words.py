@@ -7,31 +7,24 @@ our own, which can be translated.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cronsim import CronSim, CronSimError
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from ..exceptions import moment
-from ..models import ScheduleRun
+from ..models import Schedule, ScheduleRun
 from ..postgres.clock import stored
 from ..redaction import redact_call
 from . import cron
-from .cron import expand
+from .cron import HasTiming, expand
 from .policy import problem_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from django.db.models import QuerySet
-
-    from ..models import Schedule
-    from .cron import HasTiming
 
 _EVERY_MINUTES = re.compile(r"\*/([1-9]\d?) \* \* \* \*")
 _EVERY_HOURS = re.compile(r"0 \*/([1-9]\d?) \* \* \*")

@@ -11,22 +11,25 @@ The groups of a queue take turns. Weights of queues and groups, and aging, do no
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from asgiref.sync import async_to_sync
 from django.db import Error, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.abc import Buffer
 from psycopg.pq import TransactionStatus
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import TextLoader
 
 from .. import conf
 from ..formatting import get_logger
-from ..jobs.claim import claim_sql, split_answer
+from ..jobs.claim import Claimed, Refusals, claim_sql, split_answer
 from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ..maintenance.limits import DeclaredLimits
 from ..postgres.clock import heard
@@ -34,6 +37,7 @@ from ..postgres.session import Session
 from .executor.connections import has_written
 from .executor.outcomes import Result
 from .executor.runner import Runner
+from .executor.running_job import RunningJob
 from .options import new_id
 from .processes.started_jobs import StartedJobs
 from .producer.accounts import Counter, UnknownTasks, log_job
@@ -41,15 +45,6 @@ from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, PolicyFiller
 from .producer.inbox import UNPAUSE_SQL, Pauses, QueueLimits, orders_sql, parse_orders
 from .producer.ranges import FirstDue
 from .producer.reporter import REFUSALS, ProgressWriter, judged, refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from django.db.backends.base.base import BaseDatabaseWrapper
-    from psycopg.abc import Buffer
-
-    from ..jobs.claim import Claimed, Refusals
-    from .executor.running_job import RunningJob
 
 logger = get_logger(__name__)
 _UNPAUSE_BATCH = 1_000

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import signal
 from bdb import BdbQuit
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from django.db import connections
@@ -23,14 +24,16 @@ from psycopg.pq import TransactionStatus
 from .. import conf
 from ..exceptions import PgQueueError
 from ..formatting import get_logger
+from ..jobs.claim import Claimed
 from ..jobs.control import run_now
 from ..jobs.finish import Outcome
 from ..models import Job
 from ..postgres.clock import server_now
-from ..postgres.session import LOST_CONNECTION, connect
+from ..postgres.session import LOST_CONNECTION, Session, connect
 from ..tasks.results import public_id
 from .executor import outcomes
-from .executor.progress import WRITE_EVERY
+from .executor.outcomes import Result
+from .executor.progress import WRITE_EVERY, Changed
 from .inline import InlineWorker
 from .options import WorkerOptions, new_id
 from .producer.reporter import ProgressWriter
@@ -38,14 +41,6 @@ from .sessions import Registration, requeue_strangers
 from .supervisor.heartbeat import Heartbeat
 from .supervisor.stop import StopSignals
 from .waker import Waker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..jobs.claim import Claimed
-    from ..postgres.session import Session
-    from .executor.outcomes import Result
-    from .executor.progress import Changed
 
 logger = get_logger(__name__)
 

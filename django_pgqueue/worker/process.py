@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 from threading import Thread
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -24,14 +24,10 @@ from .executor.isolation import Isolation
 from .executor.runner import Runner
 from .logs import configure_logging
 from .options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
+from .processes.parent_link import ParentLink
 from .processes.started_jobs import StartedJobs, read_memory
 from .producer.producer import Producer
 from .waker import Waker
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from .processes.parent_link import ParentLink
 
 logger = get_logger(__name__)
 

@@ -13,24 +13,20 @@ from __future__ import annotations
 import os
 import random
 import socket
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
 from .. import conf
 from ..formatting import get_logger
 from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
-from ..postgres.session import SUPERVISOR, StandbyError, accepts_connections, connect, is_standby
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ..postgres.session import Session
-    from .options import WorkerOptions
+from ..postgres.session import SUPERVISOR, Session, StandbyError, accepts_connections, connect, is_standby
+from .options import WorkerOptions
 
 logger = get_logger(__name__)
 

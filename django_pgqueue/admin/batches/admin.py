@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlencode
 
@@ -9,8 +10,10 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.http import HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
@@ -19,7 +22,7 @@ from django.views.decorators.http import require_POST
 from ... import formatting
 from ...encoding import whole_number
 from ...jobs.batches import Batch
-from ...models import Job, JobBatch
+from ...models import BatchCounts, Job, JobBatch
 from ...models.batch import counts_of
 from ...models.job import Status
 from .. import display
@@ -32,15 +35,6 @@ from ..jobs.filters import on_shelves
 from ..jobs.search import BATCH
 from ..lists import KeysetChangeList
 from . import fields as batch_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponse, HttpResponseBase
-    from django.urls import URLPattern
-
-    from ...models import BatchCounts
 
 # ----------------------------------------------------------------------------
 # The buttons and the actions that cancel batches, and run their failed jobs again, after a confirmation.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
@@ -10,13 +11,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from ... import formatting
+from ...models import BatchCounts, JobBatch
 from .. import display
 from ..jobs.texts import breakable
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ...models import BatchCounts, JobBatch
 
 _STATES = {"open": pgettext_lazy("batch", "open"), "running": pgettext_lazy("batch", "running")}
 _PARTS = (

@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import TextField
+from django.db.models import QuerySet, TextField
 from django.db.models.expressions import RawSQL
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
@@ -26,10 +27,6 @@ from ..jobs.search import MEANING
 from . import effects
 from .edit_form import EditForm
 from .effects import Effect
-
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
-    from django.http import HttpRequest
 
 logger = get_logger(__name__)
 

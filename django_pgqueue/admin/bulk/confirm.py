@@ -10,6 +10,7 @@ button that counts them all, within ``SECONDS``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,10 +18,14 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core import signing
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ... import formatting
+from ...models import Job
 from ...models.job import Status
 from ...postgres.timeout import TimeLimitReached, time_limit, within
 from .. import lists
@@ -34,13 +39,6 @@ from .selection import Bounds, Counted, affected, bounds, count_all, count_cheap
 from .task import told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponse
-    from django.template.response import TemplateResponse
-
-    from ...models import Job
     from ..base import DatabaseAdmin
     from .actions import Action
     from .edit_form import EditForm

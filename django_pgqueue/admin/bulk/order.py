@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.admin.sites import all_sites
 from django.contrib.auth import get_user_model
 from django.core import signing
+from django.db.models import QuerySet
 from django.http import HttpRequest, QueryDict
 from django.urls import get_resolver
 from django.utils.translation import gettext as _
@@ -30,8 +31,6 @@ from .selection import Bounds
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from django.db.models import QuerySet
 
     from .actions import Action
     from .effects import Effect

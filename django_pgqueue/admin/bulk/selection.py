@@ -13,26 +13,23 @@ count.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db.models import Case, Count, IntegerField, Q, Value, When
+from django.db.models import Case, Count, IntegerField, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 
+from ...models import Job
 from ...models.job import Status
 from ...postgres.clock import server_now
 from .. import lists
 from ..jobs.filters import LIVE_SHELF, on_shelves
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from django.db.models import QuerySet
-
-    from ...models import Job
     from .effects import Effect
 
 

@@ -8,6 +8,7 @@ backlog is often cancelled before the workers are started again, or while everyt
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import OperationalError, connections, transaction
-from django.db.models import Q
-from django.http import HttpResponseRedirect
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from psycopg.errors import QueryCanceled
@@ -35,11 +36,6 @@ from .order import Order, identity
 from .task import Place, size_of, take, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponse
-
     from ..base import DatabaseAdmin
     from .actions import Action
     from .edit_form import EditForm

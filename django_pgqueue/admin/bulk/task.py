@@ -7,10 +7,13 @@ twice. Between two chunks, it looks whether it was cancelled, and whether the us
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.auth import get_user_model
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
 
@@ -18,6 +21,7 @@ from ... import formatting
 from ...exceptions import CancelJob
 from ...jobs.current import current_job
 from ...models import Job, LiveJob
+from ...models.current import CurrentJob
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...tasks.decorator import task
 from ..history import action_words, is_noted, note
@@ -26,12 +30,6 @@ from .order import Order, Refused
 from .selection import affected, count_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from django.db.models import QuerySet
-    from django.http import HttpRequest
-
-    from ...models.current import CurrentJob
     from .actions import Action
 
 COUNT_SECONDS = 60.0

@@ -14,8 +14,9 @@ Whoever may view jobs may see the drawing, as they see the batch of a job on its
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable
 from math import ceil
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 from zlib import crc32
 
@@ -23,6 +24,8 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.forms import Media, Script
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
@@ -35,12 +38,6 @@ from ..base import ReadOnlyAdmin, written_out
 from ..console import console_page, hidden_of, page_url
 from ..jobs.search import BATCH
 from .reading import LIVE, MATTERS, Arrow, Key, Limits, Node, NodeKind, Workflow, read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from django.http import HttpRequest, HttpResponse
-    from django.urls import URLPattern
 
 M = TypeVar("M", bound=Model)
 _BESIDE_THE_REST = Limits(jobs=5_000, steps=60, seconds=1.0)

@@ -8,14 +8,15 @@ arguments to copy: add a row of its model instead.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.http import HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -23,18 +24,12 @@ from ...compat import InvalidTask
 from ...exceptions import PgQueueError
 from ...jobs.enqueue import enqueue
 from ...models import Job
-from ...tasks.task import find_task
+from ...tasks.task import Task, find_task
 from .. import display
 from ..bulk.edit_form import EditForm
 from ..console import console_page, hides
 from ..jobs.fields import JobDisplay
 from .formatter import ArgumentsForm, payload_model_of
-
-if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
-    from django.urls import URLPattern
-
-    from ...tasks.task import Task
 
 
 class JobClones(JobDisplay):

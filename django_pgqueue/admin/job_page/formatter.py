@@ -5,31 +5,26 @@ links to the pages that this user may view.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django import forms
 from django.apps import apps
+from django.contrib.admin import AdminSite
 from django.core.exceptions import ValidationError
+from django.db.models import Model
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ...encoding import MAX_BIGINT, whole_number
-from ...models import DeclaredTask, Worker
+from ...models import DeclaredTask, Job, Worker
 from ...payloads.synchronize import payload_models
 from ...redaction import FAILED, REDACTED, redact, redact_call, redact_text, restore
 from ..console import visible_url
 from ..display import linked
 from ..jobs import texts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from django.contrib.admin import AdminSite
-    from django.db.models import Model
-    from django.http import HttpRequest
-
-    from ...models import Job
 
 
 class Section(NamedTuple):

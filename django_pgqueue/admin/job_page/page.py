@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import pairwise
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import display_for_field
-from django.db.models import BooleanField
+from django.db.models import BooleanField, QuerySet
 from django.db.models.expressions import RawSQL
 from django.forms import Media
+from django.http import HttpRequest
 from django.template import TemplateDoesNotExist
 from django.template.loader import get_template
 from django.utils.html import format_html, format_html_join
@@ -25,6 +28,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from ... import formatting
+from ...compat import DjangoTask
 from ...encoding import whole_number
 from ...formatting import get_logger
 from ...models import Edge, Job, JobBatch, JobStat
@@ -46,16 +50,6 @@ from ..jobs.texts import breakable
 from .clone import JobClones
 from .formatter import Formatter, Section
 from .timeline import timeline_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from datetime import datetime
-
-    from django.contrib.admin import AdminSite
-    from django.db.models import QuerySet
-    from django.http import HttpRequest
-
-    from ...compat import DjangoTask
 
 logger = get_logger(__name__)
 

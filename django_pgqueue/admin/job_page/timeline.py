@@ -6,9 +6,10 @@ Attempts that left no error that is kept, such as snoozed ones, are part of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -23,9 +24,6 @@ from ...postgres.clock import stored
 from ...redaction import redact_text
 from .. import display
 from .formatter import Section
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _A_LIFETIME = timedelta(days=50 * 365)
 

@@ -6,6 +6,8 @@ The links are those that the user may follow. What helps is told in words where 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -15,7 +17,7 @@ from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ...explanation import why
+from ...explanation import Reason, why
 from ...explanation.words import Moment, Reference, Sentence, count, sentence
 from ...formatting import number
 from ...models import Job, JobBatch, JobStat, Limit, Pause, UniqueWindow, Worker
@@ -28,10 +30,6 @@ from ..jobs.search import KEY
 from ..jobs.texts import breakable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from ...explanation import Reason
     from .formatter import Formatter
 
 PATIENCE = 2.0  # seconds

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import flatten_fieldsets, unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import TextField
+from django.db.models import QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Left, Now
 from django.forms import Script
-from django.http import HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
@@ -46,12 +48,6 @@ from .search import HELP, MEANING, JobChangeList, has_index, meaning_of, search
 from .texts import MOST_OF_CALL, with_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponse, HttpResponseBase
-    from django.urls import URLPattern
-
     from ..bulk.effects import Effect
 
 # ----------------------------------------------------------------------------

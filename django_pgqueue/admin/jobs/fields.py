@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import ValidationError
+from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
 from django.utils.translation import gettext
@@ -25,11 +27,6 @@ from . import texts
 from .progress import has_progress, live_progress, with_progress
 from .search import names_database_of
 from .texts import has_lost_its_worker, with_clock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.http import HttpRequest
 
 #: The fields for users who may view arguments and results.
 ARGUMENTS = frozenset({"args", "kwargs", "result", "call", "arguments", "keyword_arguments", "outcome"})

@@ -4,11 +4,13 @@ history.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from django.contrib import admin
-from django.db.models import Value
+from django.db.models import QuerySet, Value
 from django.db.models.functions import Now
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
@@ -16,18 +18,10 @@ from ...encoding import MAX_BIGINT, whole_number
 from ...formatting import about, number
 from ...models.job import Status
 from ...models.worker import Worker
-from ...monitoring.states import NOW
+from ...monitoring.states import NOW, StateCount
 from ..console import hides
 from ..lists import PERIODS, is_span, queue_names, read_span, task_paths, within_span
 from .texts import breakable, short_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from django.db.models import QuerySet
-    from django.http import HttpRequest
-
-    from ...monitoring.states import StateCount
 
 AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
 LIVE_SHELF, KEPT_SHELF = 0, 9

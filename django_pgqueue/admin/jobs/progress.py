@@ -8,30 +8,25 @@ Without the script, the page shows what was true when it was loaded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.http import HttpResponse
+from django.contrib.admin import AdminSite
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
 from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from ... import formatting
 from ...encoding import whole_number
+from ...models import Job
 from ...models.job import Status
 from ...redaction import redact_text
-from ...tasks.progress import stored_progress
+from ...tasks.progress import Progress, stored_progress
 from .. import display
 from ..bulk import task
 from ..console import site_url
 from . import texts
-
-if TYPE_CHECKING:
-    from django.contrib.admin import AdminSite
-    from django.db.models import QuerySet
-    from django.http import HttpRequest
-
-    from ...models import Job
-    from ...tasks.progress import Progress
 
 MOST_KEYS = 500
 _PAUSE = 2  # seconds

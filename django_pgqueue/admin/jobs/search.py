@@ -15,12 +15,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connections, router
-from django.db.models import BooleanField, Expression, Func, Q, TextField, Value
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import BooleanField, Expression, Func, Q, QuerySet, TextField, Value
 from django.db.models.expressions import Col, F
 from django.db.models.functions import Cast, Concat, Now
+from django.db.models.sql.compiler import SQLCompiler
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ... import conf
@@ -35,12 +38,6 @@ from ...tasks import results
 from ...tasks.registry import KEPT_QUEUES
 from ..lists import NEWEST, PERIODS, Column, KeysetChangeList, KeysetOrder, is_span, task_paths
 from .filters import KEPT_SHELF, LIVE_SHELF, PAUSE
-
-if TYPE_CHECKING:
-    from django.db.backends.base.base import BaseDatabaseWrapper
-    from django.db.models import QuerySet
-    from django.db.models.sql.compiler import SQLCompiler
-    from django.http import HttpRequest
 
 #: How many rows a list of one status reads without a search: each costs several times as much as in the order
 #: of the key, as it comes from one of several indexes, and a page should take less than a tenth of a second.

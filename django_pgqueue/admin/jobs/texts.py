@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Now
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
@@ -19,9 +19,6 @@ from ...models.job import Status
 from ...monitoring.workers import is_dead, with_age
 from ...redaction import redact_call
 from .. import display
-
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
 
 #: How many characters of the arguments the list reads.
 MOST_OF_CALL = 200

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.db import transaction
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
@@ -25,9 +26,6 @@ from ...schedules import words
 from ...schedules.policy import problem_of
 from ..ask import about
 from .page import call_text, field_label, value_text
-
-if TYPE_CHECKING:
-    from django.http import HttpRequest
 
 logger = get_logger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 from zoneinfo import available_timezones
@@ -11,8 +12,17 @@ from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
-from django.db.models import Q
-from django.http import Http404, HttpResponseBadRequest, HttpResponseRedirect
+from django.db.models import Model, Q, QuerySet
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBadRequest,
+    HttpResponseBase,
+    HttpResponseRedirect,
+)
+from django.template.response import TemplateResponse
+from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.html import escape, format_html
 from django.utils.text import Truncator
@@ -35,13 +45,6 @@ from .actions import ACTIONS
 from .page import call_text, field_label, how_soon, outcome, state_badge, state_text, summary, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from django.db.models import Model, QuerySet
-    from django.http import HttpRequest, HttpResponse, HttpResponseBase
-    from django.template.response import TemplateResponse
-    from django.urls import URLPattern
-
     from .actions import ScheduleAction
 
 # ----------------------------------------------------------------------------

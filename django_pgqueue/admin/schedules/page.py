@@ -4,9 +4,11 @@ runs, and what the admin overrides.
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import Any
 
+from django.contrib.admin import AdminSite
+from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
@@ -23,12 +25,6 @@ from ..console import absent_text, page_url, visible_jobs
 from ..display import linked
 from ..job_page.formatter import Section
 from ..jobs.texts import breakable
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from django.contrib.admin import AdminSite
-    from django.http import HttpRequest
 
 NEXT_RUNS = 5
 LAST_RUNS = 20

@@ -9,10 +9,11 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db.models import DurationField, ExpressionWrapper, F
+from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
 from django.db.models.functions import Now
-from django.http import HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.defaultfilters import filesizeformat
+from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
@@ -36,10 +37,6 @@ from ..jobs.texts import breakable
 from .fleet import Fleet, state_badge
 
 if TYPE_CHECKING:
-    from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponse, HttpResponseBase
-    from django.urls import URLPattern
-
     from ..base import DatabaseAdmin
 
 # ----------------------------------------------------------------------------

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
+from django.core.management.base import BaseCommand, CommandError, CommandParser, DjangoHelpFormatter
 from django.db import connections
 from django.utils import translation
 
@@ -17,9 +17,6 @@ from .._arguments import database_alias
 from .._conditions import check_database, check_vendor, reachable
 from .._output import no_reader, prepare
 from .._parser import BROKEN_PIPE, DEFAULT, INTERRUPTED, USAGE, accept_options, found, hinting
-
-if TYPE_CHECKING:
-    from django.core.management.base import CommandParser
 
 
 class Command(BaseCommand):

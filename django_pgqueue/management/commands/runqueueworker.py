@@ -6,10 +6,11 @@ import logging
 import signal
 import sys
 from argparse import ArgumentTypeError
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.db import connections
 
 from ... import conf
@@ -40,11 +41,6 @@ from .._conditions import (
     warn_of_unknown_queues,
 )
 from .._parser import USAGE, hinting
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from django.core.management.base import CommandParser
 
 logger = get_logger(__name__)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser
+from typing import Any
 
+from ...models import Pause
 from .._arguments import iso
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from ...models import Pause
 
 
 def add_targets(parser: ArgumentParser) -> None:

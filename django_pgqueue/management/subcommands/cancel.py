@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser
+from typing import Any
 
+from django.core.management.base import OutputWrapper
 from django.db.models import Q
 
 from ...jobs.control import cancel
 from ...models.job import Status
 from .. import _changing
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "cancel"
 HELP = "Cancel jobs: those that wait end at once, and those that run are asked to stop"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import OutputWrapper
 
 from ...formatting import plain
 from ...monitoring.database.parts import DatabasePart, PartState, database
 from .._output import print_json
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Iterator
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "database"
 HELP = "Show locks, old transactions, dead rows, connections and traffic, and when to act"

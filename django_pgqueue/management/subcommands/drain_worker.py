@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import OutputWrapper
 
 from ...jobs.control import drain_worker
 from .._conditions import find_worker
 from .._output import print_json
 from ._targets import add_format
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "drain-worker"
 HELP = "Ask a worker process to finish its jobs and end; its supervisor starts another one"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser
+from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 
 from ...formatting import date_time, number, plain
 from ...monitoring.failures import GroupFigures, group, groups, parts
+from ...monitoring.spans import TimeSpan
 from .._arguments import at_least, iso, span
 from .._output import facts, plain_lines, print_json, table, width_of
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
-
-    from ...monitoring.spans import TimeSpan
 
 NAME = "failures"
 HELP = "List failures by error and place in the code, those with the most attempts first, or show one group"

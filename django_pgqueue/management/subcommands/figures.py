@@ -6,35 +6,27 @@ They are those of the admin and of the metrics. Each subcommand prints the same 
 from __future__ import annotations
 
 import math
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 
 from ... import conf
 from ...formatting import age, local, number, period, plain, throughput
 from ...models import Limit, Queue
 from ...monitoring import health as monitoring
-from ...monitoring.limits import limit_figures, numbers_text, origin, rate_text
-from ...monitoring.queues import MOST_FAILURES, capped, depths, queue_figures
-from ...monitoring.spans import SHARES, breakdown, per_second, percentile_text, rates, series
+from ...monitoring.limits import LimitFigures, limit_figures, numbers_text, origin, rate_text
+from ...monitoring.queues import MOST_FAILURES, Depth, QueueFigures, capped, depths, queue_figures
+from ...monitoring.spans import SHARES, Figures, breakdown, per_second, percentile_text, rates, series
 from ...monitoring.workers import Crew, Vital
 from ...postgres.timeout import time_limit, within
 from .._arguments import at_least, seconds, span
 from .._conditions import warn_of_unknown_queues
 from .._output import print_json, table, width_of
 from .._parser import Subcommand
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from django.core.management.base import OutputWrapper
-
-    from ...monitoring.limits import LimitFigures
-    from ...monitoring.queues import Depth, QueueFigures
-    from ...monitoring.spans import Figures
 
 DEPTH_HEAD = ("Ready", "Scheduled", "Retrying", "Blocked", "Running")
 STATS_TIMEOUT = 10.0  # seconds that one statement of ``stats`` may take

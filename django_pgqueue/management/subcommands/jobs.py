@@ -6,12 +6,13 @@ The ``now`` of a job is the time of the server when the job was read. Values are
 from __future__ import annotations
 
 import json
-from argparse import ArgumentTypeError
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
-from django.core.management.base import CommandError
-from django.db.models import CharField, F, Func
+from django.core.management.base import CommandError, OutputWrapper
+from django.db.models import CharField, F, Func, QuerySet
 from django.db.models.functions import Now
 
 from ... import conf
@@ -22,19 +23,10 @@ from ...models.job import Status, Step
 from ...monitoring.jobs import moment, recorded_steps
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import beginning, redact, redact_call, redact_text
+from ...tasks.progress import Progress
 from .._arguments import at_least, iso, job_id, of_one_database, unknown
 from .._job_filters import add_filters, check_names, filters_of
 from .._output import bar, facts, plain_lines, print_json, table, width_of
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Iterator, Sequence
-    from datetime import datetime
-
-    from django.core.management.base import OutputWrapper
-    from django.db.models import QuerySet
-
-    from ...tasks.progress import Progress
 
 NAME = "jobs"
 HELP = "List jobs, newest first, or show everything about the jobs with these ids"

@@ -7,21 +7,17 @@ is no token: whoever reaches the port may read.
 from __future__ import annotations
 
 import signal
+from argparse import ArgumentParser
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 from django.db import close_old_connections
 
 from ...checks.tasks import queue_databases
 from ...formatting import get_logger
 from .._arguments import at_least
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 logger = get_logger(__name__)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
+
+from django.core.management.base import OutputWrapper
 
 from ...formatting import local
 from ...jobs.pause import pause
@@ -11,11 +13,6 @@ from .._arguments import moment, seconds, user_name
 from .._conditions import warn_of_unknown_queues
 from .._output import print_json
 from ._targets import add_format, add_targets, as_json, target_of, words
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "pause"
 HELP = "Pause a queue, a task, or everything; running jobs finish"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import OutputWrapper
 
 from ...formatting import date_time, plain
 from ...models import Pause
 from ...models.queue import IN_FORCE
 from .._output import print_json
 from ._targets import as_json
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "pauses"
 HELP = "List what is paused, by whom, why, and until when"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 
 from ...jobs.pause import resume
 from .._output import print_json
 from ._targets import add_format, add_targets, target_of, words
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "resume"
 HELP = "End the pause of a queue, a task, or everything"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from django.core.management.base import OutputWrapper
 
 from ...jobs.control import retry
 from ...models.job import Status
 from .. import _changing
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "retry"
 HELP = "Run jobs again, now, with a new budget of attempts"

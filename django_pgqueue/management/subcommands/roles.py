@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 from django.db import DatabaseError, connections, transaction
 
 from ...postgres.roles import forbidden, installation, shortened, statements_to_drop, statements_to_make
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "roles"
 HELP = "Print the SQL that makes a database role that may only enqueue, and one for workers"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import pdb
+from argparse import ArgumentParser
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 from django.utils import translation
 
 from ...formatting import plain
@@ -17,11 +18,6 @@ from ...worker.one_process import run_job
 from .._arguments import job_id
 from .._output import plain_lines
 from .._parser import INTERRUPTED
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "run-here"
 HELP = "Run one waiting job here and now, so that a debugger can follow it"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser
+from typing import Any
 
+from django.core.management.base import OutputWrapper
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from ...jobs.control import run_now
 from ...models.job import Status
 from .. import _changing
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "run-now"
 HELP = "Run jobs now that wait for a later time, and change nothing else"

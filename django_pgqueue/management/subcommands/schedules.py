@@ -6,29 +6,23 @@ All times are in Django's current time zone, which the output names.
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 from django.utils import translation
 
 from ...exceptions import InvalidKey, JobExists
 from ...formatting import counted, date_time, did_you_mean, period, plain
-from ...models import Schedule
+from ...models import Schedule, ScheduleRun
 from ...redaction import redact_call
 from ...schedules import words
 from ...schedules.cron import zone
 from .._arguments import iso, user_name
 from .._output import facts, print_json, width_of
 from .._parser import accept_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from django.core.management.base import OutputWrapper
-
-    from ...models import ScheduleRun
 
 NAME = "schedules"
 HELP = "List the schedules, show one of them, pause or resume it, or enqueue a job of it"

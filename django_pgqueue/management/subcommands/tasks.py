@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 
 from ...schedules.declare import declared_schedules, schedules_in_settings
 from ...tasks.keys import RateLimit
 from ...tasks.registry import discover, known_tasks, source_place
+from ...tasks.task import Task
 from .._output import facts, print_json, width_of
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
-
-    from ...tasks.task import Task
 
 NAME = "tasks"
 HELP = "List the tasks that the apps declare, with their queues and their policies"

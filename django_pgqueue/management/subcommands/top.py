@@ -15,13 +15,15 @@ import termios
 import threading
 import time
 import tty
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 from django.db import Error, connections
 from django.utils import timezone, translation
 
@@ -42,10 +44,6 @@ from .figures import DEPTH_HEAD, depth_counts, oldest_text
 from .jobs import progress_text, readable
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Callable, Iterable, Iterator
-
-    from django.core.management.base import OutputWrapper
     from rich.console import Console, RenderableType
     from rich.live import Live
 

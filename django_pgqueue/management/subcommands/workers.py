@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import OutputWrapper
 
 from ...formatting import period, plain
 from ...models import Worker
 from ...monitoring.workers import busy_text, queues_text, state_text, vital, with_vitals
 from .._output import print_json
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    from django.core.management.base import OutputWrapper
 
 NAME = "workers"
 HELP = "List the workers, whether they are alive, and what they do"

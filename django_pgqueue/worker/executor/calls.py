@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -29,22 +30,16 @@ from ... import encoding
 from ...context import restored
 from ...exceptions import TaskTimeout
 from ...formatting import get_logger
+from ...jobs.claim import Claimed
 from ...jobs.current import JobContext
 from ...monitoring import sentry, tracing
 from ...payloads.store import load, missing
-from ...tasks.hooks import around_attempt
+from ...tasks.hooks import Hook, around_attempt
 from ...tasks.signatures import check_call
 from .fork import await_body, call_body
 from .log_capture import capture_of
 from .outcomes import BadCall
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
-    from ...jobs.claim import Claimed
-    from ...tasks.hooks import Hook
-    from .running_job import RunningJob
+from .running_job import RunningJob
 
 T = TypeVar("T")
 logger = get_logger(__name__)

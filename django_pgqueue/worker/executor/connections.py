@@ -21,13 +21,15 @@ from __future__ import annotations
 import select
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 import psycopg
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.transaction import TransactionManagementError
 from psycopg.pq import TransactionStatus
@@ -36,11 +38,6 @@ from psycopg.rows import tuple_row
 from ... import conf
 from ...formatting import get_logger
 from ...postgres.liveness import set_server_keepalive
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from django.db.backends.base.base import BaseDatabaseWrapper
 
 logger = get_logger(__name__)
 

@@ -6,21 +6,19 @@ import hashlib
 import json
 import sysconfig
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
 
 from ... import conf
 from ...exceptions import TaskTimeout, TooManyCrashes, UnknownTask, WorkerLost
 from ...formatting import shorten, storable
 from ...tasks.retry import leaves
 from ..logs import format_error
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import FrameType, TracebackType
 
 LONGEST_CLASS = 255
 """Characters of the name of an exception class. Code that makes classes may make any name."""

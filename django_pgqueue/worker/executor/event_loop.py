@@ -12,30 +12,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
 from ... import conf
 from ...formatting import get_logger
+from ...jobs.claim import Claimed
 from ...payloads.store import load
 from . import fork
 from .connections import close_unused, drop_dead, hold_nothing, left_open, tidy_up
 from .outcomes import Result, worker_failed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...jobs.claim import Claimed
-    from .runner import Runner
-    from .running_job import RunningJob
+from .runner import Runner
+from .running_job import RunningJob
 
 P = ParamSpec("P")
 T = TypeVar("T")

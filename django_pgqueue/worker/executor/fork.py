@@ -21,18 +21,15 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from django.db import connections
 
 from ...postgres.liveness import client_parameters
 from .connections import OPENED, watch_connections
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ import os
 import select
 import signal
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from django.db import OperationalError, connections
 
@@ -32,14 +32,9 @@ from ...tasks.progress import Progress
 from ...tasks.retry import exponential
 from ..processes.popen import LINGER, START_WITHIN, child_command, child_environment, how_it_ended
 from .errors import error_entry, remote_error
-from .outcomes import backoff_of
+from .outcomes import Backoffs, backoff_of
 from .progress import Told
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .outcomes import Backoffs
-    from .running_job import RunningJob
+from .running_job import RunningJob
 
 logger = get_logger(__name__)
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import ref
+from typing import Any, NamedTuple
+from weakref import ReferenceType, ref
 
 import psycopg
 from django.db import connections
@@ -37,21 +37,16 @@ from ...exceptions import (
     WorkerLost,
 )  # fmt: skip
 from ...formatting import get_logger, storable
+from ...jobs.claim import Claimed
 from ...jobs.finish import Kind, Outcome
 from ...postgres.clock import known
 from ...tasks.options import CENTURY
+from ...tasks.progress import Progress
 from ...tasks.retry import delay_before_retry, exponential, leaves, should_retry
 from .connections import left_open
-from .errors import describe, error_entry, fingerprint, note_step, step_of, user_frames
-
-if TYPE_CHECKING:
-    from weakref import ReferenceType
-
-    from ...jobs.claim import Claimed
-    from ...tasks.progress import Progress
-    from .errors import Failure
-    from .running_job import RunningJob
-    from .task_signals import Announcer
+from .errors import Failure, describe, error_entry, fingerprint, note_step, step_of, user_frames
+from .running_job import RunningJob
+from .task_signals import Announcer
 
 logger = get_logger(__name__)
 

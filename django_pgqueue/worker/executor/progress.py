@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...formatting import get_logger
+from ...jobs.claim import Claimed
+from ...jobs.finish import Kind
 from ...tasks.progress import MOST, NOTE_LIMIT, Progress, progress_of
-
-if TYPE_CHECKING:
-    from ...jobs.claim import Claimed
-    from ...jobs.finish import Kind
 
 logger = get_logger(__name__)
 

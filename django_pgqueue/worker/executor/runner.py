@@ -12,6 +12,7 @@ Each attempt begins and ends here, wherever it runs: ``_begin``, the task within
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -28,13 +29,16 @@ from ... import conf
 from ...exceptions import TaskTimeout, UnknownTask
 from ...formatting import get_logger
 from ...jobs.call import check_atomic
+from ...jobs.claim import Claimed
 from ...jobs.current import RUNNING
-from ...jobs.finish import FINISH_ONE_SQL, finish_one_parameters
+from ...jobs.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from ...tasks.hooks import around_attempt
-from ...tasks.task import find_task
-from .calls import await_task, call_task, call_within, surroundings
+from ...tasks.task import Task, find_task
+from ..processes.started_jobs import StartedJobs
+from .calls import Companions, await_task, call_task, call_within, surroundings
 from .connections import drop_dead, tidy_up
 from .errors import Failure, user_frames
+from .isolation import Isolation
 from .outcomes import Outcomes, Result, expired, is_serialization_failure, session_of, worker_failed
 from .progress import Changed
 from .running_job import RunningJob
@@ -42,15 +46,6 @@ from .task_signals import Announcer
 from .timeouts import Timeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ...jobs.claim import Claimed
-    from ...jobs.finish import Outcome
-    from ...tasks.task import Task
-    from ..processes.started_jobs import StartedJobs
-    from .calls import Companions
-    from .isolation import Isolation
-
     HandOver = Callable[[list[RunningJob]], None]
 
 logger = get_logger(__name__)

@@ -5,42 +5,37 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from threading import Event, Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import ReferenceType
 
 from django.db import connections
 from django.db.models import DEFERRED
 
+from ...compat import TaskResult
 from ...encoding import load
-from ...exceptions import duration
+from ...exceptions import Suspended, duration
 from ...formatting import get_logger
 from ...jobs.batches import Batch
+from ...jobs.claim import Claimed
+from ...jobs.finish import Outcome
+from ...models import Job
 from ...models.batch import Parents
 from ...models.current import CurrentJob
 from ...postgres.clock import known, stored
 from ...tasks.link import IN_BATCH
 from ...tasks.results import task_result
+from ...tasks.task import Task
 from .errors import Failure
+from .log_capture import LogCapture
 from .progress import Changed, ReportedProgress
 from .steps import JobSteps
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import timedelta
-    from weakref import ReferenceType
-
-    from ...compat import TaskResult
-    from ...exceptions import Suspended
-    from ...jobs.claim import Claimed
-    from ...jobs.finish import Outcome
-    from ...models import Job
-    from ...tasks.task import Task
-    from .log_capture import LogCapture
-    from .timeouts import Timeout
+from .timeouts import Timeout
 
 # Race: the task may read its event at the same time as the worker asks it to stop.
 _LOCK = Lock()

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from functools import cached_property
 from inspect import isawaitable, iscoroutinefunction
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -21,16 +23,11 @@ from ... import conf
 from ...encoding import encode_arguments
 from ...exceptions import EventTimeout, InvalidJSON, LeaseLost, StepError, Suspended, duration
 from ...formatting import get_logger
+from ...jobs.claim import Claimed
 from ...jobs.steps import HAS_STEPS, MOST_STEPS, step_name, step_result
+from ...tasks.task import Task
 from .errors import note_step
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from datetime import timedelta
-
-    from ...jobs.claim import Claimed
-    from ...tasks.task import Task
-    from .progress import ReportedProgress
+from .progress import ReportedProgress
 
 logger = get_logger(__name__)
 

@@ -15,22 +15,17 @@ import copy
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
+from django.dispatch import Signal
 
-from ...compat import task_finished, task_started
+from ...compat import TaskResult, task_finished, task_started
 from ...formatting import get_logger
 from ...postgres.clock import known
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.dispatch import Signal
-
-    from ...compat import TaskResult
-    from .running_job import RunningJob
+from .running_job import RunningJob
 
 logger = get_logger(__name__)
 

@@ -14,27 +14,24 @@ and jobs start in their order. Taking a row is one atomic operation on a deque: 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import connections
 
 from ... import conf
 from ...formatting import get_logger
+from ...jobs.claim import Claimed
+from ..waker import Waker
 from .calls import Companions
 from .connections import close_unused
 from .event_loop import EventLoop
 from .outcomes import Result
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...jobs.claim import Claimed
-    from ..waker import Waker
-    from .runner import Runner
+from .runner import Runner
 
 logger = get_logger(__name__)
 

@@ -16,24 +16,21 @@ An async task is cancelled on its loop's thread, where nothing else happens at t
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+from collections.abc import Callable
 from threading import Condition, Lock, Thread, get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
 from ... import conf
 from ...exceptions import TaskTimeout
 from ...formatting import get_logger
+from ...jobs.claim import Claimed
 from ...postgres.session import connect
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from ...jobs.claim import Claimed
-    from ..processes.started_jobs import StartedJobs
+from ..processes.started_jobs import StartedJobs
 
 logger = get_logger(__name__)
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...formatting import counted
+from ...jobs.claim import Claimed
+from ...jobs.finish import Outcome
 from ...jobs.log import Ending, is_logged, log_ending, logger
 from ...models.statistics import HISTOGRAM_BOUNDS
 from ...postgres.arrays import number_array, text_array
+from ...postgres.session import Session
 from ...redaction import redact_text
-
-if TYPE_CHECKING:
-    from ...jobs.claim import Claimed
-    from ...jobs.finish import Outcome
-    from ...postgres.session import Session
-    from ..executor.errors import Failure
-    from ..executor.outcomes import Result
+from ..executor.errors import Failure
+from ..executor.outcomes import Result
 
 
 class Accounts:

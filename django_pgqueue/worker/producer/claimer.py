@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
@@ -15,16 +16,12 @@ from ...exceptions import UnknownTask
 from ...formatting import counted, get_logger
 from ...jobs.claim import Claimed, Refusals, claim_sql, split_answer
 from ...postgres.clock import heard
+from ...postgres.session import Session
 from ...tasks.task import find_task
+from ..options import WorkerOptions
 from .inbox import Pauses, QueueLimits
 from .places import ARRIVALS, Places
 from .ranges import FirstDue, in_turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from ...postgres.session import Session
-    from ..options import WorkerOptions
 
 logger = get_logger(__name__)
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import psycopg
 
-from ...postgres.session import LOST_CONNECTION
+from ...postgres.session import LOST_CONNECTION, Session
+from ..options import WorkerOptions
+from ..processes.started_jobs import StartedJobs
 from ..sessions import Outage, Registration, enter, requeue_strangers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...postgres.session import Session
-    from ..options import WorkerOptions
-    from ..processes.started_jobs import StartedJobs
-    from ..waker import Waker
-    from .jobs import Jobs, Lifetime
+from ..waker import Waker
+from .jobs import Jobs, Lifetime
 
 
 class Connection:

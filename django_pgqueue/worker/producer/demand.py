@@ -15,17 +15,12 @@ still looks for jobs of the other kind behind them, but only once in a while:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
 
-from ...jobs.claim import BATCH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ...jobs.claim import Claimed
-    from ..executor.outcomes import Result
-    from ..executor.threads import Executor
+from ...jobs.claim import BATCH, Claimed
+from ..executor.outcomes import Result
+from ..executor.threads import Executor
 
 PAUSE = 1.0  # seconds
 LONGEST_PAUSE = 30.0

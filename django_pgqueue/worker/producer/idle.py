@@ -22,12 +22,9 @@ from __future__ import annotations
 
 import random
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from ...conf import POLL_INTERVAL
-
-if TYPE_CHECKING:
-    from ...postgres.session import Session
+from ...postgres.session import Session
 
 LOOKS = (0.005, 0.02, 0.06, 0.2)  # seconds after the announcement
 SOONEST = 0.001  # seconds until a look for a job that comes due

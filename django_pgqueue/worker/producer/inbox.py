@@ -30,24 +30,19 @@ rows of jobs that run longer are read now and then.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 
 from ... import conf
 from ...encoding import whole_number
-from ...jobs.claim import BATCH
-from ..executor.outcomes import REASON_LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ...jobs.claim import Claimed
-    from ...postgres.session import Session
-    from ..executor.outcomes import Backoffs
-    from ..executor.runner import Runner
-    from ..executor.running_job import RunningJob
+from ...jobs.claim import BATCH, Claimed
+from ...postgres.session import Session
+from ..executor.outcomes import REASON_LIMIT, Backoffs
+from ..executor.runner import Runner
+from ..executor.running_job import RunningJob
 
 READ_EVERY = 1.0  # seconds, while it claims
 UNPAUSE_BATCH = 1_000  # jobs

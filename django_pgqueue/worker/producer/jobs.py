@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Collection, Iterator
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ...jobs.claim import Claimed
+from ..executor.running_job import RunningJob
+from ..options import WorkerOptions
+from ..processes.started_jobs import StartedJobs
 from ..sessions import resident_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from ...jobs.claim import Claimed
-    from ..executor.running_job import RunningJob
-    from ..options import WorkerOptions
-    from ..processes.started_jobs import StartedJobs
 
 
 class JobInFlight(NamedTuple):

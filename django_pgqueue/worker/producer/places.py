@@ -7,17 +7,13 @@ search that reads the jobs with a group by time.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .ranges import LAG, Groups, Ranges, time_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from ...jobs.claim import Claimed
-    from .inbox import Pauses
-    from .ranges import FirstDue
+from ...jobs.claim import Claimed
+from .inbox import Pauses
+from .ranges import LAG, FirstDue, Groups, Ranges, time_of
 
 ARRIVALS = 500
 """How many jobs with a group a search reads in each range."""

@@ -27,39 +27,34 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 
 from ... import conf
 from ...formatting import get_logger
+from ...jobs.claim import Claimed
 from ...jobs.finish import Outcome
 from ...maintenance.limits import DeclaredLimits
-from ...postgres.session import LOST_CONNECTION
+from ...postgres.session import LOST_CONNECTION, Session
 from ..executor import outcomes
 from ..executor.outcomes import Result
+from ..executor.runner import Runner
+from ..executor.running_job import RunningJob
 from ..executor.threads import Executor
+from ..options import WorkerOptions
+from ..processes.started_jobs import StartedJobs
+from ..waker import Waker
 from .accounts import Accounts
 from .claimer import Claimer, PolicyFiller
 from .connection import Connection
 from .demand import OneKind, TwoKinds
 from .idle import Idle
-from .inbox import Inbox
+from .inbox import Inbox, News
 from .jobs import Jobs, Lifetime
 from .reporter import LOCKED, REFUSALS, ProgressWriter, Reporter, judged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ...jobs.claim import Claimed
-    from ...postgres.session import Session
-    from ..executor.runner import Runner
-    from ..executor.running_job import RunningJob
-    from ..options import WorkerOptions
-    from ..processes.started_jobs import StartedJobs
-    from ..waker import Waker
-    from .inbox import News
 
 logger = get_logger(__name__)
 

@@ -24,16 +24,13 @@ customer: the worker only keeps when the next of them come due (``claimer.py``).
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from ...jobs.claim import Claimed
 from .inbox import Pauses
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ...jobs.claim import Claimed
 
 Mark: TypeAlias = tuple[datetime, int]
 LAG = timedelta(seconds=0.5)

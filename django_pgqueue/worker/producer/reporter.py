@@ -10,25 +10,21 @@ No job, and nothing that is done to its row, may hold up the outcomes of the oth
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from operator import attrgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import psycopg
 
 from ... import conf
 from ...formatting import get_logger
+from ...jobs.claim import Claimed
 from ...jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ...postgres.arrays import number_array, text_array
+from ...postgres.session import Session
 from ..executor.outcomes import Result
-from ..executor.progress import WRITE_EVERY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...jobs.claim import Claimed
-    from ...postgres.session import Session
-    from ..executor.progress import Changed, Told
+from ..executor.progress import WRITE_EVERY, Changed, Told
 
 logger = get_logger(__name__)
 
