@@ -26,7 +26,7 @@ MOST_SHOWN = 100  # rows
 _KEPT = ("action",)  # the fields of a list that Django needs to find the action again
 
 
-class Effect(NamedTuple):
+class RowEffect(NamedTuple):
     """What would happen to a row."""
 
     sentence: Any
@@ -52,7 +52,7 @@ def ask(
     admin: DatabaseAdmin[Any],
     request: HttpRequest,
     title: Any,
-    effects: Sequence[Effect],
+    effects: Sequence[RowEffect],
     rows: Sequence[Any] = (),
     *,
     back: str,

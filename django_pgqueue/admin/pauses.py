@@ -23,7 +23,7 @@ from ..models import Pause
 from ..postgres.clock import server_now
 from ..tasks import options
 from . import display
-from .ask import Effect, about, ask, is_confirmed
+from .ask import RowEffect, about, ask, is_confirmed
 from .base import DatabaseAdmin, DatabaseForm
 from .lists import queue_names, task_paths
 from .paused import details, target
@@ -168,7 +168,7 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         return display.time(row.until) or str(_("it is resumed"))
 
     def _ask(self, request: HttpRequest, pauses: list[Pause], back: str) -> HttpResponse:
-        effects = [Effect(_would_resume(row)) for row in pauses]
+        effects = [RowEffect(_would_resume(row)) for row in pauses]
         return ask(self, request, _("Resume"), effects, pauses, back=back)
 
     def _resume(self, request: HttpRequest, pauses: list[Pause]) -> None:

@@ -115,7 +115,7 @@ class OneProcess:
         self._notify = notify
         self._waker = Waker()
         self._signals = StopSignals(self._asked)
-        self._keeper = Keeper(
+        self._keeper = LeaseKeeper(
             options,
             begun=lambda: self._worker.running(),
             on_cancel=lambda job: self._worker.cancel(job),
@@ -239,7 +239,7 @@ def run_job(pk: int, alias: str) -> Result:
     if job.status not in (Job.Status.PENDING, Job.Status.RETRY):
         raise CannotRun(_why_not(job))
     options = WorkerOptions(alias=alias, queues=(job.queue_name,), threads=1, burst=True, schedules=False)
-    keeper = Keeper(
+    keeper = LeaseKeeper(
         options,
         begun=lambda: worker.running(),
         on_cancel=lambda job_id: worker.cancel(job_id),
@@ -290,7 +290,7 @@ _ASKED_SQL = """
 """
 
 
-class Keeper:
+class LeaseKeeper:
     """``begun`` returns the jobs that run now. ``on_cancel`` is called with a job that is to be cancelled, as
     often as it is asked for, and ``on_drain`` if the worker is asked to end, both on the keeper's thread.
 

@@ -14,7 +14,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.admin.bulk import effects, selection
 from django_pgqueue.admin.bulk.selection import Bounds, affected
-from django_pgqueue.admin.bulk.task import Place, take
+from django_pgqueue.admin.bulk.task import Cursor, take
 from django_pgqueue.models import Job
 from tests.support.plans import fill, reads
 from tests.support.sessions import Connection, open_raw
@@ -58,7 +58,7 @@ def test_a_chunk_reads_its_own_jobs(
     parts = affected(Job.objects.filter(**filters), limits, effects.RETRY[:5])
     after = part * MANY + MANY // 2
     with transaction.atomic(), CaptureQueriesContext(of_django) as captured:
-        chunk = take(parts, Place(part, after), SIZE, lambda jobs: jobs.count())
+        chunk = take(parts, Cursor(part, after), SIZE, lambda jobs: jobs.count())
         transaction.set_rollback(True)  # and with it the locks
     assert chunk is not None
     assert (chunk.place.part, chunk.changed) == (part, SIZE)

@@ -26,7 +26,7 @@ from ...models import BatchCounts, Job, JobBatch
 from ...models.batch import counts_of
 from ...models.job import Status
 from .. import display
-from ..ask import Effect, about, ask, is_confirmed, may_with_jobs
+from ..ask import RowEffect, about, ask, is_confirmed, may_with_jobs
 from ..base import ReadOnlyAdmin
 from ..console import is_restricted, page_url, visible_jobs
 from ..graph.pages import WorkflowPages
@@ -159,15 +159,15 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
             return 0
 
 
-def _effect(batch: JobBatch, counts: BatchCounts, act: Act) -> Effect:
+def _effect(batch: JobBatch, counts: BatchCounts, act: Act) -> RowEffect:
     """Return what would happen to a batch."""
     if act == "cancel":
         if batch.is_finished:
-            return Effect(about(batch, _IS_OVER), acts=False)
-        return Effect(about(batch, _IS_CANCELLED, jobs=_jobs(counts.live)))
+            return RowEffect(about(batch, _IS_OVER), acts=False)
+        return RowEffect(about(batch, _IS_CANCELLED, jobs=_jobs(counts.live)))
     if not counts.failed:
-        return Effect(about(batch, _NONE_FAILED), acts=False)
-    return Effect(about(batch, _IS_RETRIED, jobs=_jobs(counts.failed)))
+        return RowEffect(about(batch, _NONE_FAILED), acts=False)
+    return RowEffect(about(batch, _IS_RETRIED, jobs=_jobs(counts.failed)))
 
 
 def _jobs(count: int) -> str:

@@ -33,7 +33,7 @@ from ..history import action_words, filter_words, note, note_all
 from . import task
 from .effects import number_words
 from .order import Order, identity
-from .task import Place, size_of, take, told
+from .task import Cursor, size_of, take, told
 
 if TYPE_CHECKING:
     from ..base import DatabaseAdmin
@@ -157,7 +157,7 @@ def _walk(
     parts: Sequence[QuerySet[Job]], deadline: Deadline, change: Callable[[QuerySet[Job]], int]
 ) -> tuple[int, bool]:
     """Change jobs until the time is over. Return how many have changed, and whether all were reached."""
-    place, changed, number = Place(), 0, 0
+    place, changed, number = Cursor(), 0, 0
     while True:
         try:
             with deadline.transaction():

@@ -92,7 +92,7 @@ class _Work:
 
     def _walk(self, parts: Sequence[QuerySet[Job]]) -> None:
         change: Any = partial(self._order.kind.run, **self._order.arguments)
-        place, number = Place(), 0
+        place, number = Cursor(), 0
         while True:
             self._job.set_progress(self._changed, self._bound, str(self._order.kind.title))
             if self._is_cancelled():
@@ -102,7 +102,7 @@ class _Work:
             found = self._job.atomic_step(f"chunk {number + 1}", chunk)
             if found is None:
                 return
-            place, number = Place(*found[0]), number + 1
+            place, number = Cursor(*found[0]), number + 1
             self._changed += found[1]
 
     def _is_cancelled(self) -> bool:
@@ -140,7 +140,7 @@ MOST = 12_000
 _GROWS_AFTER = 10  # chunks
 
 
-class Place(NamedTuple):
+class Cursor(NamedTuple):
     """How far a walk has come."""
 
     part: int = 0
@@ -150,7 +150,7 @@ class Place(NamedTuple):
 class Chunk(NamedTuple):
     """What a walk did, and where it is now."""
 
-    place: Place
+    place: Cursor
     changed: int
 
 
@@ -164,7 +164,7 @@ def size_of(number: int) -> int:
 
 
 def take(
-    parts: Sequence[QuerySet[Job]], place: Place, size: int, change: Callable[[QuerySet[Job]], int]
+    parts: Sequence[QuerySet[Job]], place: Cursor, size: int, change: Callable[[QuerySet[Job]], int]
 ) -> Chunk | None:
     """Change the next jobs, and return where the walk is then; None at its end. Call it in a transaction.
 
@@ -179,7 +179,7 @@ def take(
         if found:
             shelves = sorted(set(found.values()))  # so that the plan leaves out the other leaves
             jobs = Job.objects.using(rest.db).filter(pk__in=list(found), shelf__in=shelves)
-            return Chunk(Place(part, max(found)), change(jobs))
+            return Chunk(Cursor(part, max(found)), change(jobs))
         part, after = part + 1, 0
     return None
 

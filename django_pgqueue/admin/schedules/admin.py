@@ -36,7 +36,7 @@ from ...models.schedule import definition_of
 from ...schedules import words
 from ...tasks.registry import known_tasks
 from .. import display
-from ..ask import Effect, ask, is_confirmed, may_with_jobs
+from ..ask import RowEffect, ask, is_confirmed, may_with_jobs
 from ..base import DatabaseAdmin, DatabaseForm
 from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
@@ -212,7 +212,7 @@ class ScheduleButtons(ScheduleFields):
             self,
             request,
             action.title,
-            [Effect(action.effect(schedule), action.fits(schedule)) for schedule in found],
+            [RowEffect(action.effect(schedule), action.fits(schedule)) for schedule in found],
             back=self._back(request, page),
             url=self.address("act", action.name),
             fields=[("names", json.dumps([schedule.pk for schedule in found])), ("page", page)],

@@ -29,7 +29,7 @@ from ...monitoring.jobs import Ended, History, ended_by
 from ...monitoring.workers import Vital, busy_text, queues_text, vital, with_vitals
 from ...postgres.timeout import TimeLimitReached
 from .. import display
-from ..ask import Effect, about, ask, is_confirmed
+from ..ask import RowEffect, about, ask, is_confirmed
 from ..base import ReadOnlyAdmin
 from ..console import hidden_of, page_url, task_url, visible_jobs
 from ..jobs.progress import COLUMNS, progress_of_job, with_progress
@@ -144,14 +144,14 @@ def _can_be_replaced(worker: Any) -> bool:
     return not worker.drain and vital(worker) in {Vital.RUNNING, Vital.SILENT}
 
 
-def _effect(worker: Any, how: How) -> Effect:
+def _effect(worker: Any, how: How) -> RowEffect:
     """Return what would happen to a process."""
     if vital(worker) == Vital.DEAD:
-        return Effect(about(worker, _IS_DEAD), acts=False)
+        return RowEffect(about(worker, _IS_DEAD), acts=False)
     if not (how == "stop" or _can_be_replaced(worker)):
-        return Effect(about(worker, _IS_ENDING), acts=False)
+        return RowEffect(about(worker, _IS_ENDING), acts=False)
     words = _ENDS if how == "stop" or worker.supervisor is None else _IS_REPLACED
-    return Effect(about(worker, words, jobs=busy_text(worker)))
+    return RowEffect(about(worker, words, jobs=busy_text(worker)))
 
 
 # ----------------------------------------------------------------------------
