@@ -19,8 +19,8 @@ class PgQueueConfig(AppConfig):
         databases before anything changes them.
         """
         from .checks import backends, database, payloads, tasks  # noqa: F401
+        from .maintenance.payloads import after_migrate
         from .models.job import keep_sequence_ahead, names_ids
-        from .payloads.synchronize import after_migrate
         from .postgres import aliases, roles
 
         aliases.remember()

@@ -26,8 +26,9 @@ from django.db import connections, router
 from .compat import DjangoTask, InvalidTask, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .conf import Settings
 from .exceptions import UnknownTask
+from .jobs import results
 from .tasks import options as validation
-from .tasks import results
+from .tasks.link import parse_id
 from .tasks.routing import IMPLICIT, QueueBackend, resolve
 from .tasks.task import BoundTask, DjangoMadeTask, Task, adopt, find_task
 
@@ -98,8 +99,8 @@ class PgQueueBackend(QueueBackend):
 
         If another job has the unique key of the call, this is the result of that job, and no signal is sent.
         """
-        from .jobs.call import after_hooks
         from .jobs.enqueue import enqueue_task
+        from .tasks.call import after_hooks
 
         call = after_hooks(BoundTask(adopt(task), tuple(args), kwargs))
         task = adopt(call.task)
@@ -147,7 +148,7 @@ class PgQueueBackend(QueueBackend):
         from .models import Job
 
         try:
-            alias, number = results.parse_id(str(result_id))
+            alias, number = parse_id(str(result_id))
         except ValueError as error:
             raise TaskResultDoesNotExist(str(error)) from None
         if alias not in connections.settings:

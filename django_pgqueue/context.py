@@ -19,7 +19,7 @@ from django.utils.module_loading import import_string
 from . import conf
 from .conf import BUILT_IN
 from .encoding import encode_context
-from .monitoring import tracing
+from .telemetry import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -12,8 +12,6 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from .tasks.misuse import LATER, hints
-
 
 class PgQueueError(Exception):
     """The base class of the errors of this package."""
@@ -78,7 +76,6 @@ class _Later(JobControl):
         return partial(type(self), until=self.until), (self.delay,), self.__dict__
 
 
-@hints(LATER)
 class RetryLater(_Later):
     """Raise this in a task to fail the attempt and retry the job.
 
@@ -88,7 +85,6 @@ class RetryLater(_Later):
     """
 
 
-@hints(LATER)
 class Snooze(_Later):
     """Raise this in a task to run the job again after a `delay`, in seconds or as a timedelta, or at `until`,
     an aware datetime. It does not count as an attempt.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 
 from .context import user_from
-from .monitoring.tracing import CARRIER
+from .telemetry.tracing import CARRIER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

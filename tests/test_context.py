@@ -18,7 +18,7 @@ from django_pgqueue import Unique, aenqueue, enqueue, enqueue_many
 from django_pgqueue.context import acting_as, capture, user_from
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.models import Job
-from django_pgqueue.monitoring.tracing import CARRIER
+from django_pgqueue.telemetry.tracing import CARRIER
 from tests.app import context_tasks as tasks
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}

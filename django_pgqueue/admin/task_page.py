@@ -21,13 +21,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from .. import conf, formatting
+from ..explanation import schedules as words
 from ..models import Job, Limit, Pause, Schedule
 from ..models.job import Status
 from ..models.queue import IN_FORCE
 from ..monitoring.jobs import Callers, callers
 from ..monitoring.spans import breakdown, series
 from ..postgres.timeout import TimeLimitReached
-from ..schedules import words
 from ..tasks.keys import Concurrency, RateLimit, limit_name
 from ..tasks.registry import known_tasks, source_place
 from ..tasks.task import Task

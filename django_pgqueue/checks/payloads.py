@@ -13,12 +13,12 @@ from django.core.checks import CheckMessage, Tags
 from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, connections, models, router
 
 from ..exceptions import WrongBackend
+from ..maintenance.payloads import is_installed, payload_models, undeclared
+from ..maintenance.schedules import database_of, import_task_modules
 from ..models import DeclaredTask, Job, JobPayload, Queue, Schedule
-from ..payloads.declare import task_of_model
-from ..payloads.synchronize import is_installed, payload_models, undeclared
 from ..postgres.aliases import same_database
 from ..postgres.roles import shortened
-from ..schedules.synchronize import database_of, import_task_modules
+from ..tasks.payload import task_of_model
 from .backends import check, error, settings_are_broken, warning
 from .database import unapplied
 from .tasks import queue_databases

@@ -19,12 +19,12 @@ from ..compat import for_async
 from ..exceptions import ParentGone
 from ..models import BatchCounts, Job, JobBatch, JobQuerySet
 from ..models.batch import counts_of
+from ..tasks.call import as_ours, call_options, in_memory, several
 from ..tasks.link import Link
 from ..tasks.links import IfFailed
 from ..tasks.misuse import BATCH, BatchHabits, hints
 from ..tasks.routing import default_backend
 from ..tasks.task import BoundTask
-from .call import as_ours, call_options, in_memory, several
 from .enqueue import MISTAKES, enqueue, enqueue_many, explained
 from .job_list import JobList
 

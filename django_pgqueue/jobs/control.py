@@ -17,7 +17,7 @@ from ..exceptions import WrongBackend
 from ..exceptions import duration as seconds
 from ..models import Job, Worker, changes
 from ..postgres.aliases import write_alias
-from ..tasks import results
+from ..tasks.link import parse_id
 from ..tasks.routing import default_backend, is_ours, resolve
 
 #: What is one job, although a string is an iterable.
@@ -131,7 +131,7 @@ def locate(job: Any) -> tuple[str, int]:
     if isinstance(job, Job):
         return write_alias(job), job.pk
     if isinstance(job, int) and not isinstance(job, bool):
-        return default_backend().home(), results.parse_id(str(job))[1]
+        return default_backend().home(), parse_id(str(job))[1]
     if not isinstance(job, (str, TaskResult)):
         raise TypeError(
             "Expected a Job, an id, a TaskResult, a queryset of jobs, or an iterable of these, not "
@@ -143,7 +143,7 @@ def locate(job: Any) -> tuple[str, int]:
             "django_pgqueue."
         )
     public = job if isinstance(job, str) else job.id
-    alias, pk = results.parse_id(public)
+    alias, pk = parse_id(public)
     if alias not in connections.settings:
         raise ValueError(f"The id {public!r} names the database {alias!r}, which is not in DATABASES.")
     return alias, pk

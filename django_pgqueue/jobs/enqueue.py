@@ -32,14 +32,14 @@ from ..context import capture
 from ..exceptions import BatchFinished, JobExists, ParentGone
 from ..formatting import get_logger
 from ..models import Job
-from ..monitoring import tracing
-from ..payloads.store import store_calls, store_one
 from ..postgres.arrays import number_array, text_array
+from ..tasks.call import Call, CallOptions, after_hooks, as_ours, call_options, prepare, prepare_all
 from ..tasks.routing import QueueBackend
 from ..tasks.task import AnyTask, BoundTask, Task
 from ..tasks.unique import EnqueueOutcome
-from .call import Call, CallOptions, after_hooks, as_ours, call_options, prepare, prepare_all
+from ..telemetry import tracing
 from .job_list import JobList
+from .payloads import store_calls, store_one
 
 logger = get_logger(__name__)
 

@@ -1,7 +1,9 @@
 """Short rounds that any supervisor may do at any time.
 
-rounds    which rounds there are, and when
-recovery  requeue the jobs of dead workers
-limits    write the limits that the code declares
-alerts    tell the project what went wrong
+rounds     which rounds there are, and when
+recovery   requeue the jobs of dead workers
+limits     write the limits that the code declares
+schedules  write the schedules that the code and the settings declare
+payloads   write the tasks whose calls are rows, which triggers and calls from SQL read
+alerts     tell the project what went wrong
 """

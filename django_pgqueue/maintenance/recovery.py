@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from .. import conf
 from ..formatting import counted, get_logger
-from ..jobs.log import Ending, is_logged, log_ending
 from ..postgres.session import Session
+from ..telemetry.log import Ending, is_logged, log_ending
 
 logger = get_logger(__name__)
 BATCH = 1_000  # jobs in one statement

@@ -20,8 +20,8 @@ from .. import conf
 from ..compat import InvalidTask
 from ..exceptions import moment as with_zone
 from ..monitoring.spans import SPANS, TimeSpan
+from ..tasks.link import parse_id
 from ..tasks.options import queue_name
-from ..tasks.results import parse_id
 from ..tasks.routing import default_backend
 
 

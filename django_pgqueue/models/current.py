@@ -17,10 +17,10 @@ from django.apps.registry import Apps
 
 from ..compat import for_async
 from ..exceptions import duration as seconds
-from ..jobs.log import Attempt
 from ..tasks.link import Link
 from ..tasks.progress import Progress
 from ..tasks.task import BoundTask
+from ..telemetry.log import Attempt
 from .job import Job
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """``job.join()``: wait until a job has finished.
 
-The job is read on the caller's connection before and after the wait. In between, ``jobs/poller.py`` looks for
-all waiters of the process.
+The job is read on the caller's connection before and after the wait. In between, ``poller`` looks for all
+waiters of the process.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
 from ..exceptions import duration
-from ..jobs.poller import watch
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..tasks.link import Link
+from .poller import watch
 
 if TYPE_CHECKING:
     from typing import Self

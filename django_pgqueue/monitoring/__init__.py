@@ -7,7 +7,6 @@ limits           what runs and waits under each limit
 jobs, failures   what ended last, the steps of a job, and failures by group
 health           these figures against the thresholds of the settings, and the verdict in one sentence
 database         locks, old transactions, dead rows, connections, traffic
-tracing, sentry  spans and events, for those who collect them
 
 The figures are not read from the history of jobs, so the time that they take depends neither on the history
 nor on the backlog.

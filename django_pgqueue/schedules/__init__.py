@@ -1,10 +1,7 @@
 """Schedules: tasks that are enqueued at the times of a cron expression or an interval.
 
-cron:         which times these are; nothing here knows the database
-declare:      ``@schedule`` and ``PGQUEUE["SCHEDULES"]``, validated
-synchronize:  when a worker starts, what is declared becomes rows
-policy:       what the task says about its jobs, and their keys, as the row keeps it
-fire:         the round of a supervisor that turns due runs into jobs
-news:         how a supervisor hears of what people do
-words:        a schedule in plain language, and the list of all
+cron:     which times these are; nothing here knows the database
+declare:  ``@schedule`` and ``PGQUEUE["SCHEDULES"]``, validated
+policy:   what the task says about its jobs, and their keys, as the row keeps it
+fire:     the round of a supervisor that turns due runs into jobs
 """

@@ -18,8 +18,8 @@ from ..compat import InvalidTask
 from ..encoding import encode_arguments, encode_metadata
 from ..exceptions import InvalidKey, UnknownTask
 from ..formatting import get_logger
-from ..jobs.call import after_hooks, call_options, prepare
 from ..tasks import options
+from ..tasks.call import after_hooks, call_options, prepare
 from ..tasks.signatures import check_call
 from ..tasks.task import BoundTask, Task, find_task
 from .cron import check_jitter, timing_of, zone

@@ -8,7 +8,8 @@ retry            when a failed attempt is tried again
 signatures       whether arguments fit
 paths, registry  the path of a task; the tasks of all apps
 routing          which backend and which database
-results          what ``django.tasks`` sees of a job
+call             one call: it is checked, and its keys are computed
+payload          what ``@task(payload=...)`` accepts, and the payload of one call
 """
 
 from __future__ import annotations

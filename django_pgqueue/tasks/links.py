@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 from ..compat import InvalidTask, TaskResult
 from ..encoding import MAX_BIGINT
-from .link import Link
-from .results import parse_id
+from .link import Link, parse_id
 
 IfFailed = Literal["hold", "cancel", "run"]
 """What a job does whose parent has failed: wait for its retry, be cancelled, or run."""

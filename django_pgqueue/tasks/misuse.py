@@ -13,6 +13,8 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from ..exceptions import RetryLater, Snooze
+
 F = TypeVar("F", bound=Callable[..., Any])
 Hints: TypeAlias = Mapping[str, str | Callable[[Any], str]]
 """What to write in place of each word: a text, in which ``{value}`` is the value; or a function of it."""
@@ -268,6 +270,8 @@ LATER: Hints = _table("""
     exc -> raise RetryLater(...) from {value}
     args kwargs -> it without this option: the arguments of a job stay as they are
 """)
+for _exception in (RetryLater, Snooze):
+    hints(LATER)(_exception)
 
 
 def hint_of_call(

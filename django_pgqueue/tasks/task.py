@@ -21,8 +21,8 @@ from django.utils import timezone
 
 from .. import conf
 from ..compat import DjangoTask, GenericTask, InvalidTask, is_task
-from ..payloads import declare as payloads
 from . import keys, links, options
+from . import payload as payloads
 from .keys import Concurrency, Key, RateLimit, checked_rate_limit
 from .links import BatchLike, Links
 from .misuse import CALL, DECLARATION, CallHabits, Habits, hints, remedy
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from typing import Self, TypedDict, Unpack
 
     from ..compat import BaseTaskBackend
+    from ..jobs.results import QueueTaskResult
     from .links import After, IfFailed
-    from .results import QueueTaskResult
 
     class UsingOptions(TypedDict, total=False):
         """The options of a call; see `Task.using`."""

@@ -20,13 +20,13 @@ from .. import conf
 from ..encoding import encode_arguments, encode_metadata, encode_result
 from ..exceptions import EventTimeout, StepError, duration
 from ..jobs.batches import Batch
-from ..jobs.call import as_ours
 from ..jobs.claim import Claimed
 from ..jobs.current import RUNNING
 from ..jobs.steps import step_name, step_result
 from ..models import Job
 from ..models.batch import Parents
-from ..payloads.declare import payload_argument
+from ..tasks.call import as_ours
+from ..tasks.payload import payload_argument
 from ..tasks.signatures import check_call
 from ..worker.executor import calls
 from ..worker.executor.outcomes import BadCall

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
+from ..maintenance.schedules import synchronize
 from ..models import Job
 from ..postgres.aliases import database_name
-from ..schedules.synchronize import synchronize
 from ..tasks.routing import default_backend, is_test
 
 if TYPE_CHECKING:

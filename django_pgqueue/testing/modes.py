@@ -24,8 +24,8 @@ from ..tasks.routing import IMPLICIT, our_aliases
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..jobs.call import Call
     from ..models import Job
+    from ..tasks.call import Call
 
 T = TypeVar("T")
 _HERE = "django_pgqueue.testing"
@@ -175,7 +175,7 @@ class MemoryBatches:
 
 
 class Memory:
-    """Takes calls, and keeps their jobs (`jobs.call.Keeper`)."""
+    """Takes calls, and keeps their jobs (`tasks.call.Keeper`)."""
 
     batches = MemoryBatches()
 

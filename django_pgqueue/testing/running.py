@@ -26,9 +26,9 @@ from ..jobs.batches import BatchRows
 from ..jobs.enqueue import write, write_all
 from ..jobs.job_list import JobList
 from ..maintenance.rounds import sweep, tell_retention
+from ..maintenance.schedules import synchronize
 from ..models import Job
 from ..schedules.fire import fire_due
-from ..schedules.synchronize import synchronize
 from ..tasks.progress import Progress
 from ..tasks.retry import leaves
 from ..worker.executor.progress import ReportedProgress
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ..jobs.call import Call
+    from ..tasks.call import Call
     from ..worker.executor.outcomes import Result
 
 T = TypeVar("T")
@@ -231,7 +231,7 @@ def reported_progress() -> Iterator[list[Progress]]:
 
 
 class Immediate:
-    """Writes calls, and runs their jobs (`jobs.call.Keeper`)."""
+    """Writes calls, and runs their jobs (`tasks.call.Keeper`)."""
 
     def __init__(self, *, at_once: bool = False, raise_failures: bool = True) -> None:
         self._at_once = at_once

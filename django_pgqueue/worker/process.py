@@ -17,8 +17,8 @@ from types import FrameType
 from django.core.exceptions import ImproperlyConfigured
 
 from ..formatting import get_logger
-from ..monitoring import sentry, tracing
 from ..postgres import aliases
+from ..telemetry import sentry, tracing
 from .executor import fork
 from .executor.isolation import Isolation
 from .executor.runner import Runner

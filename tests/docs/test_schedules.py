@@ -12,10 +12,10 @@ from django.test import override_settings
 
 from django_pgqueue import enqueue
 from django_pgqueue.checks.tasks import check_schedules
+from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.fire import fire_due
-from django_pgqueue.schedules.synchronize import synchronize
 
 from .shop import example, in_shop, setting, work
 

@@ -9,8 +9,8 @@ from django.db import IntegrityError, connections, transaction
 
 import django_pgqueue
 from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import Job, Pause, Worker
-from django_pgqueue.payloads.synchronize import synchronize_tasks
 from tests.support.factories import WorkerFactory
 
 from .shop import example, fresh, in_shop, run, statements

@@ -20,8 +20,8 @@ from django_pgqueue import (
     enqueue_many,
 )
 from django_pgqueue.compat import task_enqueued
+from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Schedule
-from django_pgqueue.schedules.synchronize import synchronize
 from django_pgqueue.testing import dummy_jobs, immediate_jobs
 from tests.app import hooks
 from tests.app.hooks import CALLS, see
@@ -161,7 +161,7 @@ def test_a_hook_that_enqueues_for_each_call_is_told() -> None:
 
 
 def test_more_tasks_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_pgqueue.jobs.call._MOST_CHECKED", 2)
+    monkeypatch.setattr("django_pgqueue.tasks.call._MOST_CHECKED", 2)
     with before("tenant"):
         jobs = enqueue_many(see.bind(number) for number in range(5))
     assert [job.args for job in Job.objects.filter(pk__in=jobs.ids).order_by("pk")] == [[n] for n in range(5)]

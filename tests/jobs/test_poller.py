@@ -12,9 +12,8 @@ import pytest
 from django.db import ProgrammingError
 
 from django_pgqueue import cancel, enqueue
-from django_pgqueue.jobs import poller
-from django_pgqueue.jobs.poller import Poller, watch
-from django_pgqueue.models import Job, joins
+from django_pgqueue.models import Job, joins, poller
+from django_pgqueue.models.poller import Poller, watch
 from django_pgqueue.postgres.session import Session
 from tests.app import worker_tasks
 from tests.support.databases import alias

@@ -14,9 +14,9 @@ from django_pgqueue import Batch, acancel, cancel, drain_worker, edit, enqueue, 
 from django_pgqueue.admin.jobs.search import names_database_of
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.jobs.control import run_now
+from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, JobBatch, Schedule, Worker
 from django_pgqueue.postgres import aliases
-from django_pgqueue.schedules.synchronize import synchronize
 from django_pgqueue.shell import run_here
 from django_pgqueue.tasks.routing import default_backend
 from django_pgqueue.testing import run_jobs

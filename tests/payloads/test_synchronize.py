@@ -18,10 +18,10 @@ from django.test.utils import isolate_apps
 from django_pgqueue import JobPayload
 from django_pgqueue.checks.payloads import check_payload_triggers, check_payloads
 from django_pgqueue.compat import BaseTaskBackend
+from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import DeclaredTask, Job
 from django_pgqueue.operations import PayloadTriggers
-from django_pgqueue.payloads import declare
-from django_pgqueue.payloads.synchronize import synchronize_tasks
+from django_pgqueue.tasks import payload as declare
 from tests.receipts.models import Charge, Order, Receipt, SignedCharge, Visit
 from tests.receipts.tasks import send
 
@@ -118,7 +118,7 @@ def test_a_worker_that_starts_synchronizes() -> None:
 def test_a_project_without_payloads_asks_one_thing(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
-    from django_pgqueue.payloads import synchronize
+    from django_pgqueue.maintenance import payloads as synchronize
 
     monkeypatch.setattr(synchronize, "payload_models", list)
     with django_assert_num_queries(1):

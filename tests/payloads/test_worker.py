@@ -11,8 +11,8 @@ from django.db import connection, transaction
 
 from django_pgqueue import RetryLater, cancel, enqueue, enqueue_many, retry
 from django_pgqueue.jobs.control import run_now
+from django_pgqueue.jobs.payloads import load as original
 from django_pgqueue.models import Job
-from django_pgqueue.payloads.store import load as original
 from django_pgqueue.worker.executor import calls, event_loop
 from django_pgqueue.worker.producer.demand import BatchSize
 from tests.app.models import Entry

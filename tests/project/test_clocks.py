@@ -17,11 +17,11 @@ PACKAGE = Path(__file__).resolve().parents[2] / "django_pgqueue"
 # : How often a module may read the clock of the machine, and why it does.
 ALLOWED = {
     "tasks/task.py": (1, "a delay for a backend of others, which takes only a time"),
-    "jobs/log.py": (1, "a line of the log, beside the times that logging itself writes"),
+    "telemetry/log.py": (1, "a line of the log, beside the times that logging itself writes"),
     "management/_reload.py": (2, "compared with the times of files on the same machine"),
     "management/subcommands/top.py": (1, "shown if the server cannot be reached"),
     "schedules/cron.py": (3, "any time will do to see whether an expression has ticks; a default of callers"),
-    "schedules/words.py": (1, "any time will do to put an expression into words"),
+    "explanation/schedules.py": (1, "any time will do to put an expression into words"),
     "postgres/clock.py": (1, "the server has not told the time yet"),
     "tasks/options.py": (1, "whether a time is within 100 years"),
     "testing/calls.py": (1, "a job without a database"),

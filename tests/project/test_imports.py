@@ -32,7 +32,7 @@ PLACES = {
     "operations": "a migration",
     "tasks.paths": "PGQUEUE['TASK_MODULES'] of apps; of a row, if is_task_module(): only a task is returned",
     "tasks.routing": "TASKS",
-    "schedules.synchronize": "PGQUEUE['TASK_MODULES'] of installed apps",
+    "maintenance.schedules": "PGQUEUE['TASK_MODULES'] of installed apps",
     "admin.job_page.formatter": "of a row: a model that is installed already, and nothing is imported",
     "worker.processes.popen": "PGQUEUE['SETUP'], which the parent process passes on",
     "testing": "the public names of the package",

@@ -27,39 +27,27 @@ LAYERS = """
     conf encoding
     alerts postgres
     tasks
-    operations payloads redaction
+    operations redaction
+    telemetry schedules
     context models
     middleware migrations
     jobs
-    backend logs schedules
+    backend logs
     monitoring
     explanation
-    __init__ checks maintenance
+    maintenance
+    __init__ checks
     admin apps metrics worker
     shell views
     management testing
 """
 
-#: The imports that run upward, and why.
-UPWARD = {
-    ("context", "monitoring.tracing"): "a span begins where its job is enqueued; tracing needs only conf",
-    ("middleware", "monitoring.tracing"): "like context",
-    ("exceptions", "tasks.misuse"): "words of other queues that RetryLater hears; misuse needs nothing",
-    ("jobs.enqueue", "monitoring.tracing"): "like context",
-    ("jobs.log", "monitoring.sentry"): "an event is sent with the line about a failure; sentry needs nothing",
-    ("models.changes", "explanation"): "type checkers know the Reason of job.why()",
-    ("models.current", "jobs.log"): "type checkers know what a line of the log is made of",
-    ("models.joins", "jobs.poller"): "job.join() waits; the poller knows jobs only as rows of SQL",
-    ("models.schedule", "schedules.cron"): "Schedule.clean() reads the expression; cron needs nothing",
-    ("models.schedule", "schedules.policy"): "Schedule.clean() checks the call as the declaration does",
-    ("payloads.synchronize", "models"): "after migrate, it writes what is declared into the tables",
-    ("payloads.synchronize", "schedules.policy"): "the policy of a task is stored as in a schedule",
-    ("payloads.synchronize", "schedules.synchronize"): "it finds the declared tasks as schedules do",
-    ("tasks.decorator", "jobs.current"): "type checkers know the JobContext that a task takes",
-    ("tasks.decorator", "models.payload"): "type checkers know the model of a payload",
-    ("tasks.results", "models"): "type checkers know the Job that a result is made of",
-    ("tasks.results", "redaction"): "a result prints itself redacted; redaction reads signatures",
-    ("tasks.task", "payloads.declare"): "a task with a payload is declared like others",
+#: What type checkers know from above. Nothing runs upward.
+FOR_TYPES = {
+    ("models.changes", "explanation"): "the Reason of job.why()",
+    ("tasks.decorator", "jobs.current"): "the JobContext that a task takes",
+    ("tasks.decorator", "models.payload"): "the model of a payload",
+    ("tasks.task", "jobs.results"): "the result of a call",
 }
 
 #: The modules that import parts of this package inside functions, and why. The layers apply to them as well.
@@ -173,11 +161,11 @@ def test_every_module_has_a_layer_and_every_entry_a_module() -> None:
 
 def test_nothing_is_imported_in_a_circle() -> None:
     """Imports for type checkers count as well: who reads one module of a circle has to read them all. Those
-    that run upward are left out: a task makes a result, and the result has a job.
+    from above are left out: a task makes a result, and the result has a job.
     """
     graph: dict[str, set[str]] = {}
     for arrow in arrows():
-        if not UPWARD.get((arrow.source, arrow.target), "").startswith("type checkers"):
+        if (arrow.source, arrow.target) not in FOR_TYPES:
             graph.setdefault(arrow.source, set()).add(arrow.target)
     try:
         TopologicalSorter(graph).prepare()
@@ -185,16 +173,17 @@ def test_nothing_is_imported_in_a_circle() -> None:
         pytest.fail(f"a circle: {' <- '.join(error.args[1])}")
 
 
-def test_no_import_runs_upward_without_a_reason() -> None:
-    entries, upward, wrong = layers(), set(), []
+def test_no_import_runs_upward() -> None:
+    entries, for_types, wrong = layers(), set(), []
     for arrow in arrows():
         source, target = entry_of(arrow.source), entry_of(arrow.target)
         if source != target and entries[target] >= entries[source]:
-            upward.add((arrow.source, arrow.target))
-            if (arrow.source, arrow.target) not in UPWARD:
+            if arrow.for_types and (arrow.source, arrow.target) in FOR_TYPES:
+                for_types.add((arrow.source, arrow.target))
+            else:
                 wrong.append(str(arrow))
     assert wrong == []
-    assert set(UPWARD) <= upward, "these run upward no more"
+    assert for_types == set(FOR_TYPES), "these are no longer imported"
 
 
 def test_imports_inside_functions_have_a_reason() -> None:

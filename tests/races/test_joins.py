@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from django_pgqueue import cancel, enqueue
-from django_pgqueue.jobs.poller import Poller, watch
 from django_pgqueue.models import joins
+from django_pgqueue.models.poller import Poller, watch
 from tests.app import worker_tasks
 from tests.support.coroutines import run
 from tests.support.sessions import Connect

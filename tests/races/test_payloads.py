@@ -7,7 +7,7 @@ import json
 import pytest
 from psycopg import errors
 
-from django_pgqueue.payloads.synchronize import synchronize_tasks
+from django_pgqueue.maintenance.payloads import synchronize_tasks
 from tests.receipts.models import Order, Receipt
 from tests.support.jobs import Range, cancel, claim, finish, retry, statuses, value
 from tests.support.sessions import Connect, Connection, start

@@ -18,10 +18,10 @@ import psycopg
 import pytest
 from django.db import connections
 
+from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules.declare import Declaration, _declared
 from django_pgqueue.schedules.fire import MOST_STUCK, due_plans, fire_due, fire_plans
-from django_pgqueue.schedules.synchronize import synchronize
 from tests.app import unique_tasks  # noqa: F401 - a job does not import it
 from tests.app.tasks import noop
 from tests.support.jobs import value
@@ -400,7 +400,7 @@ def test_a_row_that_somebody_keeps_locked_does_not_stop_the_worker(
     synchronize("default")
     Schedule.objects.update(declared_by="")
     one.execute("SELECT FROM pgqueue_schedule FOR UPDATE")
-    monkeypatch.setattr("django_pgqueue.schedules.synchronize.PATIENCE", "10ms")
+    monkeypatch.setattr("django_pgqueue.maintenance.schedules.PATIENCE", "10ms")
     with caplog.at_level(logging.ERROR):
         synchronize("default")
     assert "the schedules were not synchronized" in caplog.text

@@ -11,9 +11,9 @@ from django.core.exceptions import ValidationError
 
 from django_pgqueue import JobExists, enqueue
 from django_pgqueue.exceptions import InvalidKey
+from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules import fire as fire_module
-from django_pgqueue.schedules.synchronize import synchronize
 from tests.app import group_tasks, limit_tasks, unique_tasks
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, runs_of

@@ -13,8 +13,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import schedule
+from django_pgqueue.maintenance.schedules import database_of, synchronize
 from django_pgqueue.models import Schedule
-from django_pgqueue.schedules.synchronize import database_of, synchronize
 from django_pgqueue.worker.supervisor.supervisor import Supervisor
 from tests.app import tasks
 from tests.support.factories import ScheduleFactory

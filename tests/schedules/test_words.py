@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from django_pgqueue.explanation import schedules as words
 from django_pgqueue.models import Schedule
-from django_pgqueue.schedules import words
 
 
 @pytest.mark.parametrize(

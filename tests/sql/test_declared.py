@@ -14,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import enqueue
 from django_pgqueue.checks.payloads import check_declared_tasks
+from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import DeclaredTask, Job
 from django_pgqueue.models.queue import UniqueWindow
-from django_pgqueue.payloads.synchronize import synchronize_tasks
 from tests.sql import declared_tasks as tasks
 
 pytestmark = pytest.mark.django_db

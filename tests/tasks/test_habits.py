@@ -29,8 +29,8 @@ from procrastinate.tasks import Task as ProcrastinateTask
 import django_pgqueue
 from django_pgqueue import RetryLater, schedule, task
 from django_pgqueue.compat import PACKAGES, DjangoTask, TaskResult
+from django_pgqueue.jobs.results import QueueTaskResult
 from django_pgqueue.models import Job
-from django_pgqueue.tasks.results import QueueTaskResult
 from tests.app.tasks import mail
 
 LOOKED_AT = Path(__file__).with_name("looked_at.txt")

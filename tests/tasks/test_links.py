@@ -11,10 +11,10 @@ from django.test import override_settings
 
 from django_pgqueue import Batch, Unique, enqueue, enqueue_many
 from django_pgqueue.compat import InvalidTask, TaskResult
+from django_pgqueue.jobs.results import task_result
 from django_pgqueue.models import Job, JobBatch
 from django_pgqueue.tasks.link import Link
 from django_pgqueue.tasks.links import Links
-from django_pgqueue.tasks.results import task_result
 from tests.app.worker_tasks import add
 
 FOREIGN = {"BACKEND": f"{TaskResult.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}

@@ -57,8 +57,8 @@ from django_pgqueue import (
     track,
     why,
 )
+from django_pgqueue.jobs.results import QueueTaskResult
 from django_pgqueue.models import Job, JobBatch, Pause, Worker
-from django_pgqueue.tasks.results import QueueTaskResult
 from django_pgqueue.tasks.unique import EnqueueOutcome
 from django_pgqueue.testing import (
     AttemptResult,

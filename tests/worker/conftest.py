@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import DeclaredTask
-from django_pgqueue.payloads.synchronize import synchronize_tasks
 from tests.app import worker_tasks
 
 

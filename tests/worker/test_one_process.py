@@ -26,9 +26,9 @@ from django.db import OperationalError, connection
 from django_pgqueue import cancel, current_job, drain_worker, enqueue, pause, set_limit
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.maintenance.recovery import recover_dead
+from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.session import connect
-from django_pgqueue.schedules.synchronize import synchronize
 from django_pgqueue.worker import one_process
 from django_pgqueue.worker.one_process import DebuggedWorker
 from tests.app import debugged_tasks as tasks

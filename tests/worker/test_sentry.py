@@ -18,8 +18,8 @@ from sentry_sdk.transport import Transport
 from django_pgqueue import enqueue, task
 from django_pgqueue.maintenance.recovery import EndedProcess, recover
 from django_pgqueue.models import Job
-from django_pgqueue.monitoring import sentry
 from django_pgqueue.postgres.session import connect
+from django_pgqueue.telemetry import sentry
 from tests.app import worker_tasks as tasks
 from tests.support.factories import JobFactory
 from tests.support.rows import claimed

@@ -19,8 +19,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ...encoding import MAX_BIGINT, whole_number
+from ...maintenance.payloads import payload_models
 from ...models import DeclaredTask, Job, Worker
-from ...payloads.synchronize import payload_models
 from ...redaction import FAILED, REDACTED, redact, redact_call, redact_text, restore
 from ..console import visible_url
 from ..display import linked

@@ -34,7 +34,7 @@ from ...models.job import Status
 from ...postgres.aliases import same_database
 from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
-from ...tasks import results
+from ...tasks.link import parse_id
 from ...tasks.registry import KEPT_QUEUES
 from ..lists import NEWEST, PERIODS, Column, KeysetChangeList, KeysetOrder, is_span, task_paths
 from .filters import KEPT_SHELF, LIVE_SHELF, PAUSE
@@ -114,7 +114,7 @@ def meaning_of(jobs: QuerySet[Any], term: str) -> str:
     if read_path(term):
         return "path"
     try:
-        alias, key = results.parse_id(term)
+        alias, key = parse_id(term)
     except ValueError:
         return "text"
     if ":" in term and not names_database_of(alias, jobs):  # the number is not that of a job here
@@ -157,7 +157,7 @@ def search(
         )
         return jobs.filter(of_group, shelf__in=(LIVE_SHELF, KEPT_SHELF))
     if meaning == "id":
-        return jobs.filter(pk=results.parse_id(term)[1])
+        return jobs.filter(pk=parse_id(term)[1])
     if meaning == "key":
         return limits.with_key(jobs, _after(KEY, term))
     if not is_span(period):

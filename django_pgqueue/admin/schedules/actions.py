@@ -20,9 +20,9 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from ... import formatting
 from ...exceptions import InvalidKey, JobExists
+from ...explanation import schedules as words
 from ...formatting import get_logger
 from ...models import Schedule
-from ...schedules import words
 from ...schedules.policy import problem_of
 from ..ask import about
 from .page import call_text, field_label, value_text

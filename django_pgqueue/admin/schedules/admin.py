@@ -31,9 +31,9 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from ... import formatting
+from ...explanation import schedules as words
 from ...models import Schedule
 from ...models.schedule import definition_of
-from ...schedules import words
 from ...tasks.registry import known_tasks
 from .. import display
 from ..ask import RowEffect, ask, is_confirmed, may_with_jobs

@@ -15,10 +15,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from ... import formatting
+from ...explanation import schedules as words
 from ...formatting import local
 from ...models import Job, Schedule
 from ...redaction import redact_call
-from ...schedules import words
 from ...schedules.cron import zone
 from .. import display
 from ..console import absent_text, page_url, visible_jobs

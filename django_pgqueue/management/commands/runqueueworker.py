@@ -15,8 +15,8 @@ from django.db import connections
 
 from ... import conf
 from ...formatting import get_logger
-from ...payloads.synchronize import synchronize_tasks
-from ...schedules.synchronize import synchronize
+from ...maintenance.payloads import synchronize_tasks
+from ...maintenance.schedules import synchronize
 from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
 from ...worker.processes.popen import prepare_output, settings_module

@@ -15,10 +15,10 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.utils import translation
 
 from ...exceptions import InvalidKey, JobExists
+from ...explanation import schedules as words
 from ...formatting import counted, date_time, did_you_mean, period, plain
 from ...models import Schedule, ScheduleRun
 from ...redaction import redact_call
-from ...schedules import words
 from ...schedules.cron import zone
 from .._arguments import iso, user_name
 from .._output import facts, print_json, width_of

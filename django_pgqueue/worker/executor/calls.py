@@ -32,10 +32,10 @@ from ...exceptions import TaskTimeout
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
 from ...jobs.current import JobContext
-from ...monitoring import sentry, tracing
-from ...payloads.store import load, missing
+from ...jobs.payloads import load, missing
 from ...tasks.hooks import Hook, around_attempt
 from ...tasks.signatures import check_call
+from ...telemetry import sentry, tracing
 from .fork import await_body, call_body
 from .log_capture import capture_of
 from .outcomes import BadCall

@@ -169,7 +169,7 @@ class Failure(NamedTuple):
     """Why an attempt failed."""
 
     error: BaseException
-    scope: Any = None  # the Sentry scope in which the job ran; see monitoring/sentry.py
+    scope: Any = None  # the Sentry scope in which the job ran; see telemetry/sentry.py
 
 
 class RemoteError(Exception):

@@ -27,7 +27,7 @@ from django.db import connections
 from ... import conf
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
-from ...payloads.store import load
+from ...jobs.payloads import load
 from . import fork
 from .connections import close_unused, drop_dead, hold_nothing, left_open, tidy_up
 from .outcomes import Result, worker_failed

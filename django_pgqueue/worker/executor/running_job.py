@@ -24,12 +24,12 @@ from ...formatting import get_logger
 from ...jobs.batches import Batch
 from ...jobs.claim import Claimed
 from ...jobs.finish import Outcome
+from ...jobs.results import task_result
 from ...models import Job
 from ...models.batch import Parents
 from ...models.current import CurrentJob
 from ...postgres.clock import known, stored
 from ...tasks.link import IN_BATCH
-from ...tasks.results import task_result
 from ...tasks.task import Task
 from .errors import Failure
 from .log_capture import LogCapture

@@ -10,11 +10,11 @@ from typing import Any
 from ...formatting import counted
 from ...jobs.claim import Claimed
 from ...jobs.finish import Outcome
-from ...jobs.log import Ending, is_logged, log_ending, logger
 from ...models.statistics import HISTOGRAM_BOUNDS
 from ...postgres.arrays import number_array, text_array
 from ...postgres.session import Session
 from ...redaction import redact_text
+from ...telemetry.log import Ending, is_logged, log_ending, logger
 from ..executor.errors import Failure
 from ..executor.outcomes import Result
 

@@ -14,7 +14,7 @@ from django_pgqueue import cancel, context, encoding, enqueue, retry
 from django_pgqueue.context import acting_as
 from django_pgqueue.encoding import TOO_DEEP
 from django_pgqueue.models import Job
-from django_pgqueue.monitoring.tracing import CARRIER
+from django_pgqueue.telemetry.tracing import CARRIER
 from tests.app import context_tasks as tasks
 from tests.support.workers import fresh, run_due
 

@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
-from django_pgqueue.monitoring import tracing
+from django_pgqueue.telemetry import tracing
 from tests.app import context_tasks as tasks
 from tests.app import secret_tasks, worker_tasks
 from tests.support.workers import fresh, run_due
@@ -177,7 +177,7 @@ def test_flush_sends_what_waits(exporter: InMemorySpanExporter, monkeypatch: pyt
 def test_a_project_without_opentelemetry_does_not_import_it() -> None:
     code = (
         "import sys; from django.conf import settings; settings.configure(); "
-        "from django_pgqueue.monitoring import tracing; "
+        "from django_pgqueue.telemetry import tracing; "
         "assert tracing.sending('a', 'b') is tracing.NO_SPAN; assert not tracing.in_use(); tracing.flush(); "
         "assert tracing.carrier() is None; assert not any(m.startswith('opentelemetry') for m in sys.modules)"
     )

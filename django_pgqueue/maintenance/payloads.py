@@ -26,11 +26,11 @@ from ..formatting import counted, get_logger
 from ..models import JobPayload
 from ..postgres.aliases import same_database
 from ..schedules.policy import stored_policy
-from ..schedules.synchronize import database_of, import_task_modules
 from ..tasks.keys import limit_name
+from ..tasks.payload import column_of, task_of_model
 from ..tasks.task import Task, declared_tasks, find_task
 from ..tasks.unique import fixed_key, unique_options
-from .declare import column_of, task_of_model
+from .schedules import database_of, import_task_modules
 
 logger = get_logger(__name__)
 

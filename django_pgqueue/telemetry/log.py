@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 from .. import conf
 from ..formatting import get_logger
-from ..monitoring import sentry
 from ..redaction import redact_text
+from . import sentry
 
 logger = get_logger("django_pgqueue.job")
 
@@ -55,7 +55,7 @@ class Ending(NamedTuple):
     ran: float | None = None
     exc_info: Any = None
     scope: Any = None
-    """The Sentry scope in which the job ran; see ``monitoring/sentry.py``."""
+    """The Sentry scope in which the job ran; see ``telemetry/sentry.py``."""
 
 
 def is_logged(kind: str) -> bool:

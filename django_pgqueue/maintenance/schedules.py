@@ -26,11 +26,11 @@ from ..formatting import get_logger
 from ..models import Schedule
 from ..models.schedule import definition_of, differences
 from ..postgres.aliases import same_database
+from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings, settings_module
+from ..schedules.policy import known_policy
 from ..tasks.registry import task_modules
 from ..tasks.routing import default_backend, is_ours, resolve
 from ..tasks.task import Task, find_task
-from .declare import Declaration, declared_schedules, schedules_in_settings, settings_module
-from .policy import known_policy
 
 logger = get_logger(__name__)
 

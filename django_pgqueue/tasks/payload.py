@@ -15,7 +15,7 @@ from django.db import models, router
 from django.db.models.expressions import DatabaseDefault
 
 from ..compat import InvalidTask
-from ..tasks.signatures import parameters_of_call
+from .signatures import parameters_of_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,16 +18,16 @@ from .. import conf
 from ..compat import InvalidTask, is_task
 from ..encoding import encode_arguments, encode_metadata
 from ..exceptions import InvalidJSON, JobExists, PgQueueError, WrongBackend
-from ..payloads.declare import key_arguments, payload_of_call
 from ..postgres.aliases import same_database, write_alias
-from ..tasks.hooks import Hook, before_enqueue
-from ..tasks.keys import group_key, limit_key
-from ..tasks.link import Link
-from ..tasks.links import Links
-from ..tasks.routing import is_ours
-from ..tasks.signatures import check_call
-from ..tasks.task import BoundTask, Policy, Task, adopt, find_task
-from ..tasks.unique import EnqueueOutcome, Unique, unique_key, unique_options
+from .hooks import Hook, before_enqueue
+from .keys import group_key, limit_key
+from .link import Link
+from .links import Links
+from .payload import key_arguments, payload_of_call
+from .routing import is_ours
+from .signatures import check_call
+from .task import BoundTask, Policy, Task, adopt, find_task
+from .unique import EnqueueOutcome, Unique, unique_key, unique_options
 
 #: The exceptions that the checks of a call raise, besides TypeError and ValueError.
 _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)

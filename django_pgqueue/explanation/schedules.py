@@ -22,9 +22,9 @@ from ..exceptions import moment
 from ..models import Schedule, ScheduleRun
 from ..postgres.clock import stored
 from ..redaction import redact_call
-from . import cron
-from .cron import HasTiming, expand
-from .policy import problem_of
+from ..schedules import cron
+from ..schedules.cron import HasTiming, expand
+from ..schedules.policy import problem_of
 
 _EVERY_MINUTES = re.compile(r"\*/([1-9]\d?) \* \* \* \*")
 _EVERY_HOURS = re.compile(r"0 \*/([1-9]\d?) \* \* \*")

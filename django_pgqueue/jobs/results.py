@@ -1,4 +1,4 @@
-"""What ``django.tasks`` sees of a job: its public id, and a TaskResult with one of four statuses."""
+"""What ``django.tasks`` sees of a job: a TaskResult with one of four statuses."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from django.db import DEFAULT_DB_ALIAS
-
 from ..compat import DjangoTask, GenericResult, TaskError, TaskResultStatus
-from ..encoding import MAX_BIGINT, whole_number
 from ..exceptions import WrongBackend
 from ..redaction import redact, redact_call, redact_text
-from .misuse import ResultHabits
-from .routing import is_ours, resolve
+from ..tasks.link import public_id
+from ..tasks.misuse import ResultHabits
+from ..tasks.routing import is_ours, resolve
 
 if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Self
 
     from ..models import Job
-    from .routing import QueueBackend
+    from ..tasks.routing import QueueBackend
 
 #: The fields that are redacted.
 _REDACTED = ("args", "kwargs", "errors", "_return_value")
@@ -129,29 +127,3 @@ def forgotten_result(job: Job, task: DjangoTask[..., Any], backend_alias: str) -
         worker_ids=[],
     )
     return result
-
-
-# ----------------------------------------------------------------------------
-# The public id of a job: ``"5"`` in the database ``default``, and ``"other:5"`` in another one.
-
-#: The longest alias with which every id is shorter than 64 characters, which `django.tasks` promises.
-LONGEST_ALIAS = 63 - len(f":{MAX_BIGINT}")
-
-
-def public_id(job_id: int, alias: str | None) -> str:
-    """Return a job's public id: ``"5"`` in the database ``default``, and ``"other:5"`` in another one.
-
-    It contains the alias, not the backend, so that it means the same job whichever backend is asked.
-    """
-    return str(job_id) if alias in (None, DEFAULT_DB_ALIAS) else f"{alias}:{job_id}"
-
-
-def parse_id(public: str) -> tuple[str, int]:
-    """Return the alias and the number of an id. Raise ValueError."""
-    alias, colon, number = public.rpartition(":")  # an alias may contain colons, a number cannot
-    job_id = whole_number(number, 1)
-    if job_id is None or (colon and not alias):
-        raise ValueError(
-            f"{public!r} is not the id of a job. An id looks like '5', or 'other:5' for another database."
-        )
-    return alias or DEFAULT_DB_ALIAS, job_id
