@@ -187,7 +187,7 @@ def overview_now(alias: str) -> list[Any]:
 
 def pages() -> list[tuple[str, float, Callable[[], Any]]]:
     """Return what the pages about tasks, queues, workers and the database read."""
-    from django_pgqueue.monitoring.database.parts import database
+    from django_pgqueue.monitoring.database import database
     from django_pgqueue.monitoring.jobs import callers, ended_by
     from django_pgqueue.monitoring.limits import limit_figures
     from django_pgqueue.monitoring.queues import one_queue, queue_figures

@@ -6,8 +6,8 @@ The texts of statements may contain the arguments of jobs, so only users who may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
@@ -16,18 +16,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from .. import formatting
-from ..formatting import age
-from ..monitoring.database.parts import (
-    DatabasePart,
-    HeldSnapshot,
-    LockWait,
-    PartState,
-    Program,
-    TableSize,
-    Traffic,
-    database,
-)
+from ..formatting import age, number
+from ..monitoring.database import LIVE, DatabasePart, PartState, database, has_too_many, is_too_old
 from . import display
 from .console import console_page, is_restricted
 from .paused import paused
@@ -37,16 +27,6 @@ if TYPE_CHECKING:
 
 LARGE = 2**24  # bytes of a table that is always shown
 ARGUMENTS_PERMISSION = "django_pgqueue.view_arguments_job"
-
-
-class DatabaseRow(NamedTuple):
-    """One row of a table."""
-
-    name: Any
-    cells: Sequence[Any]
-    more: Sequence[tuple[Any, str]] = ()
-    """Labels and statements, which are shown below it."""
-    is_alarming: bool = False
 
 
 def database_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
@@ -67,113 +47,108 @@ def database_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRe
 
 def _section(part: DatabasePart) -> dict[str, Any]:
     """Return a part with whether to act, and its rows. Those that matter less are folded."""
-    columns, row = _TABLES.get(part.code, ((), None))
-    folded = [each for each in part.rows if isinstance(each, TableSize) and _is_minor(each)]
+    columns = _COLUMNS.get(part.code, ())
+    shown: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+    for row in part.rows if columns else ():
+        shown[part.code == "tables" and _is_minor(row)].append(
+            {
+                "cells": [cell(row) for _label, cell in columns],
+                "statements": [(label, getattr(row, name)) for label, name in _STATEMENTS.get(part.code, ())],
+                "is_alarming": part.code in _ALARMS and _ALARMS[part.code](row),
+            }
+        )
     return {
         "part": part,
-        "badge": display.badge(f"check-{part.state}", str(PartState(part.state).label)),
-        "columns": columns,
-        "rows": [row(each) for each in part.rows if each not in folded] if row else [],
-        "others": [row(each) for each in folded] if row else [],
+        "badge": display.badge(f"check-{part.state}", str(part.state.label)),
+        "columns": [label for label, _cell in columns],
+        "rows": shown[False],
+        "others": shown[True],
     }
 
 
-def _is_minor(table: TableSize) -> bool:
+def _is_minor(table: Any) -> bool:
     """Return whether a table is small, healthy, and not one of those that jobs go through."""
-    is_main = table.name in {"pgqueue_job_live", "pgqueue_job_kept"} or bool(table.is_current)
-    return not (is_main or table.has_too_many or table.total_bytes > LARGE)
+    is_main = table.name in {LIVE, "pgqueue_job_kept"} or table.is_current
+    return not (is_main or has_too_many(table) or table.table_bytes + table.index_bytes > LARGE)
 
 
-_KINDS = {
-    "transaction": _("transaction"), "prepared": _("prepared transaction"), "slot": _("replication slot"),
-}  # fmt: skip
+def _session(pid: int | None, name: str) -> str:
+    return name if pid is None else f"{pid} ({name})" if name else str(pid)
 
 
-def _wait(wait: LockWait) -> DatabaseRow:
-    blocker = _session(wait.blocked_by, wait.blocker) if wait.blocked_by else _("a prepared transaction")
-    since = "" if wait.blocker_seconds is None else age(wait.blocker_seconds)
-    return DatabaseRow(
-        _session(wait.pid, wait.program),
-        [age(wait.seconds), wait.table, wait.lock, blocker, wait.blocker_state, since],
-        (
-            (pgettext_lazy("statement", "waits"), wait.statement),
-            (pgettext_lazy("statement", "blocks"), wait.blocker_statement),
-        ),
-    )
-
-
-def _held(held: HeldSnapshot) -> DatabaseRow:
-    name = held.name if held.pid is None else _session(held.pid, held.name)
-    seconds = "" if held.seconds is None else age(held.seconds)
-    state = held.state if held.is_visible else _("not visible")
-    transactions = "" if held.transactions is None else formatting.number(held.transactions)
-    cells = [_KINDS[held.kind], state, seconds, transactions, held.role]
-    return DatabaseRow(name, cells, ((_("statement"), held.statement),), held.is_too_old)
-
-
-def _table(table: TableSize) -> DatabaseRow:
-    name = format_html("{} ({})", table.name, _("current")) if table.is_current else table.name
-    cells = [
-        formatting.number(table.live_rows),
-        formatting.number(table.dead_rows),
-        _size(table.table_bytes),
-        _size(table.index_bytes),
-        display.time(table.vacuumed_at),
-        display.time(table.analyzed_at),
-    ]
-    return DatabaseRow(name, cells, is_alarming=table.has_too_many)
-
-
-def _program(program: Program) -> DatabaseRow:
-    used = program.connections, program.active, program.in_transaction
-    counts = *used, program.hidden, program.in_this_database
-    return DatabaseRow(program.name or _("(no name)"), [formatting.number(count) for count in counts])
-
-
-def _traffic(traffic: Traffic) -> DatabaseRow:
-    what = _("since the server's sums were reset") if traffic.is_since_reset else _("since the last look")
-    cells = [
-        age(traffic.seconds),
-        *(f"{rate:.1f}" for rate in (traffic.commits_per_second, traffic.rollbacks_per_second)),
-        _size(traffic.wal_bytes_per_second),
-        formatting.number(traffic.deadlocks),
-        f"{formatting.number(traffic.timed_checkpoints)} / {formatting.number(traffic.forced_checkpoints)}",
-    ]
-    return DatabaseRow(what, cells)
-
-
-#: The columns of each part that has a table, and what makes its rows.
-_TABLES: dict[str, tuple[Sequence[Any], Callable[[Any], DatabaseRow]]] = {
-    "locks": (
-        (_("Waiting session"), _("how long"), _("table"), _("lock"), _("Blocked by"), _("state"),
-                 _("transaction open for")),
-        _wait,
-    ),
-    "snapshots": (
-        (_("Name"), _("kind"), _("state"), _("how long"), _("transactions since"), _("role")),
-        _held,
-    ),
-    "tables": (
-        (_("Table"), _("live rows"), _("dead rows"), _("size"), _("indexes"), _("last vacuum"),
-                 _("last analyze")),
-        _table,
-    ),
-    "sessions": (
-        (_("Program"), _("connections"), pgettext_lazy("connections", "active"),
-                 _("idle in a transaction"), _("not visible"), _("in this database")),
-        _program,
-    ),
-    "traffic": (
-        (_("Time"), _("length"), _("commits a second"), _("rollbacks a second"), _("log a second"),
-                 _("deadlocks"), _("checkpoints by time / forced")),
-        _traffic,
-    ),
-}  # fmt: skip
-
-
-def _session(pid: int, name: str) -> str:
-    return f"{pid} ({name})" if name else str(pid)
+def _known(value: Any, show: Callable[[Any], str]) -> str:
+    return "" if value is None else show(value)
 
 
 def _size(count: float) -> str:
     return str(filesizeformat(int(count)))
+
+
+_ALARMS: dict[str, Callable[[Any], bool]] = {"snapshots": is_too_old, "tables": has_too_many}
+_STATEMENTS = {
+    "locks": (
+        (pgettext_lazy("statement", "waits"), "statement"),
+        (pgettext_lazy("statement", "blocks"), "blocker_statement"),
+    ),
+    "snapshots": ((_("statement"), "statement"),),
+}
+_PREPARED = _("a prepared transaction")
+_CURRENT = {True: "{} ({})", False: "{}"}
+_KINDS = {
+    "transaction": _("transaction"),
+    "prepared": _("prepared transaction"),
+    "slot": _("replication slot"),
+}
+_SINCE = {False: _("since the last look"), True: _("since the server's sums were reset")}
+#: The columns of each part that has a table: their headings, and what makes their cells.
+_COLUMNS: dict[str, tuple[tuple[Any, Callable[[Any], Any]], ...]] = {
+    "locks": (
+        (_("Waiting session"), lambda wait: _session(wait.pid, wait.program)),
+        (_("how long"), lambda wait: age(wait.seconds)),
+        (_("table"), lambda wait: wait.table),
+        (_("lock"), lambda wait: wait.lock),
+        (
+            _("Blocked by"),
+            lambda lock: _session(lock.blocked_by, lock.blocker) if lock.blocked_by else _PREPARED,
+        ),
+        (_("state"), lambda wait: wait.blocker_state),
+        (_("transaction open for"), lambda wait: _known(wait.blocker_seconds, age)),
+    ),
+    "snapshots": (
+        (_("Name"), lambda held: _session(held.pid, held.name)),
+        (_("kind"), lambda held: _KINDS[held.kind]),
+        (_("state"), lambda held: held.state if held.is_visible else _("not visible")),
+        (_("how long"), lambda held: _known(held.seconds, age)),
+        (_("transactions since"), lambda held: _known(held.transactions, number)),
+        (_("role"), lambda held: held.role),
+    ),
+    "tables": (
+        (_("Table"), lambda table: format_html(_CURRENT[bool(table.is_current)], table.name, _("current"))),
+        (_("live rows"), lambda table: number(table.live_rows)),
+        (_("dead rows"), lambda table: number(table.dead_rows)),
+        (_("size"), lambda table: _size(table.table_bytes)),
+        (_("indexes"), lambda table: _size(table.index_bytes)),
+        (_("last vacuum"), lambda table: display.time(table.vacuumed_at)),
+        (_("last analyze"), lambda table: display.time(table.analyzed_at)),
+    ),
+    "sessions": (
+        (_("Program"), lambda program: program.name or _("(no name)")),
+        (_("connections"), lambda program: number(program.connections)),
+        (pgettext_lazy("connections", "active"), lambda program: number(program.active)),
+        (_("idle in a transaction"), lambda program: number(program.in_transaction)),
+        (_("not visible"), lambda program: number(program.hidden)),
+        (_("in this database"), lambda program: number(program.in_this_database)),
+    ),
+    "traffic": (
+        (_("Time"), lambda row: _SINCE[row.is_since_reset]),
+        (_("length"), lambda row: age(row.seconds)),
+        (_("commits a second"), lambda row: f"{row.commits_per_second:.1f}"),
+        (_("rollbacks a second"), lambda row: f"{row.rollbacks_per_second:.1f}"),
+        (_("log a second"), lambda row: _size(row.wal_bytes_per_second)),
+        (_("deadlocks"), lambda row: number(row.deadlocks)),
+        (
+            _("checkpoints by time / forced"),
+            lambda row: f"{number(row.timed_checkpoints)} / {number(row.forced_checkpoints)}",
+        ),
+    ),
+}

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue.monitoring.database import parts
+from django_pgqueue.monitoring import database as parts
 from tests.support.factories import JobFactory
 from tests.support.sessions import Connect, start
 

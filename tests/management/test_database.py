@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from django_pgqueue.monitoring.database import parts
+from django_pgqueue.monitoring import database as parts
 
 pytestmark = pytest.mark.django_db
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.test import override_settings
 
-from django_pgqueue.monitoring.database import parts
-from django_pgqueue.monitoring.database.parts import (
+from django_pgqueue.monitoring import database as parts
+from django_pgqueue.monitoring.database import (
     DatabasePart,
-    HeldSnapshot,
     PartState,
-    RingPosition,
-    TableSize,
     database,
+    has_too_many,
+    is_too_old,
 )
 from tests.support.databases import alias, roles
 from tests.support.factories import JobFactory, WorkerFactory
@@ -120,7 +121,7 @@ def test_patterns_see_whole_statements(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "state", "seconds", "is_too_old"),
+    ("kind", "state", "seconds", "expected"),
     [
         ("transaction", "active", 299, False),
         ("transaction", "idle in transaction", 301, True),
@@ -130,8 +131,8 @@ def test_patterns_see_whole_statements(connect: Connect) -> None:
         ("slot", "inactive", None, True),
     ],
 )
-def test_what_is_too_old(kind: str, state: str, seconds: float | None, is_too_old: bool) -> None:
-    assert HeldSnapshot(kind, "a", None, "", state, seconds, 1, True, "").is_too_old is is_too_old
+def test_what_is_too_old(kind: str, state: str, seconds: float | None, expected: bool) -> None:
+    assert is_too_old(SimpleNamespace(kind=kind, state=state, seconds=seconds)) is expected
 
 
 def test_a_replication_slot_that_nobody_uses(connect: Connect) -> None:
@@ -153,11 +154,11 @@ def test_the_tables(connect: Connect) -> None:
     assert names[0] == "pgqueue_job_live"
     assert all(name.startswith(("pgqueue_job_past_", "pgqueue_job_kept")) for name in names[1:10])
     assert [table.name for table in found if table.is_current] == ["pgqueue_job_past_1"]
-    assert all(table.total_bytes > 0 for table in found if table.name in names[:10])
+    assert all(table.table_bytes + table.index_bytes > 0 for table in found if table.name in names[:10])
 
 
 @pytest.mark.parametrize(
-    ("name", "live", "dead", "has_too_many"),
+    ("name", "live", "dead", "expected"),
     [
         ("pgqueue_job_live", 1_000_000, 100_000, False),
         ("pgqueue_job_live", 1_000_000, 100_001, True),
@@ -165,8 +166,8 @@ def test_the_tables(connect: Connect) -> None:
         ("pgqueue_job_kept", 1_000_000, 600_001, True),
     ],
 )
-def test_dead_rows(name: str, live: int, dead: int, has_too_many: bool) -> None:
-    assert TableSize(name, 1, 1, live, dead, None, None, None).has_too_many is has_too_many
+def test_dead_rows(name: str, live: int, dead: int, expected: bool) -> None:
+    assert has_too_many(SimpleNamespace(name=name, live_rows=live, dead_rows=dead)) is expected
 
 
 def test_connections_by_program(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,11 +199,15 @@ def test_rates_since_the_last_look(connect: Connect, monkeypatch: pytest.MonkeyP
 
 
 def test_the_rates_are_those_between_two_readings() -> None:
-    first = parts.ServerSums(1000.0, 5000.0, 100, 10, 0, 3, 1)
+    def reading(at: float, **sums: float) -> Any:
+        return SimpleNamespace(at=at, rollbacks=40, deadlocks=2, timed=3, forced=2, **sums)
+
+    first = reading(1000.0, wal_bytes=5000.0, commits=100)
+    vars(first).update(rollbacks=10, deadlocks=0, forced=1)
     assert parts._recent("other", first) is None
-    found = parts._recent("other", parts.ServerSums(1010.0, 25000.0, 190, 40, 2, 3, 2))
+    found = parts._recent("other", reading(1010.0, wal_bytes=25000.0, commits=190))
     assert found == parts.Traffic(10.0, False, 2000.0, 9.0, 3.0, 2, 0, 1)
-    later = parts.ServerSums(1200.0, 35000.0, 200, 40, 2, 3, 2)
+    later = reading(1200.0, wal_bytes=35000.0, commits=200)
     assert parts._recent("other", later) is None, "the readings are too old to compare"
 
 
@@ -219,7 +224,8 @@ def test_wakeups() -> None:
     [(3601, 0, True), (3599, 0, False), (86400, 6 * 86400, False), (2 * 86400 + 1, 6 * 86400, True)],
 )
 def test_a_ring_that_stands_still(seconds: float, retention: float, is_late: bool) -> None:
-    assert RingPosition(1, seconds, retention).is_late is is_late
+    state, _finding, _rule = parts._ring([(1, seconds, retention)])
+    assert (state == PartState.ACT) is is_late
 
 
 def test_a_role_without_rights_is_told_what_it_cannot_see(connect: Connect) -> None:

@@ -16,7 +16,7 @@ from django_pgqueue import enqueue, enqueue_many, pause, resume
 from django_pgqueue.checks.database import database_problems
 from django_pgqueue.checks.payloads import check_payload_triggers
 from django_pgqueue.models import Job, Queue, Ring
-from django_pgqueue.monitoring.database.parts import read_tables
+from django_pgqueue.monitoring.database import read_rows
 from django_pgqueue.postgres.aliases import set_interval_style
 from django_pgqueue.postgres.session import connect
 from tests.app.tasks import noop
@@ -71,7 +71,7 @@ def test_calls_work_in_a_database_with_odd_settings(odd: str) -> None:
 def test_checks_and_figures_work_in_a_database_with_odd_settings(odd: str) -> None:
     assert database_problems(odd) == []
     assert check_payload_triggers(None, databases=[odd]) == []
-    assert "pgqueue_job_past_3" in {table.name for table in read_tables(odd).rows}
+    assert "pgqueue_job_past_3" in {table.name for table in read_rows(odd, "tables")}
 
 
 def test_django_reads_intervals_in_any_style(odd: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import OutputWrapper
 
 from ...formatting import plain
-from ...monitoring.database.parts import DatabasePart, PartState, database
+from ...monitoring.database import DatabasePart, PartState, database
 from .._output import print_json
 
 NAME = "database"

@@ -18,12 +18,15 @@ WITH lock AS MATERIALIZED (
     FROM lock JOIN ours USING (pid) WHERE NOT lock.granted
     ORDER BY lock.waitstart LIMIT %(most)s
 )
-SELECT waiting.relname, waiting.locktype, waiting.seconds,
-    waiting.pid, coalesce(waiter.application_name, ''), coalesce(waiter.usename, ''),
-    CASE WHEN %(statements)s AND waiter.backend_type IS NOT NULL THEN left(waiter.query, %(characters)s) ELSE '' END,
-    blocker.pid, coalesce(holder.application_name, ''), coalesce(holder.usename, ''), coalesce(holder.state, ''),
-    date_part('epoch', clock_timestamp() - holder.xact_start),
-    CASE WHEN %(statements)s AND holder.backend_type IS NOT NULL THEN left(holder.query, %(characters)s) ELSE '' END
+SELECT waiting.relname AS "table", waiting.locktype AS lock, waiting.seconds,
+    waiting.pid, coalesce(waiter.application_name, '') AS program, coalesce(waiter.usename, '') AS role,
+    CASE WHEN %(statements)s AND waiter.backend_type IS NOT NULL THEN left(waiter.query, %(characters)s) ELSE ''
+        END AS statement,
+    blocker.pid AS blocked_by, coalesce(holder.application_name, '') AS blocker,
+    coalesce(holder.usename, '') AS blocker_role, coalesce(holder.state, '') AS blocker_state,
+    date_part('epoch', clock_timestamp() - holder.xact_start) AS blocker_seconds,
+    CASE WHEN %(statements)s AND holder.backend_type IS NOT NULL THEN left(holder.query, %(characters)s) ELSE ''
+        END AS blocker_statement
 FROM waiting
 CROSS JOIN LATERAL (SELECT DISTINCT unnest(pg_blocking_pids(waiting.pid))) AS blocker (pid)
 LEFT JOIN pg_stat_activity AS waiter ON waiter.pid = waiting.pid

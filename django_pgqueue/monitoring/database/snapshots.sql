@@ -1,11 +1,11 @@
 -- What keeps VACUUM from removing dead rows of this database, the oldest first: transactions, prepared transactions, and
 -- replication slots (a standby with hot_standby_feedback holds its snapshot by its slot or by its walsender). VACUUM
 -- itself holds nothing back. Times of other roles' sessions are visible only to members of pg_read_all_stats.
-SELECT held.kind, held.name, held.pid, held.username, held.state, held.seconds, held.transactions, held.is_visible,
+SELECT held.kind, held.name, held.pid, held.role, held.state, held.seconds, held.transactions, held.is_visible,
     held.statement
 FROM (
     SELECT 'transaction' AS kind, coalesce(session.application_name, '') AS name, session.pid,
-        coalesce(session.usename, '') AS username, coalesce(session.state, '') AS state,
+        coalesce(session.usename, '') AS role, coalesce(session.state, '') AS state,
         date_part('epoch', clock_timestamp() - session.xact_start) AS seconds,
         greatest(age(session.backend_xmin), age(session.backend_xid)) AS transactions,
         session.backend_type IS NOT NULL AS is_visible,
