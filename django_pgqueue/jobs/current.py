@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ..compat import TaskContext
 
 if TYPE_CHECKING:
-    from ..models.current import CurrentJob, RunningState
+    from ..models.current import CurrentJob
+    from ..worker.executor.running_job import RunningJob
 
-RUNNING: ContextVar[RunningState] = ContextVar("django_pgqueue.running")
+RUNNING: ContextVar[RunningJob] = ContextVar("django_pgqueue.running")
 
 
 def current_job() -> CurrentJob:

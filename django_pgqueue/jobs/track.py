@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
 from ..tasks.progress import progress_of
 from .current import RUNNING
-
-if TYPE_CHECKING:
-    from ..models.current import Reports
 
 T = TypeVar("T")
 
@@ -50,72 +47,56 @@ class Tracked(Generic[T]):
         note: str | Callable[[T], str],
         every: int,
     ) -> None:
-        self._iterable = iterable
+        self._iterable: Any = iterable
         self._total = total
         self._note = note
         self._every = every
 
     def __iter__(self) -> Iterator[T]:
         """Return the items."""
-        items = iter(cast("Iterable[T]", self._iterable))
-        count = self._count()
-        if count is None:
-            return items
-        return self._counted(items, count)
-
-    def __aiter__(self) -> AsyncIterator[T]:
-        """Return the items, for ``async for``. The iterable may be a plain one."""
-        return self._acounted(self._count())
-
-    def _counted(self, items: Iterator[T], count: _Count) -> Iterator[T]:
-        for item in items:
+        count = _Count(self._iterable, self._total, self._note, self._every)
+        for item in self._iterable:
             count.begin(item)
             yield item
-            count.done()
-        count.end()
-
-    async def _acounted(self, count: _Count | None) -> AsyncIterator[T]:
-        async for item in _as_async(self._iterable):
-            if count is not None:
-                count.begin(item)
-            yield item
-            if count is not None:
-                count.done()
-        if count is not None:
             count.end()
+        count.tell()
 
-    def _count(self) -> _Count | None:
-        running = RUNNING.get(None)
-        if running is None:
-            return None
-        total = _length(self._iterable) if self._total is None else self._total
-        return _Count(running.progress, total, self._note, self._every)
+    async def __aiter__(self) -> AsyncIterator[T]:
+        """Return the items, for ``async for``. The iterable may be a plain one."""
+        count = _Count(self._iterable, self._total, self._note, self._every)
+        async for item in _as_async(self._iterable):
+            count.begin(item)
+            yield item
+            count.end()
+        count.tell()
 
 
 class _Count:
-    """How many items of a loop are done."""
+    """How many items of a loop are done. Where no job is running, nobody is told."""
 
-    def __init__(self, progress: Reports, total: float | None, note: Any, every: int) -> None:
-        self._tell = progress.tell
-        self._total = total
-        self._words = note if isinstance(note, str) else ""
-        self._note = None if isinstance(note, str) else note
+    def __init__(self, iterable: Any, total: float | None, note: Any, every: int) -> None:
+        running = RUNNING.get(None)
+        self._tell = None if running is None else running.progress.tell
+        self._total = _length(iterable) if total is None and running is not None else total
+        self._words = "" if callable(note) else note
+        self._note = note if callable(note) and running is not None else None
         self._every = every
         self._done = 0
-        self._tell(0, total, self._words)
+        self.tell()
 
     def begin(self, item: Any) -> None:
         if self._note is not None and self._done % self._every == 0:
             self._words = self._note(item)
-            self._tell(self._done, self._total, self._words)
-
-    def done(self) -> None:
-        self._done += 1
-        if self._done % self._every == 0:
-            self._tell(self._done, self._total, self._words)
+            self.tell()
 
     def end(self) -> None:
-        self._tell(self._done, self._total, self._words)
+        self._done += 1
+        if self._done % self._every == 0:
+            self.tell()
+
+    def tell(self) -> None:
+        if self._tell is not None:
+            self._tell(self._done, self._total, self._words)
 
 
 def _length(iterable: Any) -> int | None:

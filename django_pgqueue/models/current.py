@@ -6,132 +6,26 @@ permissions. Only a worker makes one. Rows from the database, copies and pickles
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from decimal import Decimal
-from threading import Event
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.apps.registry import Apps
 
 from ..compat import for_async
 from ..exceptions import duration as seconds
-from ..tasks.link import Link
 from ..tasks.progress import Progress
-from ..tasks.task import BoundTask
-from ..telemetry.log import Attempt
+from .batch import Parents
 from .job import Job
 
 if TYPE_CHECKING:
-    from .batch import BatchCounts, Parents
+    from ..jobs.batches import Batch
+    from ..worker.executor.running_job import RunningJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class RunningState(Protocol):
-    """What a worker stores about a job while its task runs."""
-
-    @property
-    def job(self) -> CurrentJob:
-        """The job, which is made at the first use because most tasks never use it."""
-
-    @property
-    def row(self) -> Attempt:
-        """The row as it was claimed."""
-
-    @property
-    def asked_to_stop(self) -> bool:
-        """Whether the job was asked to stop."""
-
-    @property
-    def cancel_event(self) -> Event:
-        """An event that is set when the job is asked to stop."""
-
-    def extend(self, seconds: float | timedelta) -> bool:
-        """Postpone the timeout, and return whether the worker still holds the lease."""
-
-    @property
-    def steps(self) -> StepRunner:
-        """The steps of the job."""
-
-    @property
-    def progress(self) -> Reports:
-        """What the job tells while it runs."""
-
-    @property
-    def parents(self) -> Parents:
-        """What the job was enqueued after."""
-
-    @property
-    def batch(self) -> CurrentBatch | None:
-        """The batch that the job belongs to."""
-
-
-class Reports(Protocol):
-    """What a worker does with the progress of a job."""
-
-    @property
-    def last(self) -> Progress | None:
-        """What the task has last reported."""
-
-    def tell(self, done: Any, total: Any = None, note: Any = "") -> None:
-        """Remember how far the job is."""
-
-
-class StepRunner(Protocol):
-    """What a worker does for the steps of a job."""
-
-    def run(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a step once."""
-
-    def run_atomic(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a step once, in a transaction with its record."""
-
-    async def arun(self, name: str, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
-        """Await a step once."""
-
-    def sleep(self, name: str, length: float | timedelta) -> None:
-        """Let the job wait for a time."""
-
-    def receive_event(self, name: str, timeout: float | timedelta | None) -> Any:
-        """Let the job wait for a signal."""
-
-
-class CurrentBatch(Protocol):
-    """What a job may do with its batch. See ``Batch``."""
-
-    is_batch: bool
-
-    @property
-    def id(self) -> int:
-        """Its id."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    def add(self, calls: Iterable[BoundTask], /) -> Sequence[Job]:
-        """Enqueue calls as jobs of this batch."""
-
-    async def aadd(self, calls: Iterable[BoundTask], /) -> Sequence[Job]:
-        """Like `add`, for async code."""
-
-    def cancel(self) -> int:
-        """Cancel its jobs, of which this is one."""
-
-    async def acancel(self) -> int:
-        """Like `cancel`, for async code."""
-
-    def counts(self) -> BatchCounts:
-        """Count its jobs."""
-
-    async def acounts(self) -> BatchCounts:
-        """Like `counts`, for async code."""
-
-    def as_link(self) -> Link:
-        """Return where it is."""
 
 
 class CurrentJob(Job):
@@ -142,7 +36,7 @@ class CurrentJob(Job):
         app_label = "django_pgqueue"
         apps = Apps()
 
-    def __init__(self, running: RunningState, alias: str, /, **columns: Any) -> None:
+    def __init__(self, running: RunningJob, alias: str, /, **columns: Any) -> None:
         super().__init__(**columns)
         self._running = running
         self._state.adding = False
@@ -221,11 +115,11 @@ class CurrentJob(Job):
         return found
 
     @property
-    def batch(self) -> CurrentBatch | None:
+    def batch(self) -> Batch | None:
         """The batch that this job belongs to, to which it may add others. None: it belongs to none."""
         return self._running.batch
 
-    async def abatch(self) -> CurrentBatch | None:
+    async def abatch(self) -> Batch | None:
         """Like ``batch``, for async tasks."""
         return await sync_to_async(lambda: self.batch)()
 

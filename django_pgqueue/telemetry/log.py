@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from .. import conf
 from ..formatting import get_logger
@@ -22,22 +22,6 @@ _LEVEL_OF = {
     "unknown": logging.DEBUG,  # worker/producer/accounts.py logs one WARNING for many
 }
 _RUNS_AGAIN = frozenset({"retry", "snooze", "wait", "crash", "unknown"})
-
-
-class Attempt(sentry.TaggedJob, Protocol):
-    """The attributes of a job that its line needs."""
-
-    @property
-    def attempts(self) -> int:
-        """The number of all attempts, including this one."""
-
-    @property
-    def forgiven_attempts(self) -> int:
-        """The number of attempts before the last retry by hand."""
-
-    @property
-    def max_attempts(self) -> int | None:
-        """How many attempts the job has; None if its task decides that."""
 
 
 class Ending(NamedTuple):
@@ -63,8 +47,8 @@ def is_logged(kind: str) -> bool:
     return logger.isEnabledFor(_level_of(kind))
 
 
-def log_ending(job: Attempt, ending: Ending) -> None:
-    """Log one line for a job, with its values as extras for structured logging.
+def log_ending(job: Any, ending: Ending) -> None:
+    """Log one line for a job, a row with its columns, with its values as extras for structured logging.
 
     The level is INFO for done, cancelled and snoozed jobs, WARNING for an attempt that is retried, a crash or
     a lost lease, and ERROR for a failed job.

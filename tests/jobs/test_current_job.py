@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -38,7 +38,7 @@ class Running:
         self.parents: Any = None
         self.batch: Any = None
         columns = {field.attname: getattr(row, field.attname) for field in Job._meta.concrete_fields}
-        self.job = CurrentJob(self, "default", **columns)
+        self.job = CurrentJob(cast("Any", self), "default", **columns)
 
     def extend(self, seconds: float | timedelta) -> bool:
         self.extended.append(seconds)
@@ -94,7 +94,7 @@ def test_the_row_may_say_first_that_it_is_asked_to_stop(running: Running) -> Non
 
 
 def test_current_job_is_that_of_the_context(running: Running) -> None:
-    token = RUNNING.set(running)
+    token = RUNNING.set(cast("Any", running))
     try:
         assert current_job() is running.job
     finally:

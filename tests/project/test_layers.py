@@ -44,6 +44,9 @@ LAYERS = """
 
 #: What type checkers know from above. Nothing runs upward.
 FOR_TYPES = {
+    ("jobs.current", "worker.executor.running_job"): "what a worker keeps of a job that runs",
+    ("models.current", "jobs.batches"): "the batch of a job",
+    ("models.current", "worker.executor.running_job"): "what a worker keeps of a job that runs",
     ("models.changes", "explanation"): "the Reason of job.why()",
     ("tasks.decorator", "jobs.current"): "the JobContext that a task takes",
     ("tasks.decorator", "models.payload"): "the model of a payload",
