@@ -108,8 +108,7 @@ if TYPE_CHECKING:
         run_now,
     )
     from .jobs.current import JobContext, current_job
-    from .jobs.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
-    from .jobs.job_list import JobList
+    from .jobs.enqueue import JobList, aenqueue, aenqueue_many, enqueue, enqueue_many
     from .jobs.limits import RateLimiter, areset_limit, aset_limit, reset_limit, set_limit
     from .jobs.pause import apause, aresume, pause, resume
     from .jobs.steps import asend_event, send_event, step
@@ -160,8 +159,7 @@ else:
             "retry",
             "run_now",
         ),
-        "jobs.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
-        "jobs.job_list": ("JobList",),
+        "jobs.enqueue": ("JobList", "aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
         "jobs.limits": ("areset_limit", "aset_limit", "reset_limit", "set_limit", "RateLimiter"),
         "jobs.pause": ("apause", "aresume", "pause", "resume"),
         "jobs.steps": ("asend_event", "send_event", "step"),

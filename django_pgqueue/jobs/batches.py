@@ -6,11 +6,11 @@ end it, so that its first jobs may run while its last ones are added.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -19,14 +19,13 @@ from ..compat import for_async
 from ..exceptions import ParentGone
 from ..models import BatchCounts, Job, JobBatch, JobQuerySet
 from ..models.batch import counts_of
-from ..tasks.call import as_ours, call_options, in_memory, several
+from ..tasks.call import as_ours, call_options, several
 from ..tasks.link import Link
 from ..tasks.links import IfFailed
 from ..tasks.misuse import BATCH, BatchHabits, hints
 from ..tasks.routing import default_backend
 from ..tasks.task import BoundTask
-from .enqueue import MISTAKES, enqueue, enqueue_many, explained
-from .job_list import JobList
+from .enqueue import MISTAKES, JobList, enqueue, enqueue_many, explained
 
 if TYPE_CHECKING:
     from typing import Never, Self
@@ -173,8 +172,6 @@ class Batch(BatchHabits):
         """Yield the calls with this batch. Each task gets one variant, so that it is checked once."""
         variants: dict[int, tuple[Any, Any]] = {}
         for call in calls:
-            if not isinstance(call, BoundTask):
-                raise TypeError(f"Batch.add() takes calls such as task.bind(1), not {call!r:.200}.")
             known = variants.get(id(call.task))
             if known is None:
                 database = call.task.database or self._alias
@@ -284,66 +281,36 @@ class Batch(BatchHabits):
         return self._row
 
     @property
-    def _store(self) -> BatchStore:
+    def _store(self) -> BatchRows:
         keeper = default_backend().keeper
-        store: BatchStore = ROWS if keeper is None else keeper.batches
-        return store
+        return BatchRows() if keeper is None else keeper.batches
 
 
 # ----------------------------------------------------------------------------
 # The batches as rows: what ``Batch`` calls to open, close, cancel, retry and count one.
 
-_OPEN_SQL = "SELECT pgqueue_open_batch_v1(%s)"
-_CLOSE_SQL = "SELECT pgqueue_close_batch_v1(%s)"
-_CANCEL_SQL = "SELECT pgqueue_cancel_batch_v1(%s)"
-_RETRY_SQL = "SELECT pgqueue_retry_batch_v1(%s)"
-
-
-class BatchStore(Protocol):
-    """Where batches are. In tests it may be the memory."""
-
-    in_memory: bool
-    """Whether there are no rows."""
-
-    def open(self, alias: str, name: str) -> int:
-        """Open a batch, and return its id."""
-
-    def close(self, alias: str, batch: int) -> None:
-        """Let it end when none of its jobs is live."""
-
-    def cancel(self, alias: str, batch: int) -> int:
-        """Cancel its jobs, and return how many."""
-
-    def retry(self, alias: str, batch: int) -> int:
-        """Run its failed jobs again, and return how many."""
-
-    def row(self, alias: str, batch: int) -> JobBatch:
-        """Read it. Raise ``JobBatch.DoesNotExist``."""
-
-    def counts(self, alias: str, batch: int) -> BatchCounts:
-        """Count its jobs."""
-
 
 class BatchRows:
-    """The store that workers see."""
+    """The batches of the database, which workers see. Backends for tests have others."""
 
     in_memory = False
+    """Whether there are no rows, and the jobs are none, either."""
 
     def open(self, alias: str, name: str) -> int:
         """Open a batch, and return its id."""
-        return int(_call(alias, _OPEN_SQL, [name]))
+        return int(_call(alias, "SELECT pgqueue_open_batch_v1(%s)", name))
 
     def close(self, alias: str, batch: int) -> None:
         """Let it end when none of its jobs is live."""
-        _call(alias, _CLOSE_SQL, [batch])
+        _call(alias, "SELECT pgqueue_close_batch_v1(%s)", batch)
 
     def cancel(self, alias: str, batch: int) -> int:
         """Cancel its jobs, and return how many."""
-        return int(_call(alias, _CANCEL_SQL, [batch]))
+        return int(_call(alias, "SELECT pgqueue_cancel_batch_v1(%s)", batch))
 
     def retry(self, alias: str, batch: int) -> int:
         """Run its failed jobs again, and return how many."""
-        return int(_call(alias, _RETRY_SQL, [batch]))
+        return int(_call(alias, "SELECT pgqueue_retry_batch_v1(%s)", batch))
 
     def row(self, alias: str, batch: int) -> JobBatch:
         """Read it. Raise ``JobBatch.DoesNotExist``."""
@@ -360,14 +327,10 @@ class BatchRows:
         return counts_of(alias, [batch])[batch]
 
 
-#: The store of calls that are written.
-ROWS = BatchRows()
-
-
-def _call(alias: str, query: str, parameters: Sequence[Any]) -> Any:
+def _call(alias: str, query: str, parameter: int | str) -> Any:
     try:
         with connections[alias].cursor() as cursor:
-            cursor.execute(query, parameters)
+            cursor.execute(query, [parameter])
             (value,) = cursor.fetchone()
     except MISTAKES as error:
         explanation = explained(error, alias)
@@ -393,14 +356,12 @@ def chain(calls: Iterable[BoundTask], /, *more: Never, if_failed: IfFailed = "ho
     if more:
         raise TypeError("chain() takes one list of calls. Write chain([a, b]), not chain(a, b).")
     steps = list(several(calls, "chain"))
-    for call in steps:
-        if not isinstance(call, BoundTask):
-            raise TypeError(f"chain() takes calls such as task.bind(1), not {call!r:.200}.")
     if not steps:
         return []
     options = call_options(as_ours(steps[0].task))
+    in_memory = options.keeper is not None and options.keeper.batches.in_memory
     jobs: list[Job] = []
-    with nullcontext() if in_memory(options.keeper) else transaction.atomic(using=options.alias):
+    with nullcontext() if in_memory else transaction.atomic(using=options.alias):
         for call in steps:
             task = as_ours(call.task)
             if jobs:

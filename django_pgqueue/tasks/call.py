@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
@@ -50,7 +50,8 @@ class CallOptions(NamedTuple):
     unique: Unique | None
     links: dict[str, Any] | None = None
     """`after`, `if_failed` and `batch`, as the SQL functions take them; None: nothing of it."""
-    keeper: Keeper | None = None
+    keeper: Any = None
+    """What takes the calls of a backend for tests, instead of the statements that write them."""
 
 
 class Call(NamedTuple):
@@ -113,31 +114,6 @@ class Call(NamedTuple):
             )
 
 
-class Place(Protocol):
-    """Where the batches of a backend are."""
-
-    in_memory: bool
-    """Whether they are no rows, and neither are the jobs."""
-
-
-class Keeper(Protocol):
-    """What takes the calls of a backend in tests, instead of the statements that write them."""
-
-    batches: Place
-    """Where their batches are."""
-
-    def one(self, call: Call) -> Any:
-        """Take a call, and return its ``Job``."""
-
-    def many(self, calls: Iterable[Call]) -> Any:
-        """Take calls, and return the ``JobList`` of their jobs."""
-
-
-def in_memory(keeper: Keeper | None) -> bool:
-    """Return whether calls are only kept in memory."""
-    return keeper is not None and keeper.batches.in_memory
-
-
 def as_ours(task: Any) -> Task[..., Any]:
     """Return the task that a caller passed as one of ours. Raise ``TypeError`` if it is not a task."""
     if not is_task(task):
@@ -160,7 +136,7 @@ def call_options(task: Task[..., Any]) -> CallOptions:
     alias = task.database or backend.home()
     if task.atomic:
         check_atomic(task, alias)
-    keeper: Keeper | None = backend.keeper
+    keeper = backend.keeper
     most = conf.current().max_json_bytes
     metadata = encode_metadata(task.metadata) if task.metadata else "{}"
     if len(metadata.encode()) > most:
@@ -179,7 +155,7 @@ def call_options(task: Task[..., Any]) -> CallOptions:
         delay=task.run_after_delta.total_seconds() if task.run_after_delta is not None else None,
         policy=task.policy(),
         unique=task.unique,
-        links=None if task.links is None else link_options(task.links, alias, in_memory=in_memory(keeper)),
+        links=None if task.links is None else link_options(task.links, alias, keeper),
         keeper=keeper,
     )
 
@@ -209,15 +185,24 @@ def prepare(
     return call
 
 
-def several(calls: Any, function: str) -> Iterable[BoundTask]:
-    """Return the calls that were passed to `function`. Raise ``TypeError`` for a single one."""
+def several(calls: Any, function: str) -> Iterator[BoundTask]:
+    """Return the calls that were passed to `function`. Raise ``TypeError`` for a single one, and, when its
+    turn comes, for what is not a call.
+    """
     if isinstance(calls, BoundTask):
         raise TypeError(
             f"{function}() takes several calls. Put the call into a list, or write enqueue(call)."
         )
     if is_task(calls) or not isinstance(calls, Iterable):
         raise TypeError(f"{function}() takes a list of calls such as task.bind(1), not {calls!r:.200}.")
-    return calls
+    return _each_call(calls, function)
+
+
+def _each_call(calls: Iterable[Any], function: str) -> Iterator[BoundTask]:
+    for call in calls:
+        if not isinstance(call, BoundTask):
+            raise TypeError(f"{function}() takes calls such as task.bind(1), not {call!r:.200}.")
+        yield call
 
 
 def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Call]:
@@ -227,8 +212,6 @@ def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Cal
     place = 0
     try:
         for call in several(calls, "enqueue_many"):  # a generator may raise here, if its next .bind() fails
-            if not isinstance(call, BoundTask):
-                raise TypeError(f"enqueue_many() takes calls such as task.bind(1), not {call!r}.")
             call = after_hooks(call)
             known = options_of.get(id(call.task))
             if known is None:
@@ -311,12 +294,12 @@ def _replaced(call: BoundTask, hook: Hook) -> BoundTask:
 # Whether the jobs and batches exist, and what has become of them, only the database knows.
 
 
-def link_options(links: Links, alias: str, *, in_memory: bool) -> dict[str, Any] | None:
+def link_options(links: Links, alias: str, keeper: Any) -> dict[str, Any] | None:
     """Return the ``options`` for the links of a call that goes to the database ``alias``.
 
     Raise InvalidTask if one of them is elsewhere. In memory there is only one place.
     """
-    if not in_memory:
+    if keeper is None or not keeper.batches.in_memory:
         for link in links.after:
             _check_place(f"after has the job or batch {link.id}", link, alias)
         if links.batch is not None:

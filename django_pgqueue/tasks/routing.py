@@ -41,7 +41,7 @@ class QueueBackend(BaseTaskBackend):
 
     @property
     def keeper(self) -> Any:
-        """What takes the calls in tests (`tasks.call.Keeper`). None: they are written."""
+        """What takes the calls in tests. None: they are written."""
         return None
 
     @abstractmethod

@@ -15,8 +15,8 @@ from django.test.utils import TestContextDecorator, override_settings
 from django.utils import timezone
 
 from ..compat import task_backends
-from ..jobs.enqueue import new_job
-from ..jobs.job_list import JobList
+from ..jobs.batches import BatchRows
+from ..jobs.enqueue import JobList, new_job
 from ..models.batch import BatchCounts, JobBatch
 from ..postgres.clock import stored
 from ..tasks.routing import IMPLICIT, our_aliases
@@ -134,8 +134,8 @@ def clear_jobs() -> None:
     BATCHES.clear()
 
 
-class MemoryBatches:
-    """Keeps batches (`jobs.batches.BatchStore`). None of them is ever over, as no job runs."""
+class MemoryBatches(BatchRows):
+    """Keeps batches. None of them is ever over, as no job runs."""
 
     in_memory = True
 
@@ -175,7 +175,7 @@ class MemoryBatches:
 
 
 class Memory:
-    """Takes calls, and keeps their jobs (`tasks.call.Keeper`)."""
+    """Takes calls, and keeps their jobs."""
 
     batches = MemoryBatches()
 

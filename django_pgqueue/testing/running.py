@@ -23,8 +23,7 @@ from .. import conf
 from ..compat import for_async
 from ..exceptions import RetryLater
 from ..jobs.batches import BatchRows
-from ..jobs.enqueue import write, write_all
-from ..jobs.job_list import JobList
+from ..jobs.enqueue import JobList, write, write_all
 from ..maintenance.rounds import sweep, tell_retention
 from ..maintenance.schedules import synchronize
 from ..models import Job
@@ -231,7 +230,7 @@ def reported_progress() -> Iterator[list[Progress]]:
 
 
 class Immediate:
-    """Writes calls, and runs their jobs (`tasks.call.Keeper`)."""
+    """Writes calls, and runs their jobs."""
 
     def __init__(self, *, at_once: bool = False, raise_failures: bool = True) -> None:
         self._at_once = at_once
