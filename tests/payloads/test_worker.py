@@ -13,7 +13,7 @@ from django_pgqueue import RetryLater, cancel, enqueue, enqueue_many, retry
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.jobs.payloads import load as original
 from django_pgqueue.models import Job
-from django_pgqueue.worker.executor import calls, event_loop
+from django_pgqueue.worker.executor import calls
 from django_pgqueue.worker.producer.demand import BatchSize
 from tests.app.models import Entry
 from tests.receipts import tasks
@@ -46,7 +46,6 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return original(model, alias, ids)
 
     monkeypatch.setattr(calls, "load", load)
-    monkeypatch.setattr(event_loop, "load", load)
     return sizes
 
 

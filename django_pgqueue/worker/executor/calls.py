@@ -9,8 +9,7 @@ counts.
 
 The first job of a claim reads the payloads of all jobs of its task that were claimed with it, in one query.
 Jobs that start later than ``FRESH`` after it read theirs again, with the rest. An atomic task gets its
-payload in its transaction, and therefore alone. Async jobs that start in the same turn of the event loop
-share a query.
+payload in its transaction, and therefore alone.
 """
 
 from __future__ import annotations
@@ -204,49 +203,58 @@ def _arguments(running: RunningJob, payload: Any) -> tuple[list[Any], dict[str, 
 
 def _payload(running: RunningJob) -> Any:
     """Return the payload of a job. Raise ``CancelJob`` if its row does not exist."""
-    row, model = running.row, running.task.payload
-    if running.payload is not None:  # a test has given it
-        return running.payload
-    if running.companions is None or running.task.atomic:
-        return _pop(running, load(model, running.alias, [row.id]))
-    return _pop(running, running.companions.payloads_with(row, model, running.alias))
+    row, model, alias = running.row, running.task.payload, running.alias
+    payload = running.payload  # a test has given it
+    if payload is None and (running.companions is None or running.task.atomic):
+        payload = load(model, alias, [row.id]).get(row.id)
+    elif payload is None:
+        payload = running.companions.take(row, model, alias)
+    if payload is None:
+        raise missing(model, alias)
+    return payload
 
 
 async def _apayload(running: RunningJob) -> Any:
-    if running.payload is None and running.reader is not None:
-        found = await running.reader.read(running.row.id, running.task.payload, running.alias)
-        if found is not None and running.row.id in found:
-            return _pop(running, found)
-    return await sync_to_async(_payload)(running)
-
-
-def _pop(running: RunningJob, found: dict[int, Any]) -> Any:
-    """Take the payload out of those that were read: no other job gets the same instance."""
-    payload = found.pop(running.row.id, None)
-    if payload is None:
-        raise missing(running.task.payload, running.alias)
+    companions = running.companions
+    if companions is None:
+        return await sync_to_async(_payload)(running)
+    async with companions.turn:  # the first of the jobs that start together reads for all of them
+        payload = companions.take_fresh(running.row.id)
+        if payload is None:
+            payload = await sync_to_async(_payload)(running)
+    running.companions = None  # they would live as long as this job
     return payload
 
 
 class Companions:
     """The rows of one claim, and the payloads that were read for them. Used by several threads."""
 
-    __slots__ = ("_found", "_lock", "_read_at", "_rows")
+    __slots__ = ("_found", "_lock", "_read_at", "_rows", "turn")
 
     def __init__(self, rows: Iterable[Claimed]) -> None:
         self._rows: dict[int, str] | Iterable[Claimed] = rows
         self._found: dict[int, Any] = {}
         self._read_at = 0.0
         self._lock = Lock()
+        self.turn = asyncio.Lock()
+        """Held by the async job that may read."""
 
-    def payloads_with(self, row: Claimed, model: Any, alias: str) -> dict[int, Any]:
-        """Return payloads with that of a job, if its row exists. One thread reads, and the others wait."""
+    def take(self, row: Claimed, model: Any, alias: str) -> Any:
+        """Return the payload of a job; None if its row does not exist. One thread reads, and others wait."""
         with self._lock:
             if not isinstance(self._rows, dict):
                 self._rows = {each.id: each.task_path for each in self._rows}
-            self._rows.pop(row.id, None)
-            if row.id not in self._found or monotonic() - self._read_at > FRESH:
-                waiting = [key for key, task_path in self._rows.items() if task_path == row.task_path]
+            payload = self.take_fresh(row.id)
+            if payload is None:
+                waiting = [key for key, path in list(self._rows.items()) if path == row.task_path]
                 self._found = load(model, alias, [row.id, *waiting])
                 self._read_at = monotonic()
-            return self._found
+                payload = self._found.pop(row.id, None)
+            return payload
+
+    def take_fresh(self, job_id: int) -> Any:
+        """Return the payload of a job if it has just been read. No other job gets the same instance."""
+        if isinstance(self._rows, dict):
+            self._rows.pop(job_id, None)
+        payload = self._found.pop(job_id, None)
+        return payload if monotonic() - self._read_at <= FRESH else None

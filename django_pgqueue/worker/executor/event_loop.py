@@ -21,13 +21,12 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db import connections
 
 from ... import conf
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
-from ...jobs.payloads import load
 from . import fork
 from .connections import close_unused, drop_dead, hold_nothing, left_open, tidy_up
 from .outcomes import Result, worker_failed
@@ -60,7 +59,6 @@ class EventLoop:
         self._slots = slots
         self._running = 0
         self._sync_threads = SyncThreads(min(slots, threads), shared=slots > threads)
-        self._reader = PayloadReader(self._borrow)
         self._stopped = False
         # Two job threads, or one and the producer, may submit the first async jobs at the same time.
         self._lock = Lock()
@@ -112,7 +110,8 @@ class EventLoop:
             if self._stopped:
                 raise RuntimeError("this worker has stopped")
             if self._loop is None:
-                self._loop = _new_loop()
+                self._loop = asyncio.new_event_loop()
+                self._loop.set_default_executor(_TidyThreads(thread_name_prefix="pgqueue-to-thread"))
                 self._thread = Thread(
                     target=self._run_loop, name="pgqueue-event-loop", args=(self._loop,), daemon=True
                 )
@@ -153,18 +152,12 @@ class EventLoop:
             except IndexError:  # the producer took it back
                 break
             self._running += 1
-            if running.task.payload is not None:
-                running.reader = self._reader
-            thread, context = self._borrow()
-            coroutine = self._run_job(thread, running)
-            task = asyncio.get_running_loop().create_task(coroutine, context=context)
+            thread = JobThread(self._sync_threads)
+            task = asyncio.get_running_loop().create_task(
+                self._run_job(thread, running), context=_new_context(thread)
+            )
             task.add_done_callback(partial(self._ended, running))
         self._publish([])
-
-    def _borrow(self) -> tuple[JobThread, Context]:
-        """Return a thread for sync work, which starts if it is needed, and a context that uses it."""
-        thread = JobThread(self._sync_threads)
-        return thread, _new_context(thread)
 
     async def _run_job(self, thread: JobThread, running: RunningJob) -> None:
         try:
@@ -196,13 +189,6 @@ def _new_context(thread: JobThread) -> Context:
     return context
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop that is ready to run jobs."""
-    loop = asyncio.new_event_loop()
-    loop.set_default_executor(_TidyThreads(thread_name_prefix="pgqueue-to-thread"))
-    return loop
-
-
 class _TidyThreads(ThreadPoolExecutor):
     def submit(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         return super().submit(_tidied, call, *args, **kwargs)
@@ -219,50 +205,6 @@ def _tidied(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     return value
 
 
-class PayloadReader:
-    """Reads the payloads of async jobs that start in the same turn of the event loop, on one more thread.
-
-    ``borrow`` returns a thread, and a context in which sync work runs on it.
-    """
-
-    def __init__(self, borrow: Callable[[], tuple[JobThread, Context]]) -> None:
-        self._borrow = borrow
-        self._wanted: dict[tuple[Any, str], list[tuple[int, asyncio.Future[dict[int, Any] | None]]]] = {}
-        self._reads: set[asyncio.Task[None]] = set()
-
-    async def read(self, job_id: int, model: Any, alias: str) -> dict[int, Any] | None:
-        """Return payloads with that of a job. None if they could not be read: then the job should try it
-        itself, and fail with an exception of its own.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[dict[int, Any] | None] = loop.create_future()
-        if not self._wanted:
-            loop.call_soon(self._start)  # after the jobs that start together with this one
-        self._wanted.setdefault((model, alias), []).append((job_id, future))
-        return await future
-
-    def _start(self) -> None:
-        wanted, self._wanted = self._wanted, {}
-        for (model, alias), group in wanted.items():
-            thread, context = self._borrow()
-            reading = self._read(thread, model, alias, group)
-            task = asyncio.get_running_loop().create_task(reading, context=context)
-            self._reads.add(task)
-            task.add_done_callback(self._reads.discard)
-
-    async def _read(self, thread: JobThread, model: Any, alias: str, group: list[Any]) -> None:
-        found = None
-        try:
-            found = await sync_to_async(load)(model, alias, [job_id for job_id, _ in group])
-        except Exception:  # each job tries it again and reports what it gets
-            found = None
-        finally:
-            for _, future in group:
-                if not future.done():  # a job may have been cancelled
-                    future.set_result(found)
-            await thread.end()
-
-
 # ----------------------------------------------------------------------------
 # The threads for the sync work of async jobs: a few of them serve any number of jobs, one job at a time.
 #
@@ -271,18 +213,14 @@ class PayloadReader:
 # a job that blocks it would hold up the others, and a transaction that one leaves open would contain what the
 # others write. A thread and a connection for each of thousands would be too many, so a job borrows a thread:
 #
-#     no thread --its first call--> borrowed, or the job waits in line
-#     borrowed --the job ends--> tidied up, then given to the first in line
-#     borrowed --a call ends, others may need a thread, and its connections hold nothing--> tidied up, parked
-#     parked --the job calls again--> borrowed
-#     parked --another job calls--> borrowed by that one; the first one borrows another for its next call
+#     no thread --a call--> borrowed, or the job waits in line
+#     borrowed --a call ends, others may need a thread, and its connections hold nothing--> given back
+#     borrowed --the job ends--> given back
 #
 # A connection holds something while it is in a transaction, or while the job has left something in its
 # session or keeps a cursor (``hold_nothing``). So no job ever works in the transaction of another. A job
-# borrows at most one thread, so jobs that wait for one cannot block each other.
-#
-# Threads are only parked if there are fewer of them than slots for jobs. Otherwise each job has its own until
-# it ends, and nothing is checked after its calls.
+# borrows at most one thread, so jobs that wait for one cannot block each other. If there are as many threads
+# as slots, each job keeps its own until it ends, and nothing is checked after its calls.
 
 
 class _Call(NamedTuple):
@@ -291,14 +229,13 @@ class _Call(NamedTuple):
 
 
 class SyncThreads:
-    """At most ``limit`` threads. They start when they are needed. ``shared``: whether to park them."""
+    """At most ``limit`` threads. They start when they are needed. ``shared``: whether jobs lend them."""
 
     def __init__(self, limit: int, *, shared: bool) -> None:
-        self._to_make = limit
+        self._limit = limit
         self._shared = shared
         self._threads: list[_SyncThread] = []
         self._free: list[_SyncThread] = []  # the one used last comes first: others can close connections
-        self._parked: dict[_SyncThread, None] = {}  # in the order in which they were parked
         self._line: deque[JobThread] = deque()
         self._stopped = False
         # Race: a job's call and the end of another one's call may both decide who gets a thread.
@@ -320,39 +257,29 @@ class SyncThreads:
         for thread in self._threads:
             thread.join(max(0.0, end - monotonic()))
 
-    # -- called by ``JobThread``
-
     def call(self, job: JobThread, call: _Call) -> None:
         """Run the call on the job's thread, or as soon as there is one."""
         with self._lock:
             if self._stopped:
                 raise RuntimeError("this worker has stopped")
             job.calls.append(call)
-            if job.thread is not None:
-                self._parked.pop(job.thread, None)
-                self._pass_calls(job, job.thread)
-            elif (thread := self._take()) is not None:
-                self._lend(thread, job)
-            elif len(job.calls) == 1:
+            if job.thread is None and len(job.calls) == 1:
                 self._line.append(job)
+                if (thread := self._take()) is not None:
+                    self._lend(thread)
+            else:
+                job.pass_calls()
 
     def end(self, job: JobThread) -> Future[None] | None:
-        """Give the job's thread back. Return a future of that if the thread must be tidied up before."""
+        """Let the job's thread be tidied up and given back. Return a future of that, if it has one."""
         with self._lock:
             job.ended = True
-            thread = job.thread
-            if thread is None or self._stopped:
-                return None
-            if thread in self._parked:
-                del self._parked[thread]
-                self._give_back(thread)
+            if job.thread is None or self._stopped:
                 return None
             future: Future[None] = Future()
-            job.calls.append(_Call(future, _nothing))
-            self._pass_calls(job, thread)
+            job.calls.append(_Call(future, lambda: None))
+            job.pass_calls()
             return future
-
-    # -- called by the threads
 
     def after_call(self, thread: _SyncThread) -> None:
         """Decide what happens to a thread after a call. Called on that thread."""
@@ -366,54 +293,27 @@ class SyncThreads:
             # Race: the job may have called again, or ended, since the check. Then this comes again.
             if thread.calls or not leaves:
                 return
-            if job.ended or self._line:
-                self._give_back(thread)
+            job.thread = thread.job = None
+            if self._line:
+                self._lend(thread)
             else:
-                self._parked[thread] = None
-
-    def is_idle(self, thread: _SyncThread) -> bool:
-        """Return whether the connections of a thread hold nothing of a job."""
-        with self._lock:
-            return thread.job is None or thread in self._parked
-
-    # -- the rest is called with the lock held
+                self._free.append(thread)
 
     def _take(self) -> _SyncThread | None:
         if self._free:
             return self._free.pop()
-        if self._to_make:
-            self._to_make -= 1
-            thread = _SyncThread(f"pgqueue-sync-{len(self._threads) + 1}", self)
-            self._threads.append(thread)
-            thread.start()
-            return thread
-        for thread in self._parked:
-            del self._parked[thread]
-            self._part(thread)
-            return thread
-        return None
+        if len(self._threads) == self._limit:
+            return None
+        thread = _SyncThread(f"pgqueue-sync-{len(self._threads) + 1}", self)
+        self._threads.append(thread)
+        thread.start()
+        return thread
 
-    def _give_back(self, thread: _SyncThread) -> None:
-        self._part(thread)
-        if self._line:
-            self._lend(thread, self._line.popleft())
-        else:
-            self._free.append(thread)
-
-    def _lend(self, thread: _SyncThread, job: JobThread) -> None:
+    def _lend(self, thread: _SyncThread) -> None:
+        job = self._line.popleft()
         thread.job, job.thread = job, thread
         thread.is_fresh = True
-        self._pass_calls(job, thread)
-
-    def _pass_calls(self, job: JobThread, thread: _SyncThread) -> None:
-        while job.calls:
-            thread.calls += 1
-            thread.inbox.put(job.calls.popleft())
-
-    def _part(self, thread: _SyncThread) -> None:
-        if thread.job is not None:
-            thread.job.thread = None
-        thread.job = None
+        job.pass_calls()
 
 
 class JobThread(Executor):
@@ -426,8 +326,7 @@ class JobThread(Executor):
     def __init__(self, threads: SyncThreads) -> None:
         self._threads = threads
         self.thread: _SyncThread | None = None
-        self.calls: deque[_Call] = deque()
-        """Those that no thread has got yet."""
+        self.calls: deque[_Call] = deque()  # those that no thread has got yet
         self.ended = False
         self.unsaved: list[str] = []
         """The databases in which the job has written in a transaction that it has left open."""
@@ -437,6 +336,12 @@ class JobThread(Executor):
         future: Future[T] = Future()
         self._threads.call(self, _Call(future, partial(call, *args, **kwargs)))
         return future
+
+    def pass_calls(self) -> None:
+        """Pass its calls to its thread, if it has one. ``SyncThreads`` holds its lock meanwhile."""
+        while self.thread is not None and self.calls:
+            self.thread.calls += 1
+            self.thread.inbox.put(self.calls.popleft())
 
     async def end(self) -> list[str]:
         """At the end of the job, tidy up its thread and give it back. Return what ``tidy_up`` returns."""
@@ -452,12 +357,11 @@ class _SyncThread(Thread):
     def __init__(self, name: str, threads: SyncThreads) -> None:
         super().__init__(name=name, daemon=True)
         self.inbox: SimpleQueue[_Call | None] = SimpleQueue()
+        # These belong to the lock of ``SyncThreads``: whose calls it runs, how many are in the inbox or run,
+        # and whether the job has run nothing on it yet.
         self.job: JobThread | None = None
-        """Whose calls it runs. This and the next two belong to the lock of ``SyncThreads``."""
         self.calls = 0
-        """Those in the inbox and the one that runs."""
         self.is_fresh = False
-        """Whether the job has run nothing on it yet."""
         self._sync_threads = threads
 
     def run(self) -> None:
@@ -472,7 +376,7 @@ class _SyncThread(Thread):
             return self.inbox.get(timeout=conf.current().idle_connection_timeout)
         except Empty:
             # Race: a job that borrows it at this moment has nothing on it, and its call comes after this.
-            if self._sync_threads.is_idle(self):
+            if self.job is None:
                 close_unused()
             return self.inbox.get()
 
@@ -494,7 +398,3 @@ class _SyncThread(Thread):
         elif runs:
             future.set_result(value)
         del error  # its traceback contains this frame
-
-
-def _nothing() -> None:
-    """Tidying up is what matters, and comes after this."""

@@ -88,14 +88,14 @@ class Runner:
             ready = self._prepare(row)
             if isinstance(ready, Result):
                 return ready._replace(ran=monotonic() - began)
+            if ready.task.payload is not None:
+                ready.companions = companions
             if row.crash_count > 0 and self._isolation is not None:
                 outcome = self._run_isolated(ready, self._isolation)
             elif self._tasks[row.task_path][1]:
                 hand_over([ready])
                 return None
             else:
-                if ready.task.payload is not None:
-                    ready.companions = companions
                 outcome = self._run(ready)
             return Result(row, outcome, monotonic() - began, ready.reported, ready.take_failure())
         except BaseException as error:  # a bug of the worker must neither end the thread nor lose the job
@@ -275,12 +275,13 @@ class Runner:
         found = self._tasks.get(task_path)
         return None if found is None else found[1]
 
-    def async_jobs(self, rows: list[Claimed]) -> tuple[list[RunningJob], list[Claimed]]:
-        """Return the jobs that can be handed over without a thread, ready to run, and the rows of the others.
+    def async_jobs(
+        self, rows: list[Claimed], companions: Companions
+    ) -> tuple[list[RunningJob], list[Claimed]]:
+        """Return the jobs that need no thread, ready to run, and the rows of the others.
 
-        These are the jobs for which ``perform`` would do nothing else: the task has been found before, so
-        that this imports nothing, and the job has neither expired nor crashed. If one of the tasks has not
-        been found yet, all rows go to threads: the jobs of the other tasks would overtake it.
+        These are the jobs that ``perform`` would only hand over. If one of the tasks has not been found yet,
+        all rows go to threads: the jobs of the other tasks would overtake it.
         """
         if not self._has_async:
             return [], rows
@@ -293,6 +294,8 @@ class Runner:
                 others.append(row)
             else:
                 jobs.append(RunningJob(row, found[0], self.worker, self.alias, self.changed))
+                if found[0].payload is not None:
+                    jobs[-1].companions = companions
         return jobs, others
 
     # -- the jobs that run now

@@ -81,8 +81,6 @@ class RunningJob:
     """``progress``, once its task has told anything."""
     companions: Any = None
     """The claimed rows among which it waited. Their payloads are read together with its own."""
-    reader: Any = None
-    """What reads its payload, if it is async."""
     payload: Any = None
     """Its payload, if a test has given it."""
     _event: Event | None = None

@@ -72,11 +72,11 @@ class Executor:
 
     def submit(self, rows: list[Claimed], job_seconds: float) -> None:
         """Run rows. ``job_seconds``: how long jobs took lately, which determines the size of the chunks."""
-        async_jobs, rows = self._runner.async_jobs(rows)
+        companions = Companions(rows)
+        async_jobs, rows = self._runner.async_jobs(rows, companions)
         if async_jobs:
             self._loop.submit(async_jobs)
         size = max(1, min(len(rows), int(CHUNK_SECONDS / job_seconds) if job_seconds > 0 else len(rows)))
-        companions = Companions(rows)
         for start in range(0, len(rows), size):
             self._waiting.append(_Chunk(rows[start : start + size], companions))
             self._call()

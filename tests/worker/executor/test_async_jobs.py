@@ -15,6 +15,7 @@ from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import find_task
 from django_pgqueue.worker.executor import runner as runner_module
+from django_pgqueue.worker.executor.calls import Companions
 from django_pgqueue.worker.executor.isolation import Isolation
 from django_pgqueue.worker.executor.runner import Runner
 from django_pgqueue.worker.executor.running_job import RunningJob
@@ -39,7 +40,7 @@ class Gates:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.are_open = False
 
-    def async_jobs(self, rows: list[Claimed]) -> tuple[list[RunningJob], list[Claimed]]:
+    def async_jobs(self, rows: list[Claimed], companions: Any) -> tuple[list[RunningJob], list[Claimed]]:
         return [RunningJob(row, find_task(ASYNC), 1, "default") for row in rows], []
 
     def perform(self, row: Claimed, hand_over: Any, companions: Any) -> None:
@@ -106,10 +107,10 @@ def meet(runner: Runner, *paths: str) -> None:
 
 def test_jobs_of_a_coroutine_task_are_ready_once_it_was_found() -> None:
     runner = new_runner()
-    assert runner.async_jobs(rows(1, 2)) == ([], rows(1, 2))
+    assert runner.async_jobs(rows(1, 2), Companions([])) == ([], rows(1, 2))
     meet(runner, ASYNC, SYNC)
     given = [*rows(1), *rows(2, path=SYNC), *rows(3)]
-    ready, others = runner.async_jobs(given)
+    ready, others = runner.async_jobs(given, Companions([]))
     assert (ids(ready), ids(others)) == ([1, 3], [2])
     assert {job.task for job in ready} == {find_task(ASYNC)}
 
@@ -118,7 +119,7 @@ def test_a_thread_decides_about_expired_and_crashed_jobs() -> None:
     runner = new_runner(Isolation("default", 1, 0))
     meet(runner, ASYNC)
     given = [*rows(1, expired=True), *rows(2, crash_count=1), *rows(3)]
-    ready, others = runner.async_jobs(given)
+    ready, others = runner.async_jobs(given, Companions([]))
     assert (ids(ready), ids(others)) == ([3], [1, 2])
 
 
@@ -126,7 +127,7 @@ def test_no_job_overtakes_one_whose_task_must_be_found_first() -> None:
     runner = new_runner()
     meet(runner, ASYNC)
     given = [*rows(1, path="tests.app.worker_tasks.anote"), *rows(2)]
-    assert runner.async_jobs(given) == ([], given)
+    assert runner.async_jobs(given, Companions([])) == ([], given)
 
 
 def test_a_slow_import_holds_up_neither_the_producer_nor_the_event_loop(

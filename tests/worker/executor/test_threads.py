@@ -31,7 +31,7 @@ class FakeRunner:
     async def run_async(self, running: Any) -> None:
         raise AssertionError
 
-    def async_jobs(self, rows: list[Claimed]) -> tuple[list[Any], list[Claimed]]:
+    def async_jobs(self, rows: list[Claimed], companions: Any) -> tuple[list[Any], list[Claimed]]:
         return [], rows
 
     def perform(self, row: Claimed, hand_over: Any, companions: Any) -> Result:
