@@ -21,15 +21,15 @@ def _work(assignment: str) -> int:
         raise
 
 
-def _run_isolated(writing: int) -> int:
+def _run_isolated() -> int:
     set_up_django()
-    from django_pgqueue.worker import isolated
+    from django_pgqueue.worker import isolation
 
-    return isolated.main(writing)
+    return isolation.main()
 
 
 if __name__ == "__main__":
     kind, parent, rest = sys.argv[1:]
     die_with(int(parent))
     prepare_output()
-    leave_after(partial(_run_isolated, int(rest)) if kind == "isolated" else partial(_work, rest))
+    leave_after(_run_isolated if kind == "isolated" else partial(_work, rest))

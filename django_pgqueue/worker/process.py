@@ -20,8 +20,8 @@ from ..formatting import get_logger
 from ..postgres import aliases
 from ..telemetry import sentry, tracing
 from .executor import fork
-from .executor.isolation import Isolation
 from .executor.runner import Runner
+from .isolation import Isolation
 from .logs import configure_logging
 from .options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
 from .processes.parent_link import ParentLink
@@ -47,7 +47,7 @@ def build_producer(assignment: Assignment, databases: str = "") -> Producer:
         worker=worker,
         supervisor=assignment.supervisor,
         lease_base=new_id(),
-        runner=Runner(options.alias, worker, started_jobs, isolation),
+        runner=Runner(options.alias, worker, started_jobs, isolation.run),
         waker=Waker(),
         started_jobs=started_jobs,
     )

@@ -38,8 +38,15 @@ from ..processes.started_jobs import StartedJobs
 from .calls import Companions, await_task, call_task, call_within, surroundings
 from .connections import drop_dead, tidy_up
 from .errors import Failure, user_frames
-from .isolation import Isolation
-from .outcomes import Outcomes, Result, expired, is_serialization_failure, session_of, worker_failed
+from .outcomes import (
+    Backoffs,
+    Outcomes,
+    Result,
+    expired,
+    is_serialization_failure,
+    session_of,
+    worker_failed,
+)  # fmt: skip
 from .progress import Changed
 from .running_job import RunningJob
 from .task_signals import Announcer
@@ -47,6 +54,8 @@ from .timeouts import Timeouts
 
 if TYPE_CHECKING:
     HandOver = Callable[[list[RunningJob]], None]
+    #: Runs a job in its own process. The last argument is called when it begins, with what kills it.
+    Isolate = Callable[[RunningJob, Backoffs, Callable[[Callable[[], None]], None]], Outcome]
 
 logger = get_logger(__name__)
 
@@ -63,7 +72,7 @@ class Runner:
         alias: str,
         worker: int,
         started_jobs: StartedJobs,
-        isolation: Isolation | None = None,
+        isolate: Isolate | None = None,
     ) -> None:
         around_attempt()  # a setting that names nothing must not fail the jobs one by one
         self.alias = alias
@@ -75,7 +84,7 @@ class Runner:
         """Called on any thread with a job that still runs after its timeout and the grace period."""
         self.changed = Changed()  # the running jobs that have something to tell
         self._started_jobs = started_jobs
-        self._isolation = isolation
+        self._isolate = isolate
         self._tasks: dict[str, tuple[Task[..., Any], bool]] = {}
         """The tasks that were found, and whether they are async."""
         self._has_async = False
@@ -90,8 +99,8 @@ class Runner:
                 return ready._replace(ran=monotonic() - began)
             if ready.task.payload is not None:
                 ready.companions = companions
-            if row.crash_count > 0 and self._isolation is not None:
-                outcome = self._run_isolated(ready, self._isolation)
+            if row.crash_count > 0 and self._isolate is not None:
+                outcome = self._run_isolated(ready, self._isolate)
             elif self._tasks[row.task_path][1]:
                 hand_over([ready])
                 return None
@@ -124,11 +133,11 @@ class Runner:
             unsaved = tidy_up()
         return self.outcomes.tidied(running, outcome, unsaved)
 
-    def _run_isolated(self, running: RunningJob, isolation: Isolation) -> Outcome:
+    def _run_isolated(self, running: RunningJob, isolate: Isolate) -> Outcome:
         """Run a job, sync or async, in its own process, and wait for its end on this thread."""
         self._running[running.row.id] = running  # it may be asked to stop before it has started
         try:
-            outcome = isolation.run(running, self.outcomes.backoffs, partial(self._begin, running))
+            outcome = isolate(running, self.outcomes.backoffs, partial(self._begin, running))
             running.progress.end(outcome.kind)
             return outcome
         except TaskTimeout as error:

@@ -13,7 +13,7 @@ from django.db import connection
 
 from django_pgqueue import enqueue
 from django_pgqueue.tasks.progress import Progress
-from django_pgqueue.worker.executor import isolation
+from django_pgqueue.worker import isolation
 from django_pgqueue.worker.executor.progress import Told
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, until, working

@@ -1,0 +1,267 @@
+"""Run a job that has crashed before isolated, in its own process.
+
+    job thread --the row--> process --"begun"--> --its progress, each second--> --the outcome--> job thread
+                              | dies after "begun": the job crashed it; this counts as a crash
+                              | dies before: it could not start; the job is requeued, and no crash is counted
+
+The job thread waits, so an isolated job takes a slot like any other, and its worker's heartbeat covers it.
+The rest of the worker is not affected. The process ends with the job, and with its worker: its standard input
+is a socket that the worker holds open, and on which it sends "cancel".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Thread
+from time import monotonic
+
+from django.db import OperationalError, connections
+
+from .. import conf
+from ..exceptions import TaskTimeout, TooManyCrashes, WorkerLost
+from ..formatting import get_logger
+from ..jobs.claim import Claimed
+from ..jobs.finish import Outcome
+from ..postgres import aliases
+from ..postgres.clock import heard, last_heard
+from ..tasks.progress import Progress
+from ..tasks.retry import exponential
+from .executor import fork
+from .executor.errors import error_entry, remote_error
+from .executor.outcomes import Backoffs, Result, backoff_of
+from .executor.progress import WRITE_EVERY, Told
+from .executor.runner import Runner
+from .executor.running_job import RunningJob
+from .executor.threads import Executor
+from .logs import configure_logging
+from .processes.parent_link import take_standard_input
+from .processes.popen import LINGER, START_WITHIN, child_command, child_environment, how_it_ended
+from .processes.started_jobs import StartedJobs
+from .waker import Waker
+
+logger = get_logger(__name__)
+
+BEGUN = b"begun"
+TOLD = b"told "  # and what the job tells, as JSON
+LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its messages are read at once
+
+_CRASHED_SQL = "SELECT pgqueue_crashed_v1(%s, %s, %s, %s, %s, %s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Runs isolated jobs for one worker process. Used by many threads at once."""
+
+    alias: str
+    worker: int
+    verbosity: int
+    databases: str = ""
+    """The connection parameters that are not in the settings."""
+
+    def run(
+        self, running: RunningJob, backoffs: Backoffs, begin: Callable[[Callable[[], None]], None]
+    ) -> Outcome:
+        """Run one job to its end. ``begin`` is called when its process has started, with what kills it if it
+        still runs after its timeout. Then raise ``TaskTimeout``.
+        """
+        row, was_overdue = running.row, False
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                child_command("isolated", str(os.getpid()), ""),
+                stdin=theirs.fileno(),
+                env=child_environment(),
+                process_group=0,  # so that the processes that it starts end with it
+            )
+
+        def kill() -> None:
+            nonlocal was_overdue
+            if process.returncode is None:  # otherwise another process may have its number
+                was_overdue = True
+                _kill(process)
+
+        try:
+            logger.info("job %s has crashed before and runs isolated in process %s", row.id, process.pid)
+            given = [self.alias, self.worker, self.verbosity, self.databases, backoffs, row]
+            _send(ours, json.dumps([*given, last_heard(self.alias)]))
+            running.on_stop = partial(_send, ours, "cancel")
+            # Race: the job may have been asked to stop before on_stop was set.
+            if running.asked_to_stop:
+                running.on_stop()
+            said = _listen(ours.fileno(), process, partial(begin, kill), running.progress.hear)
+            if len(said) == 2:
+                with suppress(subprocess.TimeoutExpired):  # its exit handlers may need some time
+                    process.wait(LINGER)
+        finally:
+            _kill(process)
+            process.wait()
+            ours.close()
+        if len(said) == 2 and (ended := _ended(said[1])) is not None:
+            outcome, running.reported = ended
+            if outcome.error is not None:
+                running.error = remote_error(outcome.error)
+            return outcome
+        if was_overdue:
+            raise TaskTimeout("the task kept running after its timeout, so its process was killed")
+        how = how_it_ended(process.returncode)
+        if not said:
+            reason = f"its isolated process could not start ({how})"
+            return Outcome(row.id, row.lease, "release", delay=30.0, reason=reason)
+        return self._crashed(running, f"its process ended with {how}", backoffs)
+
+    def _crashed(self, running: RunningJob, reason: str, backoffs: Backoffs) -> Outcome:
+        """Write the crash into the row, and return what the database has made of it."""
+        row, settings = running.row, conf.current()
+        delay = exponential(row.crash_count, *backoff_of(row.queue_name, backoffs))
+        limits = [settings.crash_limit, settings.keep_errors]
+        try:
+            with connections[self.alias].cursor() as cursor:
+                cursor.execute(_CRASHED_SQL, [row.id, row.lease, reason, delay, *limits])
+                (kind,) = cursor.fetchone()
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", "") != "55P03":  # lock_not_available
+                raise
+            # Race: another job with its unique key is in a transaction that is still open. The producer can
+            # wait for that, this thread cannot. The crash is not counted.
+            return Outcome(row.id, row.lease, "release", delay=delay, reason=reason)
+        running.reported = True
+        outcome = Outcome(row.id, row.lease, kind, started=running.started, reason=reason)
+        if kind == "crash":
+            return outcome._replace(delay=delay)
+        if kind != "failed":
+            return outcome
+        last: Exception = WorkerLost(f"{reason}. The task must not run twice.")
+        if row.on_lost != "fail":
+            times = f"{row.crash_count + 1} times while it ran, which is the limit"
+            last = TooManyCrashes(f"{reason}. Its process has died {times}.")
+        entry = error_entry(last, running.worker, row.attempts, settings.max_error_bytes)
+        return outcome._replace(error=entry, reason=str(last))
+
+
+def _listen(
+    reading: int, process: subprocess.Popen[bytes], begun: Callable[[], None], told: Callable[[Told], None]
+) -> list[bytes]:
+    """Return the lines that the process has sent when it has finished or died. ``told`` is called with what
+    the job tells in the meantime. One that hangs while it starts, before a timeout counts, is killed.
+
+    The end of the stream does not show this: a process that the task has forked may hold it open forever.
+    """
+    said: list[bytes] = []
+    heard = b""
+    start_by = monotonic() + START_WITHIN
+    while len(said) < 2:
+        ended = process.poll() is not None
+        piece = _read(reading, 0.0 if ended else LOOK_EVERY)
+        if ended and not piece:
+            break
+        *lines, heard = (heard + (piece or b"")).split(b"\n")
+        for line in lines:
+            if line.startswith(TOLD):
+                with suppress(ValueError, TypeError):  # the task has written it
+                    job, lease, step, progress = json.loads(line.removeprefix(TOLD))
+                    told(Told(job, lease, step, None if progress is None else Progress(*progress)))
+                continue
+            if not said:
+                begun()
+            said.append(line)
+        if not said and monotonic() > start_by:
+            start_by = float("inf")
+            logger.error(
+                "killing process %s, which has not loaded the settings and apps within %g s",
+                process.pid,
+                START_WITHIN,
+            )
+            _kill(process)
+        if piece == b"":  # it has closed its end but still exists
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_EVERY)
+    return said
+
+
+def _read(reading: int, seconds: float) -> bytes | None:
+    """Return what has arrived within this time: None if nothing, and empty at the end of the stream."""
+    if not select.select([reading], [], [], seconds)[0]:
+        return None
+    try:
+        return os.read(reading, 2**16)
+    except ConnectionResetError:  # it has ended before it had read what we sent
+        return b""
+
+
+def _ended(line: bytes) -> tuple[Outcome, bool] | None:
+    """Return the outcome that a line holds, and whether its row has it already. None if it holds none: the
+    task can write to this stream as well.
+    """
+    try:
+        given, reported = json.loads(line)
+        return Outcome(*given), bool(reported)
+    except (ValueError, TypeError):
+        return None
+
+
+def _send(link: socket.socket, line: str) -> None:
+    with suppress(OSError):  # the other end is gone, which its worker will notice
+        link.sendall(line.encode() + b"\n")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+# ----------------------------------------------------------------------------
+# The process of one isolated job: it reads a row and writes an outcome.
+
+
+def main() -> int:
+    """Run the job that standard input describes, and write its outcome there."""
+    link = socket.socket(fileno=take_standard_input())
+    commands = link.makefile("rb")
+    alias, worker, verbosity, databases, backoffs, row, told = json.loads(commands.readline() or "null")
+    configure_logging(verbosity)
+    if databases:
+        aliases.apply(databases)
+    fork.prepare(lambda: [link.fileno()])
+    runner = Runner(alias, worker, StartedJobs.private(1))
+    runner.outcomes.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
+    job = Claimed(*row)
+    if told is not None:
+        heard(alias, *told)
+
+    def obey() -> None:
+        """Follow the worker's commands, of which "cancel" is the only one, and exit when the worker ends."""
+        with suppress(OSError):
+            while commands.readline():
+                while not runner.cancel(job.id):  # the job may not have started yet
+                    time.sleep(0.05)
+        os._exit(1)
+
+    Thread(target=obey, name="pgqueue-worker-watch", daemon=True).start()
+    _send(link, BEGUN.decode())
+    result = _run(runner, job, link)
+    _send(link, json.dumps([result.outcome, result.reported]))
+    return 0
+
+
+def _run(runner: Runner, job: Claimed, link: socket.socket) -> Result:
+    waker = Waker()
+    executor = Executor(runner, 1, waker)
+    executor.submit([job], job_seconds=1.0)
+    while not executor.results:
+        waker.sleep(WRITE_EVERY, lambda: bool(executor.results))
+        for each in runner.changed.take():
+            _send(link, TOLD.decode() + json.dumps(each.take()))
+    executor.stop()
+    executor.join(1.0)
+    ((result,),) = executor.results
+    return result
