@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import fields
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import django
 from django.apps import apps
-from django.db import connections, router
+from django.db import router
 from django.urls import NoReverseMatch, Resolver404, get_script_prefix, resolve, reverse
+from psycopg import ConnectionInfo
 
 from .. import conf
 from ..formatting import counted, get_logger
@@ -26,39 +27,14 @@ from ._output import facts
 
 logger = get_logger(__name__)
 
-DISTRIBUTION = "dj-pgqueue"
 
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """The database server that the workers use."""
-
-    host: str
-    """A name, an address, or the folder of a Unix socket."""
-    port: int
-    database: str
-    version: int
-    """As returned by ``PQserverVersion``: 170002 is 17.2."""
-
-    @classmethod
-    def of(cls, alias: str) -> Server:
-        """Read the values from the open connection: settings may use a service file or several hosts."""
-        connection = connections[alias]
-        connection.ensure_connection()
-        info = connection.connection.info
-        return cls(info.host, info.port, info.dbname, info.server_version)
-
-    @property
-    def release(self) -> str:
-        """The version in the usual form."""
-        return f"{self.version // 10_000}.{self.version % 10_000}"
-
-
-def banner(options: WorkerOptions, server: Server, *, checked: bool, list_tasks: bool) -> str:
-    """Return the text. ``checked``: whether the system checks have run, so that all tasks are imported."""
+def banner(options: WorkerOptions, info: ConnectionInfo, *, checked: bool, list_tasks: bool) -> str:
+    """Return the text. ``info``: of the open connection, because settings may use a service file or several
+    hosts. ``checked``: whether the system checks have run, so that all tasks are imported.
+    """
     paths = sorted({task.module_path for task in declared_tasks()})
     known = {
-        "Database": f'{server.database} on {server.host}, port {server.port} (alias "{options.alias}")',
+        "Database": f'{info.dbname} on {info.host}, port {info.port} (alias "{options.alias}")',
         "Queues": _queues(options),
         "Processes": _processes(options),
         "Settings": _settings(),
@@ -66,7 +42,7 @@ def banner(options: WorkerOptions, server: Server, *, checked: bool, list_tasks:
         "Tasks": _tasks(len(paths), checked=checked, listed=list_tasks),
     }
     listed = [f"             {path}" for path in paths] if list_tasks else []
-    return "\n".join([_versions(server), "", *facts(known), *listed, "", _end(options)])
+    return "\n".join([_versions(info.server_version), "", *facts(known), *listed, "", _end(options)])
 
 
 def admin_urls(alias: str) -> list[str]:
@@ -95,14 +71,14 @@ def admin_urls(alias: str) -> list[str]:
     return sorted(found)
 
 
-def _versions(server: Server) -> str:
+def _versions(server: int) -> str:
     try:
-        ours = f"django_pgqueue {version(DISTRIBUTION)}"
+        ours = f"django_pgqueue {version('dj-pgqueue')}"
     except PackageNotFoundError:  # copied into a project
         ours = "django_pgqueue"
     return (
         f"{ours} (Django {django.get_version()}, Python {platform.python_version()}, "
-        f"PostgreSQL {server.release})"
+        f"PostgreSQL {server // 10_000}.{server % 10_000})"
     )
 
 
@@ -137,11 +113,10 @@ def _tasks(count: int, *, checked: bool, listed: bool) -> str:
 
 def _settings() -> str:
     default, current = conf.Settings(), conf.current()
-    values = {name: getattr(current, name) for name in sorted(conf.Settings.__dataclass_fields__)}
     changed = [
-        f"{name.upper()} = {_value(name, value)}"
-        for name, value in values.items()
-        if value != getattr(default, name)
+        f"{name.upper()} = {_value(name, getattr(current, name))}"
+        for name in sorted(field.name for field in fields(current))
+        if getattr(current, name) != getattr(default, name)
     ]
     return ", ".join(changed) or "the defaults"
 

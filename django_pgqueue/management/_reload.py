@@ -22,43 +22,31 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 from time import sleep, time
-from typing import NamedTuple
 
 from django.apps import apps
 from django.utils.autoreload import StatReloader, autoreload_started, get_child_arguments
 
 from ..worker.processes.parent_link import die_with
-from ..worker.processes.popen import has_ended
-from ..worker.supervisor.stop import StopSignals
-from ..worker.waker import Waker
 from ._parser import USAGE
 
 RELOAD = 3  # the exit code that requests a new child, as in Django's autoreloader
 GRACE = 5.0  # the longest grace period in seconds, unless --grace is used
-LOOK_EVERY = 1.0  # seconds
+LOOK_EVERY = 1.0  # seconds between two looks at the files
+SIGNALS_EVERY = 0.1  # seconds until a signal is handed on
 
 _VARIABLE = "PGQUEUE_RELOADER"
 
 
-class Parent(NamedTuple):
-    """The reloader that has started this process."""
+def parent_since() -> float | None:
+    """Return when the reloader has started this process; None if this process has none.
 
-    pid: int
-    since: float
-    """When it started this process, as ``time.time()``."""
-
-    @classmethod
-    def ours(cls) -> Parent | None:
-        """Return the reloader; None if this process has none. On Linux, this process will die with it."""
-        pid, _, since = os.environ.get(_VARIABLE, "").partition(" ")
-        if pid != str(os.getppid()):  # not set, or inherited by a process that a task has started
-            return None
-        die_with(int(pid))
-        return cls(int(pid), float(since))
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment for the child."""
-        return {**os.environ, _VARIABLE: f"{self.pid} {self.since}"}
+    On Linux, this process will die with it.
+    """
+    pid, _, since = os.environ.get(_VARIABLE, "").partition(" ")
+    if pid != str(os.getppid()):  # not set, or inherited by a process that a task has started
+        return None
+    die_with(int(pid))
+    return float(since)
 
 
 class SourceFiles(StatReloader):
@@ -110,11 +98,11 @@ def _package_files(folder: Path) -> Iterator[Path]:
             yield from _package_files(entry)
 
 
-def watch(parent: Parent, on_change: Callable[[Path], None]) -> None:
+def watch(since: float, on_change: Callable[[Path], None]) -> None:
     """In the child: call ``on_change`` once, from another thread, when a file has changed."""
 
     def look() -> None:
-        files = SourceFiles(parent.since)
+        files = SourceFiles(since)
         while (path := files.changed()) is None:
             sleep(LOOK_EVERY)
         on_change(path)
@@ -122,55 +110,41 @@ def watch(parent: Parent, on_change: Callable[[Path], None]) -> None:
     Thread(target=look, name="pgqueue-reload", daemon=True).start()
 
 
-class Reloader:
-    """The parent process. Used on the main thread."""
+def run_reloader(say: Callable[[str], None]) -> int:
+    """Start one child after another until told to stop, and return the exit code of the last one."""
+    stops: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, lambda number, _: stops.append(number))
+    while True:
+        since = time()
+        code = _run_child(since, stops)
+        if stops:
+            return 0 if code == RELOAD else code
+        if code in (0, USAGE):
+            return code
+        if code != RELOAD:
+            say(f"The command ended with exit code {code}. It starts again when a file changes.")
+            files = SourceFiles(since)
+            while files.changed() is None:
+                if stops:
+                    return 0
+                sleep(LOOK_EVERY)
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._waker = Waker()
-        self._signals = StopSignals(self._waker.interrupt)
-        self._handed_on = 0
 
-    def run(self) -> int:
-        """Start one child after another until told to stop, and return the exit code of the last one."""
-        self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-        self._signals.notice(signal.SIGCHLD)
-        while True:
-            parent = Parent(os.getpid(), time())
-            code = self._run_child(parent)
-            if self._signals.count:
-                return 0 if code == RELOAD else code
-            if code == RELOAD:
-                continue
-            if code in (0, USAGE):
-                return code
-            self._say(f"The command ended with exit code {code}. It starts again when a file changes.")
-            if not self._has_changed(parent.since):
-                return 0
-
-    def _run_child(self, parent: Parent) -> int:
-        # The child has its own group: the terminal sends Ctrl-C to the reloader's group, and the reloader
-        # forwards it once.
-        child = subprocess.Popen(
-            get_child_arguments(),
-            env=parent.environment(),
-            stdin=subprocess.DEVNULL,
-            process_group=0,
-        )
-        while not has_ended(child):
-            if self._signals.count > self._handed_on:
-                self._handed_on += 1
-                child.send_signal(self._signals.last or signal.SIGTERM)
-            else:
-                self._waker.sleep(LOOK_EVERY, lambda: self._signals.count > self._handed_on)
-        code = child.wait()
-        return code if code >= 0 else 128 - code
-
-    def _has_changed(self, since: float) -> bool:
-        """Wait for a change. Return False if told to stop."""
-        files = SourceFiles(since)
-        while files.changed() is None:
-            if self._signals.count:
-                return False
-            self._waker.sleep(LOOK_EVERY, lambda: self._signals.count > 0)
-        return True
+def _run_child(since: float, stops: list[int]) -> int:
+    # The child has its own group: the terminal sends Ctrl-C to the reloader's group, and the reloader
+    # forwards it once.
+    child = subprocess.Popen(
+        get_child_arguments(),
+        env={**os.environ, _VARIABLE: f"{os.getpid()} {since}"},
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+    )
+    handed_on = 0
+    while (code := child.poll()) is None:
+        for number in stops[handed_on:]:
+            child.send_signal(number)
+            handed_on += 1
+        sleep(SIGNALS_EVERY)
+    return code if code >= 0 else 128 - code

@@ -14,9 +14,9 @@ import pytest
 
 from django_pgqueue.management import _reload
 from django_pgqueue.management._parser import USAGE
-from django_pgqueue.management._reload import RELOAD, Parent, Reloader, SourceFiles, watch
+from django_pgqueue.management._reload import RELOAD, SourceFiles, parent_since, run_reloader, watch
 
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
 def save(path: Path, seconds: float) -> None:
@@ -84,14 +84,13 @@ def test_a_child_knows_its_reloader_and_nobody_else_does(monkeypatch: pytest.Mon
     deaths: list[int] = []
     monkeypatch.setattr(_reload, "die_with", deaths.append)
     monkeypatch.delenv("PGQUEUE_RELOADER", raising=False)
-    assert Parent.ours() is None
-    given = Parent(os.getppid(), 12.5)
-    monkeypatch.setattr(os, "environ", given.environment())
-    assert Parent.ours() == given
-    assert deaths == [given.pid]
+    assert parent_since() is None
+    monkeypatch.setenv("PGQUEUE_RELOADER", f"{os.getppid()} 12.5")
+    assert parent_since() == 12.5
+    assert deaths == [os.getppid()]
     # What a task starts inherits the variable, from another parent.
-    monkeypatch.setattr(os, "environ", Parent(os.getpid(), 12.5).environment())
-    assert Parent.ours() is None
+    monkeypatch.setenv("PGQUEUE_RELOADER", f"{os.getpid()} 12.5")
+    assert parent_since() is None
 
 
 def test_a_change_is_told_from_another_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -99,7 +98,7 @@ def test_a_change_is_told_from_another_thread(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(SourceFiles, "changed", lambda self: next(changes))
     monkeypatch.setattr(_reload, "LOOK_EVERY", 0.0)
     told: Queue[Path] = Queue()
-    watch(Parent(1, time()), told.put)
+    watch(time(), told.put)
     assert told.get(timeout=10) == tmp_path
 
 
@@ -134,7 +133,7 @@ class Children:
         monkeypatch.setattr(_reload, "get_child_arguments", self.next)
         monkeypatch.setattr(SourceFiles, "changed", self.changed)
         monkeypatch.setattr(_reload, "LOOK_EVERY", 0.01)
-        code = Reloader(self.said.append).run()
+        code = run_reloader(self.said.append)
         assert self._programs == [], "some were not started"
         return code
 

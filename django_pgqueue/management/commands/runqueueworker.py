@@ -31,7 +31,7 @@ from .._arguments import (
     weighted_queues,
     writable_path,
 )
-from .._banner import Server, banner
+from .._banner import banner
 from .._conditions import (
     check_caller,
     check_database,
@@ -52,8 +52,8 @@ class Command(BaseCommand):
     requires_system_checks = "__all__"
     _verbosity = 1
     _is_program = False
-    _parent: _reload.Parent | None = None
-    """The reloader, if it has started this process."""
+    _since: float | None = None
+    """When the reloader has started this process, if there is one."""
     _has_changed = False
     """Whether a file has changed, so that the reloader must start another process."""
 
@@ -121,8 +121,8 @@ class Command(BaseCommand):
     def execute(self, *args: Any, **given: Any) -> str | None:
         """Skip the system checks in the reloader, because its child runs them."""
         if given.get("reload"):
-            self._parent = _reload.Parent.ours()
-            given["skip_checks"] = given["skip_checks"] or self._parent is None
+            self._since = _reload.parent_since()
+            given["skip_checks"] = given["skip_checks"] or self._since is None
         return super().execute(*args, **given)
 
     @logging_restored()
@@ -135,8 +135,8 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=USAGE if usage else 1) from error
         self._verbosity = given["verbosity"]
         configure_logging(given["verbosity"])
-        if given["reload"] and self._parent is None:
-            sys.exit(_reload.Reloader(self._print).run())
+        if given["reload"] and self._since is None:
+            sys.exit(_reload.run_reloader(self._print))
         check_vendor(options.alias)
         check_caller(options.alias)
         check_hooks()
@@ -192,8 +192,8 @@ class Command(BaseCommand):
             supervisor = Supervisor(options, given["verbosity"], self._notify)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        if self._parent is not None:
-            _reload.watch(self._parent, lambda path: self._reload(supervisor, path))
+        if self._since is not None:
+            _reload.watch(self._since, lambda path: self._reload(supervisor, path))
         try:
             with reachable(options.alias):
                 code = supervisor.run(lambda: self._begin(options, given))
@@ -244,10 +244,10 @@ class Command(BaseCommand):
                     synchronize(alias)
                 warn_of_unknown_queues(alias, "--queues", options.queues)
                 warn_of_unknown_queues(alias, "--exclude-queues", options.exclude_queues)
-                server = Server.of(alias)
+                connections[alias].ensure_connection()
             if verbosity:
-                checked = not given["skip_checks"]
-                self._print(f"{banner(options, server, checked=checked, list_tasks=verbosity > 1)}\n")
+                info, checked = connections[alias].connection.info, not given["skip_checks"]
+                self._print(f"{banner(options, info, checked=checked, list_tasks=verbosity > 1)}\n")
         finally:
             if not was_open:  # otherwise it belongs to the caller; the supervisor has its own connection
                 connections[alias].close()
