@@ -155,18 +155,18 @@ def span(value: Any) -> TimeSpan:
     raise ArgumentTypeError(f"{value!r} is none of the spans {', '.join(SPANS)}")
 
 
-def since(text: str) -> datetime | timedelta:
+def since(value: str | timedelta) -> datetime | timedelta:
     """Read a time, or a duration before now. What is now, the server must be asked (``clock``)."""
-    try:
-        return duration(text)
-    except ArgumentTypeError:
-        pass
-    try:
-        return moment(text)
-    except ArgumentTypeError:
-        raise ArgumentTypeError(
-            f"{text!r} is neither a duration such as 30m or 2h nor a time such as 2026-11-23T18:00"
-        ) from None
+    if isinstance(value, timedelta):
+        return value
+    for read in (duration, moment):
+        try:
+            return read(value)
+        except ArgumentTypeError:
+            continue
+    raise ArgumentTypeError(
+        f"{value!r} is neither a duration such as 30m or 2h nor a time such as 2026-11-23T18:00"
+    )
 
 
 def iso(time: datetime | None) -> str | None:

@@ -65,6 +65,24 @@ def plain_lines(text: str) -> Iterator[str]:
         yield plain(line.removesuffix("\r").expandtabs(4))
 
 
+def print_facts(stdout: OutputWrapper, values: Mapping[str, str]) -> None:
+    """Print labels and texts, as wide as the terminal."""
+    for line in facts(values, width_of(stdout)):
+        stdout.write(line)
+
+
+def print_table(
+    stdout: OutputWrapper,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    empty: str,
+) -> None:
+    """Print a table, as wide as the terminal, or ``empty`` if there are no rows."""
+    stdout.write(table(head, rows, right=right, width=width_of(stdout)) if rows else empty)
+
+
 def facts(values: Mapping[str, str], width: int | None = None) -> Iterator[str]:
     """Yield the lines of labels and texts. A fact without a text is left out."""
     room = max((_cells(label) for label, text in values.items() if text), default=0) + len(": ")

@@ -24,7 +24,7 @@ def test_what_must_not_be_shown_is_redacted(monkeypatch: pytest.MonkeyPatch) -> 
         ran=0.1,
     )
     monkeypatch.setattr(subcommand, "run_job", lambda pk, alias: result)
-    options: dict[str, Any] = {"job": (None, 5), "database": "default"}
+    options: dict[str, Any] = {"job": (None, 5), "database": "default", "pdb": False}
     printed: Any = StringIO()
     with pytest.raises(CommandError) as refused:
         subcommand.run(options, printed)

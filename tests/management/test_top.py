@@ -298,7 +298,7 @@ def test_an_input_that_is_no_terminal_has_no_keys(monkeypatch: pytest.MonkeyPatc
 def test_without_rich(terminal: tuple[Person, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
     with pytest.raises(CommandError, match=r"This needs Rich\. Install it, or the extra `top`\."):
-        top.run({"database": "default"}, OutputWrapper(terminal[1]))
+        top.run({"database": "default", "once": False}, OutputWrapper(terminal[1]))
 
 
 def test_a_mistake_in_the_thread_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

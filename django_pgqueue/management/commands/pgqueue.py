@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from datetime import timedelta
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -32,9 +33,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs"
         )
+        self._parsers: dict[str, ArgumentParser] = {}
         chosen = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND")
         for name, subcommand in found().items():
-            inner = chosen.add_parser(
+            self._parsers[name] = inner = chosen.add_parser(
                 name,
                 help=subcommand.help,
                 description=f"{subcommand.help}.",
@@ -56,7 +58,7 @@ class Command(BaseCommand):
             check_database(alias)
             prepare(self.stdout)
             try:
-                subcommand.run({**given, "database": alias}, self.stdout)
+                subcommand.run({**self._read(given), "database": alias}, self.stdout)
             finally:
                 self.stdout.flush()
         except BrokenPipeError:
@@ -70,3 +72,16 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=USAGE) from error
         except (ImproperlyConfigured, PgQueueError, TimeLimitReached) as error:
             raise CommandError(str(error)) from error
+
+    def _read(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the options, read as on the command line also if they are keywords of ``call_command``."""
+        read = dict(given)
+        for action in self._parsers[given["subcommand"]]._actions:
+            value = read.get(action.dest)
+            if value is None and action.default is not SUPPRESS:
+                value = action.default
+            parse: Any = action.type
+            if isinstance(value, (str, timedelta)) and parse is not None:
+                value = parse(value)
+            read[action.dest] = value
+        return read

@@ -11,7 +11,7 @@ from ...formatting import date_time, number, plain
 from ...monitoring.failures import GroupFigures, group, groups, parts
 from ...monitoring.spans import TimeSpan
 from .._arguments import at_least, iso, span
-from .._output import facts, plain_lines, print_json, table, width_of
+from .._output import plain_lines, print_facts, print_json, print_table
 
 NAME = "failures"
 HELP = "List failures by error and place in the code, those with the most attempts first, or show one group"
@@ -19,45 +19,27 @@ HELP = "List failures by error and place in the code, those with the most attemp
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add which groups, and the format."""
-    parser.add_argument("fingerprint", nargs="?", default="", help="show this group, with its newest failure")
-    parser.add_argument(
-        "--span",
-        type=span,
-        default="24h",
-        metavar="SPAN",
-        help="how far back: 1h, 24h, 7d or 30d (default: 24h)",
-    )
-    parser.add_argument("--queue", default="", metavar="NAME", help="only failures of this queue")
-    parser.add_argument("--task", default="", metavar="PATH", help="only failures of this task")
-    parser.add_argument(
-        "--muted", action="store_true", help="the groups that are muted, instead of the others"
-    )
-    parser.add_argument(
-        "--limit", type=at_least(1), default=50, metavar="N", help="at most N groups (default: 50)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the groups as JSON")
+    add = parser.add_argument
+    add("fingerprint", nargs="?", default="", help="show this group, with its newest failure")
+    add("--span", type=span, default="24h", metavar="SPAN", help="1h, 24h, 7d or 30d back (default: 24h)")
+    add("--queue", default="", metavar="NAME", help="only failures of this queue")
+    add("--task", default="", metavar="PATH", help="only failures of this task")
+    add("--muted", action="store_true", help="the groups that are muted, instead of the others")
+    add("--limit", type=at_least(1), default=50, metavar="N", help="at most N groups (default: 50)")
+    add("--json", action="store_true", help="print the groups as JSON")
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the groups, or one of them."""
-    back = span(options.get("span") or "24h")
-    if options.get("fingerprint"):
-        _show(options, back, stdout)
-    else:
-        _list(options, back, stdout)
+    (_show if options["fingerprint"] else _list)(options, options["span"], stdout)
 
 
 def _list(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> None:
-    which = {name: options.get(name) or "" for name in ("queue", "task")}
-    most, muted = min(options.get("limit") or 50, 1_000), bool(options.get("muted"))
-    found = groups(options["database"], back, **which, muted=muted, most=most)
-    if options.get("json"):
+    which = {name: options[name] for name in ("queue", "task", "muted")}
+    found = groups(options["database"], back, **which, most=min(options["limit"], 1_000))
+    if options["json"]:
         shown = [_json(each) for each in found]
         print_json(stdout, {"database": options["database"], "span": back.name, "groups": shown})
-        return
-    if not found:
-        what = "No muted group" if muted else "Nothing"
-        stdout.write(f"{what} has failed in the last {back.name}.")
         return
     rows = [
         (
@@ -71,7 +53,8 @@ def _list(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> Non
         for each in found
     ]
     head = ("Fingerprint", "Failed", "Retried", "Last seen", "Error", "Tasks")
-    stdout.write(table(head, rows, right=(1, 2), width=width_of(stdout)))
+    what = "No muted group" if options["muted"] else "Nothing"
+    print_table(stdout, head, rows, right=(1, 2), empty=f"{what} has failed in the last {back.name}.")
 
 
 def _show(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> None:
@@ -80,7 +63,7 @@ def _show(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> Non
     if found is None:
         raise CommandError(f"There is no group of failures {plain(fingerprint)!r}.")
     by_kind = parts(alias, found.fingerprint, back)
-    if options.get("json"):
+    if options["json"]:
         counts = {
             f"by_{kind}": {part.name: {"failed": part.failed, "retried": part.retried} for part in some}
             for kind, some in by_kind.items()
@@ -100,8 +83,8 @@ def _show(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> Non
     for kind, some in by_kind.items():
         names = [f"{part.name} ({part.failed} failed, {part.retried} retried)" for part in some if part.name]
         known[f"By {kind}"] = ", ".join(names)
-    for line in (*facts(known, width_of(stdout)), "", *plain_lines(found.traceback or "(no traceback)")):
-        stdout.write(line)
+    print_facts(stdout, known)
+    stdout.write("\n".join(["", *plain_lines(found.traceback or "(no traceback)")]))
 
 
 def _json(found: GroupFigures) -> dict[str, Any]:

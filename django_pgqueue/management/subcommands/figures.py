@@ -1,6 +1,6 @@
-"""``manage.py pgqueue status``, ``stats``, ``health``, ``queues`` and ``limits``: the figures of the queues.
+"""``manage.py pgqueue status``, ``stats``, ``health``, ``queues``, ``limits``, ``workers`` and ``database``.
 
-They are those of the admin and of the metrics. Each subcommand prints the same values as text and as JSON.
+The figures are those of the admin and of the metrics. Each subcommand prints them as text or as JSON.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from shlex import quote
-from typing import Any, Literal
+from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
 
@@ -18,14 +18,15 @@ from ... import conf
 from ...formatting import age, local, number, period, plain, throughput
 from ...models import Limit, Queue
 from ...monitoring import health as monitoring
+from ...monitoring.database import PartState, database
 from ...monitoring.limits import LimitFigures, limit_figures, numbers_text, origin, rate_text
 from ...monitoring.queues import MOST_FAILURES, Depth, QueueFigures, capped, depths, queue_figures
 from ...monitoring.spans import SHARES, Figures, breakdown, per_second, percentile_text, rates, series
-from ...monitoring.workers import Crew, Vital
+from ...monitoring.workers import Crew, Vital, busy_text, queues_text, state_text
 from ...postgres.timeout import time_limit, within
 from .._arguments import at_least, seconds, span
 from .._conditions import warn_of_unknown_queues
-from .._output import print_json, table, width_of
+from .._output import print_json, print_table
 from .._parser import Subcommand
 
 DEPTH_HEAD = ("Ready", "Scheduled", "Retrying", "Blocked", "Running")
@@ -34,15 +35,17 @@ STATS_TIMEOUT = 10.0  # seconds that one statement of ``stats`` may take
 
 def depth_counts(depth: Depth) -> list[str]:
     """Return how many jobs are ready, scheduled, retrying, blocked and running."""
-    return [
-        capped(count)
-        for count in (depth.ready, depth.scheduled, depth.retrying, depth.blocked, depth.running)
-    ]
+    return [capped(getattr(depth, name.lower())) for name in DEPTH_HEAD]
 
 
 def oldest_text(depth: Depth) -> str:
     """Return how long the oldest ready job has been due."""
     return age(depth.oldest_ready) if depth.ready else "-"
+
+
+def rate_of_jobs(per_second: float | None) -> str:
+    """Return how fast jobs end, if any do."""
+    return throughput(per_second) if per_second else "-"
 
 
 def _queue_text(depth: Depth) -> str:
@@ -53,19 +56,19 @@ def _depth_json(depth: Depth, crew: Crew | None) -> dict[str, Any]:
     return {**asdict(depth), "workers": crew.serving(depth.queue_name) if crew else 0}
 
 
-def _depth_table(
-    found: Sequence[Depth], crew: Crew, stdout: OutputWrapper, ran: Mapping[str, float] | None = None
-) -> str:
-    """Return the table of queues, each with the number of workers that claim its jobs, and its rate."""
-    head = ["Queue", *DEPTH_HEAD, "Oldest", "Workers", *(["Rate"] if ran is not None else [])]
-    rows = [
-        [_queue_text(depth), *depth_counts(depth), oldest_text(depth), str(crew.serving(depth.queue_name))]
-        for depth in found
-    ]
-    if ran is not None:
-        for row, depth in zip(rows, found, strict=True):
-            row.append(throughput(ran[depth.queue_name]) if ran.get(depth.queue_name) else "-")
-    return table(head, rows, right=range(1, len(head)), width=width_of(stdout))
+def _print_depths(
+    stdout: OutputWrapper, found: Sequence[Depth], crew: Crew, ran: Mapping[str, float] | None = None
+) -> None:
+    """Print the table of queues, each with the number of workers that claim its jobs, and its rate."""
+    head = ["Queue", *DEPTH_HEAD, "Oldest", "Workers", "Rate"]
+    rows = []
+    for depth in found:
+        name = depth.queue_name
+        workers, rate = str(crew.serving(name)), rate_of_jobs((ran or {}).get(name))
+        rows.append([_queue_text(depth), *depth_counts(depth), oldest_text(depth), workers, rate])
+    if ran is None:
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    print_table(stdout, head, rows, right=range(1, len(head)), empty="No queue has live jobs.")
 
 
 def _state_json(alias: str, found: monitoring.Health) -> dict[str, Any]:
@@ -91,8 +94,8 @@ def _status(options: dict[str, Any], stdout: OutputWrapper) -> None:
     alias = options["database"]
     state = monitoring.read(alias)
     found, ran = monitoring.judge(state), within(alias, monitoring.PATIENCE, lambda: rates(alias)) or {}
-    waiting, crew = [*(state.depths or {}).values()], state.crew
-    if options.get("json"):
+    waiting, crew, commands = [*(state.depths or {}).values()], state.crew, dict(_next_commands(state))
+    if options["json"]:
         document = {
             **_state_json(alias, found),
             "workers": crew.count(Vital.RUNNING) if crew else None,
@@ -100,7 +103,7 @@ def _status(options: dict[str, Any], stdout: OutputWrapper) -> None:
                 {**_depth_json(depth, crew), "per_second": round(ran.get(depth.queue_name, 0.0), 6)}
                 for depth in waiting
             ],
-            "next": [{"command": command, "text": text} for command, text in _next_commands(state)],
+            "next": [{"command": command, "text": text} for command, text in commands.items()],
         }
         print_json(stdout, document)
     else:
@@ -109,12 +112,9 @@ def _status(options: dict[str, Any], stdout: OutputWrapper) -> None:
             stdout.write(plain(f"- {problem}"))
             stdout.write(plain(f"  {problem.fix}"))
         stdout.write("")
-        if waiting and crew:
-            stdout.write(_depth_table(waiting, crew, stdout, ran))
-        elif state.depths is not None:
-            stdout.write("No queue has live jobs.")
+        if crew and state.depths is not None:
+            _print_depths(stdout, waiting, crew, ran)
         stdout.write("\nNext:")
-        commands = dict(_next_commands(state))
         room = max(map(len, commands))
         for command, text in commands.items():
             stdout.write(plain(f"  {command:<{room}}  {text}"))
@@ -148,13 +148,7 @@ def _next_commands(state: monitoring.QueueState) -> Iterator[tuple[str, str]]:
 
 def _add_stats(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--span",
-        type=span,
-        default="1h",
-        metavar="SPAN",
-        help="how far back: 1h, 24h, 7d or 30d (default: 1h)",
-    )
+    add("--span", type=span, default="1h", metavar="SPAN", help="1h, 24h, 7d or 30d back (default: 1h)")
     add("--by", choices=["queue", "task", "time"], default="task", help="one row for each of these")
     add("--queue", default="", metavar="NAME", help="only this queue")
     add("--task", default="", metavar="PATH", help="only what ran of this task")
@@ -162,20 +156,15 @@ def _add_stats(parser: ArgumentParser) -> None:
 
 
 def _stats(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    alias, back = options["database"], span(options.get("span") or "1h")
-    by: Literal["queue", "task", "time"] = options.get("by") or "task"
-    queue, task = options.get("queue") or "", options.get("task") or ""
-    warn_of_unknown_queues(alias, "--queue", [queue] if queue else [])
+    alias, back, by = options["database"], options["span"], options["by"]
+    which = {"queue": options["queue"], "task": options["task"]}
+    warn_of_unknown_queues(alias, "--queue", [*filter(None, [which["queue"]])])
     with time_limit(alias, STATS_TIMEOUT):
         crew = Crew(alias)
-        live = [each for each in depths(alias).values() if queue in ("", each.queue_name)]
-        ran = (
-            series(alias, back, queue=queue, task=task)
-            if by == "time"
-            else breakdown(alias, back, by, queue=queue, task=task)
-        )
+        live = [each for each in depths(alias).values() if which["queue"] in ("", each.queue_name)]
+        ran = series(alias, back, **which) if by == "time" else breakdown(alias, back, by, **which)
     state = monitoring.verdict(alias)
-    if options.get("json"):
+    if options["json"]:
         document = {
             **_state_json(alias, state),
             "queues": [_depth_json(depth, crew) for depth in live],
@@ -184,35 +173,25 @@ def _stats(options: dict[str, Any], stdout: OutputWrapper) -> None:
         }
         print_json(stdout, document)
         return
-    stdout.write(plain(state.line))
+    stdout.write(f"{plain(state.line)}\n\n")
+    _print_depths(stdout, live, crew)
     stdout.write("")
-    stdout.write(_depth_table(live, crew, stdout) if live else "No queue has live jobs.")
-    stdout.write("")
-    if any(row.attempts for row in ran):
-        percents = [*_percents()]
-        head = (
-            by.capitalize(), "Done", "Failed", "Retried", "Cancelled",
-            *(f"Waited {name}" for name in percents), *(f"Ran {name}" for name in percents),
-        )  # fmt: skip
-        rows = [_figures_row(row, by) for row in ran]
-        stdout.write(table(head, rows, right=range(1, len(head)), width=width_of(stdout)))
-    else:
-        stdout.write(f"Nothing ran in the last {back.name}.")
+    head = [by.capitalize(), "Done", "Failed", "Retried", "Cancelled"]
+    head += [f"{what} {name}" for what in ("Waited", "Ran") for name in _PERCENTS]
+    rows = [_figures_row(row, by) for row in ran] if any(row.attempts for row in ran) else []
+    print_table(stdout, head, rows, right=range(1, 11), empty=f"Nothing ran in the last {back.name}.")
 
 
-def _percents() -> dict[str, float]:
-    return {f"p{round(share * 100)}": share for share in SHARES}
+_PERCENTS = {f"p{round(share * 100)}": share for share in SHARES}
+_NAMES = {"queue": "queue_name", "task": "task_path"}
+_COUNTS = ("done", "failed", "retried", "cancelled")
 
 
 def _figures_row(row: Figures, by: str) -> list[str]:
-    counts = (row.done, row.failed, row.retried, row.cancelled)
     histograms = (row.wait_histogram, row.run_histogram)
     times = [percentile_text(histogram, share) or "-" for histogram in histograms for share in SHARES]
     name = f"{local(row.start):%Y-%m-%d %H:%M}" if by == "time" else getattr(row, _NAMES[by])
-    return [name, *map(number, counts), *times]
-
-
-_NAMES = {"queue": "queue_name", "task": "task_path"}
+    return [name, *(number(getattr(row, count)) for count in _COUNTS), *times]
 
 
 def _figures_json(row: Figures, by: str) -> dict[str, Any]:
@@ -223,9 +202,9 @@ def _figures_json(row: Figures, by: str) -> dict[str, Any]:
 
     return {
         by: row.start.isoformat() if by == "time" else getattr(row, _NAMES[by]),
-        **{name: getattr(row, name) for name in ("done", "failed", "retried", "cancelled")},
-        "waited": {name: finite(row.waited(share)) for name, share in _percents().items()},
-        "ran": {name: finite(row.ran(share)) for name, share in _percents().items()},
+        **{name: getattr(row, name) for name in _COUNTS},
+        "waited": {name: finite(row.waited(share)) for name, share in _PERCENTS.items()},
+        "ran": {name: finite(row.ran(share)) for name, share in _PERCENTS.items()},
     }
 
 
@@ -237,12 +216,7 @@ def _add_health(parser: ArgumentParser) -> None:
     """Add which queues, and thresholds that replace those of ``HEALTH``."""
     add = parser.add_argument
     add("--queue", action="append", default=[], metavar="NAME", help="only this queue; may be repeated")
-    add(
-        "--age",
-        type=seconds(),
-        metavar="DURATION",
-        help="how long the oldest ready job may wait, such as 90s or 30m",
-    )
+    add("--age", type=seconds(), metavar="DURATION", help="how long the oldest ready job may wait")
     add("--depth", type=at_least(0), metavar="N", help="how many jobs may be ready in a queue")
     add("--workers", type=at_least(0), metavar="N", help="how many workers must serve a queue")
     _add_json(parser)
@@ -250,12 +224,10 @@ def _add_health(parser: ArgumentParser) -> None:
 
 def _health(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the line, and fail if there is a problem."""
-    given = {name: options.get(name) for name in ("age", "depth", "workers")}
-    if given["age"] is not None:
-        given["age"] = seconds()(given["age"])
-    queues = options.get("queue") or []
-    found = monitoring.health(options["database"], [queues] if isinstance(queues, str) else queues, **given)
-    if options.get("json"):
+    given = {name: options[name] for name in ("age", "depth", "workers")}
+    queues = [options["queue"]] if isinstance(options["queue"], str) else options["queue"]
+    found = monitoring.health(options["database"], queues, **given)
+    if options["json"]:
         columns = asdict(found)
         del columns["per_second"]  # which is not read for this
         print_json(stdout, {"healthy": found.is_healthy, **columns})
@@ -275,66 +247,55 @@ def _add_queues(parser: ArgumentParser) -> None:
 
 
 def _queues(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    alias, queue = options["database"], options.get("queue") or ""
+    alias, queue = options["database"], options["queue"]
     warn_of_unknown_queues(alias, "--queue", [queue] if queue else [])
     found, is_slow = queue_figures(alias)
     if is_slow:
         raise CommandError("The database did not answer in time.")
-    shown = [figures for figures in found if queue in ("", figures.name)]
     crew, own = Crew(alias), Queue.objects.using(alias).in_bulk()
     limits = Limit.objects.using(alias).filter(name__startswith="queue:").in_bulk()
-    rows = [QueueRow(each, crew, limits.get(f"queue:{each.name}"), own.get(each.name)) for each in shown]
-    if options.get("json"):
-        print_json(stdout, [row.as_json() for row in rows])
-    elif rows:
-        head = (
-            "Queue", *DEPTH_HEAD, "Failed in 24 h", "Oldest", "Rate", "Workers", "Limit", "Keeps done",
-            "Keeps failed",
-        )  # fmt: skip
-        cells = [row.as_text() for row in rows]
-        stdout.write(table(head, cells, right=range(1, len(head)), width=width_of(stdout)))
-    else:
-        stdout.write("No queue is in use.")
+    rows = [
+        _queue_row(each, crew, limits.get(f"queue:{each.name}"), own.get(each.name))
+        for each in found
+        if queue in ("", each.name)
+    ]
+    if options["json"]:
+        print_json(stdout, [values for _, values in rows])
+        return
+    head = ("Queue", *DEPTH_HEAD, "Failed in 24 h", "Oldest", "Rate", "Workers", "Limit", "Keeps done",
+            "Keeps failed")  # fmt: skip
+    cells = [row for row, _ in rows]
+    print_table(stdout, head, cells, right=range(1, len(head)), empty="No queue is in use.")
 
 
-class QueueRow:
-    """A queue in the list."""
-
-    def __init__(self, figures: QueueFigures, crew: Crew, limit: Limit | None, own: Queue | None) -> None:
-        settings, queue = conf.current(), own or Queue()
-        self.figures, self.crew, self.limit = figures, crew, limit
-        self.per_second = per_second([figures.hour]) if figures.hour else 0.0  # in the last hour
-        self.retention = settings.retention if queue.retention is None else queue.retention
-        self.failed_retention = (
-            settings.failed_retention if queue.failed_retention is None else queue.failed_retention
-        )
-
-    def as_text(self) -> tuple[str, ...]:
-        """Return the cells of the table."""
-        figures = self.figures
-        return (
-            _queue_text(figures.depth),
-            *depth_counts(figures.depth),
-            number(figures.failed_day) + ("+" if figures.failed_day >= MOST_FAILURES else ""),
-            oldest_text(figures.depth),
-            throughput(self.per_second) if self.per_second else "-",
-            str(self.crew.serving(figures.name)),
-            (numbers_text(self.limit) if self.limit else "") or "-",
-            period(self.retention),
-            period(self.failed_retention),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the values."""
-        return {
-            **_depth_json(self.figures.depth, self.crew),
-            "lost": self.figures.lost,
-            "failed_in_24_hours": self.figures.failed_day,
-            "per_second": round(self.per_second, 6),
-            "limit": None if self.limit is None else _limit_json(self.limit),
-            "retention": self.retention.total_seconds(),
-            "failed_retention": self.failed_retention.total_seconds(),
-        }
+def _queue_row(
+    found: QueueFigures, crew: Crew, limit: Limit | None, own: Queue | None
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the cells of a queue and its JSON. ``own``: its settings, where it has some."""
+    rate = per_second([found.hour]) if found.hour else 0.0  # in the last hour
+    kept = {}
+    for name in ("retention", "failed_retention"):
+        of_queue = getattr(own, name, None)
+        kept[name] = getattr(conf.current(), name) if of_queue is None else of_queue
+    cells = [
+        _queue_text(found.depth),
+        *depth_counts(found.depth),
+        number(found.failed_day) + ("+" if found.failed_day >= MOST_FAILURES else ""),
+        oldest_text(found.depth),
+        rate_of_jobs(rate),
+        str(crew.serving(found.name)),
+        (numbers_text(limit) if limit else "") or "-",
+        *map(period, kept.values()),
+    ]
+    values = {
+        **_depth_json(found.depth, crew),
+        "lost": found.lost,
+        "failed_in_24_hours": found.failed_day,
+        "per_second": round(rate, 6),
+        "limit": None if limit is None else _limit_json(limit),
+        **{name: length.total_seconds() for name, length in kept.items()},
+    }
+    return cells, values
 
 
 # ----------------------------------------------------------------------------
@@ -343,14 +304,13 @@ class QueueRow:
 
 def _limits(options: dict[str, Any], stdout: OutputWrapper) -> None:
     found = limit_figures(options["database"])
-    if options.get("json"):
+    if options["json"]:
         print_json(stdout, [_limit_figures_json(each) for each in found])
-    elif found:
-        head = ("Limit", "At once", "Rate", "Running", "Waiting", "If full", "Origin")
-        rows = [_limit_row(each) for each in found]
-        stdout.write(table(head, rows, right=(1, 3, 4), width=width_of(stdout)))
-    else:
-        stdout.write("There is no limit. Workers write those that the code declares.")
+        return
+    head = ("Limit", "At once", "Rate", "Running", "Waiting", "If full", "Origin")
+    rows = [_limit_row(each) for each in found]
+    empty = "There is no limit. Workers write those that the code declares."
+    print_table(stdout, head, rows, right=(1, 3, 4), empty=empty)
 
 
 def _limit_row(found: LimitFigures) -> tuple[str, ...]:
@@ -387,35 +347,71 @@ def _limit_json(limit: Limit, prefix: str = "") -> dict[str, Any]:
     return {**found, "per": None if found["per"] is None else found["per"].total_seconds()}
 
 
+# ----------------------------------------------------------------------------
+# ``workers`` and ``database``.
+
+
+def _workers(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print a line for each worker."""
+    found = Crew(options["database"]).workers
+    if options["json"]:
+        print_json(stdout, [_worker_json(worker) for worker in found])
+        return
+    for worker in found:
+        serves_all = not worker.queues and not worker.exclude_queues
+        queues = "all queues" if serves_all else f"queues {queues_text(worker)}"
+        stdout.write(
+            f"{plain(str(worker))} {state_text(worker)}: {busy_text(worker)} jobs, {plain(queues)}, "
+            f"last heartbeat {period(worker.age)} ago (id {worker.pk})"
+        )
+    if not found:
+        stdout.write("No worker is registered.")
+
+
+def _worker_json(worker: Any) -> dict[str, Any]:
+    columns = ("id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain")
+    return {
+        **{name: getattr(worker, name) for name in columns},
+        "state": worker.vital.value,
+        "running": worker.busy - worker.lost,
+        "lost": worker.lost,
+        "started_at": worker.started_at.isoformat(),
+        "heartbeat_at": worker.heartbeat_at.isoformat(),
+    }
+
+
+def _add_database(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--statements",
+        action="store_true",
+        help="with --json: also print the texts of statements, which may contain the arguments of jobs",
+    )
+    _add_json(parser)
+
+
+def _database(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print a line for each part, and below it what to do if there is something to do."""
+    parts = database(options["database"], statements=options["statements"])
+    if options["json"]:
+        print_json(stdout, {"database": options["database"], "parts": [part.as_json() for part in parts]})
+        return
+    for part in parts:
+        stdout.write(plain(f"{part.title}: {PartState(part.state).label}. {part.finding}"))
+        if part.state == PartState.ACT:
+            stdout.write(plain(f"  {part.rule}"))
+
+
 SUBCOMMANDS = [
-    Subcommand(
-        "status",
-        "Show the health, the problems with what helps, the queues, and what to type next (the default)",
-        _add_json,
-        _status,
-    ),
-    Subcommand(
-        "stats",
-        "Show the depth and age of each queue, and what ran in the last hour, day, week or month",
-        _add_stats,
-        _stats,
-    ),
-    Subcommand(
-        "health",
-        "Tell whether the queues are healthy: exit code 0 or 1, and one line that says why",
-        _add_health,
-        _health,
-    ),
-    Subcommand(
-        "queues",
-        "List the queues: their jobs in each state, failures, limits, and how long they keep finished jobs",
-        _add_queues,
-        _queues,
-    ),
-    Subcommand(
-        "limits",
-        "List the limits of queues, tasks and keys, what runs and waits under them, and who has set them",
-        _add_json,
-        _limits,
-    ),
-]
+    Subcommand("status", "Show the health, what helps, the queues, and what to type next (the default)",
+               _add_json, _status),
+    Subcommand("stats", "Show what waits in each queue, and what ran in a span of time", _add_stats, _stats),
+    Subcommand("health", "Tell whether the queues are healthy, in one line and by the exit code",
+               _add_health, _health),
+    Subcommand("queues", "List the queues: jobs, failures, limits, and how long they keep finished jobs",
+               _add_queues, _queues),
+    Subcommand("limits", "List the limits, what runs and waits under them, and who has set them",
+               _add_json, _limits),
+    Subcommand("workers", "List the workers, whether they are alive, and what they do", _add_json, _workers),
+    Subcommand("database", "Show locks, old transactions, dead rows, connections and traffic, with advice",
+               _add_database, _database),
+]  # fmt: skip

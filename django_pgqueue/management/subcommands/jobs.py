@@ -1,4 +1,4 @@
-"""``manage.py pgqueue jobs``: list jobs, or show everything about some of them.
+"""``manage.py pgqueue jobs``: list jobs, or show everything about some of them; and ``why``.
 
 The ``now`` of a job is the time of the server when the job was read. Values are shown as REDACT says.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
@@ -26,42 +28,34 @@ from ...redaction import beginning, redact, redact_call, redact_text
 from ...tasks.progress import Progress
 from .._arguments import at_least, iso, job_id, of_one_database, unknown
 from .._job_filters import add_filters, check_names, filters_of
-from .._output import bar, facts, plain_lines, print_json, table, width_of
-
-NAME = "jobs"
-HELP = "List jobs, newest first, or show everything about the jobs with these ids"
+from .._output import bar, facts, plain_lines, print_json, print_table, table, width_of
+from .._parser import Subcommand
 
 PATIENCE = 5.0  # seconds that one statement may take
 MOST = 1000  # jobs in one list
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add which jobs, how many, and the format."""
-    parser.add_argument("job", type=job_id, nargs="*", metavar="ID", help="ids, such as 5 or other:5")
+def _add_jobs(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("job", type=job_id, nargs="*", metavar="ID", help="ids, such as 5 or other:5")
     add_filters(parser, status="default: all")
-    parser.add_argument(
+    add(
         "--limit",
         type=at_least(1),
         default=50,
         metavar="N",
         help=f"at most N jobs, up to {MOST} (default: 50)",
     )
-    parser.add_argument(
-        "--after", type=at_least(1), metavar="ID", help="go on after this id, the last of the list before"
-    )
-    parser.add_argument("--json", action="store_true", help="print the jobs as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print only the ids, one in a line")
+    add("--after", type=at_least(1), metavar="ID", help="go on after this id, the last of the list before")
+    add("--json", action="store_true", help="print the jobs as JSON")
+    add("--quiet", action="store_true", help="print only the ids, one in a line")
 
 
-def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print the list, or everything about the jobs with these ids."""
-    if options.get("json") and options.get("quiet"):
+def _jobs(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    if options["json"] and options["quiet"]:
         raise ArgumentTypeError("--json and --quiet cannot be used together.")
     try:
-        if options.get("job"):
-            _show(options, stdout)
-        else:
-            _list(options, stdout)
+        (_show if options["job"] else _list)(options, stdout)
     except TimeLimitReached as error:
         raise CommandError(
             f"The database did not answer within {PATIENCE:g} s. Choose fewer jobs: add --status, --queue, "
@@ -71,33 +65,35 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
 
 def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
     alias, ids = of_one_database(options["job"], options["database"])
-    if filters_of(options, alias).are_given or options.get("after"):
+    if filters_of(options, alias).are_given or options["after"]:
         raise ArgumentTypeError("Give either ids or options that choose jobs, not both.")
     with time_limit(alias, PATIENCE):
         listed = Job.objects.using(alias).select_related("live_progress")
         found = listed.annotate(now=Now()).in_bulk(ids)
         if missing := [pk for pk in ids if pk not in found]:
             raise CommandError(unknown(missing, alias))
-        jobs = [found[pk] for pk in ids]
+        jobs: list[Any] = [found[pk] for pk in ids]
         workers = _worker_names(alias, jobs)
-        if options.get("json"):
-            shown: Any = [_details_json(job, workers) for job in jobs]
+        for job in jobs:  # what the list reads by itself
+            last = job.errors[-1] if job.errors else {}
+            job.last_class = last.get("class")
+            job.last_message = redact_text(str(last.get("message") or ""), job.task_path)
+        if options["json"]:
+            shown: list[Any] = [_details_json(job, workers) for job in jobs]
         else:
             shown = ["\n".join(_text(job, workers, width_of(stdout))) for job in jobs]
-    if options.get("json"):
+    if options["json"]:
         print_json(stdout, {"database": alias, "jobs": shown, "next": None})
-    elif options.get("quiet"):
-        stdout.write("\n".join(map(str, ids)))
     else:
-        stdout.write("\n\n".join(shown))
+        stdout.write("\n".join(map(str, ids)) if options["quiet"] else "\n\n".join(shown))
 
 
 def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
     alias = options["database"]
     filters = filters_of(options, alias)
-    limit = min(MOST, options.get("limit") or 50)
+    limit = min(MOST, options["limit"])
     chosen = filters.jobs(alias)
-    if options.get("after"):
+    if options["after"]:
         chosen = chosen.filter(pk__lt=options["after"])
     with time_limit(alias, PATIENCE):
         jobs = list(readable(chosen).order_by("-pk")[: limit + 1])
@@ -105,15 +101,17 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
         workers = _worker_names(alias, jobs)
         if not jobs:
             check_names(filters, alias)
-    if options.get("json"):
+    for job in jobs:
+        job.last_message = beginning(job.last_message or "", _READ, job.task_path, _MESSAGE)
+    if options["json"]:
         shown = [_row_json(job, workers) for job in jobs]
         print_json(stdout, {"database": alias, "jobs": shown, "next": jobs[-1].pk if more else None})
-    elif options.get("quiet"):
+    elif options["quiet"]:
         stdout.write("".join(f"{job.pk}\n" for job in jobs), ending="")
-    elif not jobs:
-        stdout.write("There is no such job." if filters.are_given else "There is no job.")
     else:
-        stdout.write(_listing(jobs, workers, width_of(stdout)))
+        head = ("ID", "Status", "Queue", "Task", "Attempts", "When", "Worker", "About")
+        empty = "There is no such job." if filters.are_given else "There is no job."
+        print_table(stdout, head, [_row(job, workers) for job in jobs], right={0}, empty=empty)
         if more:
             stdout.write(f"\nThere are more: --after {jobs[-1].pk}")
 
@@ -156,22 +154,17 @@ def _worker_names(alias: str, jobs: Sequence[Any]) -> dict[int, str]:
     return {worker.pk: str(worker) for worker in workers}
 
 
-def _listing(jobs: Sequence[Any], workers: dict[int, str], width: int | None) -> str:
-    rows = [
-        (
-            str(job.pk),
-            job.status,
-            job.queue_name,
-            job.task_path,
-            str(job.attempts) if job.max_attempts is None else f"{job.attempts}/{job.max_attempts}",
-            _when(job),
-            workers.get(job.worker, "gone") if job.status == Status.RUNNING else "",
-            _about(job),
-        )
-        for job in jobs
-    ]
-    head = ("ID", "Status", "Queue", "Task", "Attempts", "When", "Worker", "About")
-    return table(head, rows, right={0}, width=width)
+def _row(job: Any, workers: dict[int, str]) -> tuple[str, ...]:
+    return (
+        str(job.pk),
+        job.status,
+        job.queue_name,
+        job.task_path,
+        str(job.attempts) if job.max_attempts is None else f"{job.attempts}/{job.max_attempts}",
+        _when(job),
+        workers.get(job.worker, "gone") if job.status == Status.RUNNING else "",
+        _about(job),
+    )
 
 
 def _when(job: Any) -> str:
@@ -191,19 +184,9 @@ def _about(job: Any) -> str:
     if job.status == Status.RUNNING:
         asked = "asked to stop" if job.cancel_requested_at else ""
         return ", ".join(filter(None, (asked, progress_text(job))))
-    reason = redact_text(job.waiting_reason, job.task_path)
     if job.status in (Status.FAILED, Status.RETRY) and job.last_class:
-        name, message = job.last_class.rpartition(".")[2], _last_message(job)
-        return f"{name}: {message}" if message else name
-    return reason
-
-
-def _last_message(job: Any) -> str:
-    """Return the message of the last error. That of a list is cut; that of one job is not."""
-    message = job.last_message or ""
-    if getattr(job, "has_whole_message", False):
-        return redact_text(message, job.task_path)
-    return beginning(message, _READ, job.task_path, _MESSAGE)
+        return ": ".join(filter(None, (job.last_class.rpartition(".")[2], job.last_message)))
+    return redact_text(job.waiting_reason, job.task_path)
 
 
 def progress_text(job: Any, width: int = 0) -> str:
@@ -235,7 +218,7 @@ def _row_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
         "step": job.current_step or None,
         "progress": None if job.is_finished else _progress_json(job),
         "fingerprint": job.error_fingerprint or None,
-        "error": {"class": job.last_class, "message": _last_message(job)} if job.last_class else None,
+        "error": {"class": job.last_class, "message": job.last_message} if job.last_class else None,
     }
 
 
@@ -264,7 +247,6 @@ _BAR = 20
 
 
 def _details_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
-    _add_last_error(job)
     reason = why(job)
     args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
     return {
@@ -290,7 +272,6 @@ def _details_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
 
 def _text(job: Any, workers: dict[int, str], width: int | None) -> Iterator[str]:
     """Yield what a person wants to know about a job, the most important first."""
-    _add_last_error(job)
     yield plain(f"Job {job.pk}: {job.task_path}, {job.status}")
     yield from facts(_facts(job, workers), width)
     if steps := recorded_steps(job):
@@ -307,7 +288,7 @@ def _facts(job: Any, workers: dict[int, str]) -> dict[str, str]:
     took = "" if job.duration is None else f", took {span(job.duration)}"
     crashes = f", {counted(job.crash_count, 'crash', 'crashes')}" if job.crash_count else ""
     args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
-    reason = why(job)
+    reason, write = why(job), partial(json.dumps, ensure_ascii=False)
     is_running, is_over = job.status == Status.RUNNING, job.is_finished
     times = {
         "Enqueued": job.enqueued_at,
@@ -337,9 +318,9 @@ def _facts(job: Any, workers: dict[int, str]) -> dict[str, str]:
         "Unique key": job.unique_key or "",
         "User": str(job.user_id or ""),
         "Fingerprint": job.error_fingerprint,
-        "Arguments": _json(args) if args else "",
-        "Keywords": _json(kwargs) if kwargs else "",
-        "Result": "" if job.result is None else _json(redact(job.result, job.task_path)),
+        "Arguments": write(args) if args else "",
+        "Keywords": write(kwargs) if kwargs else "",
+        "Result": "" if job.result is None else write(redact(job.result, job.task_path)),
     }
 
 
@@ -369,15 +350,12 @@ def _logs(job: Job) -> Iterator[str]:
     yield ""
     yield f"  Log of attempt {last.get('attempt', '?')}:"
     # Redacted as a whole, because a pattern may be about several lines.
-    whole = redact_text("\n".join(map(_log_line, last.get("lines", []))), job.task_path)
+    line = "{at} {level} {logger}: {message}"
+    texts = (line.format_map(defaultdict(str, each)) for each in last.get("lines", []))
+    whole = redact_text("\n".join(texts), job.task_path)
     yield from (f"    {each}" for each in plain_lines(whole))
     if left_out := last.get("left_out"):
         yield f"    ({counted(left_out, 'line')} left out)"
-
-
-def _log_line(line: dict[str, Any]) -> str:
-    at, level, logger, message = (str(line.get(key, "")) for key in ("at", "level", "logger", "message"))
-    return f"{at} {level} {logger}: {message}"
 
 
 def _step_json(job: Job, step: dict[str, Any]) -> dict[str, Any]:
@@ -425,18 +403,39 @@ def _redacted_log(job: Job, log: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _add_last_error(job: Any) -> None:
-    """Add what the list reads by itself."""
-    last = job.errors[-1] if job.errors else {}
-    job.last_class, job.last_message = last.get("class"), last.get("message")
-    job.has_whole_message = True
-
-
 def _time(time: datetime, now: datetime) -> str:
     ahead = time - now
     away = f"in {period(ahead)}" if ahead > timedelta() else f"{period(-ahead)} ago"
     return f"{date_time(time)} ({away})"
+
+
+# ----------------------------------------------------------------------------
+# ``why``: why a job does not run, or what has become of it.
+
+
+def _add_why(parser: ArgumentParser) -> None:
+    parser.add_argument("job", type=job_id, metavar="ID", help="the id of the job, such as 5 or other:5")
+    parser.add_argument("--json", action="store_true", help="print the reason as JSON")
+
+
+def _why(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print the reason, and what helps. That there is no such job is an error."""
+    alias, pk = options["job"]
+    reason = why(pk, using=alias or options["database"])
+    if options["json"]:
+        names = ("job_id", "database", "code", "text", "fix", "facts")
+        print_json(stdout, {name: getattr(reason, name) for name in names})
+    elif reason.code != "unknown":
+        stdout.write(plain(f"Job {pk} ({reason.facts['task_path']}): {reason.text}"))
+        if reason.fix:
+            stdout.write(plain(reason.fix))
+    if reason.code == "unknown":
+        raise CommandError(reason.text)
+
+
+SUBCOMMANDS = [
+    Subcommand(
+        "jobs", "List jobs, newest first, or show everything about the jobs with these ids", _add_jobs, _jobs
+    ),
+    Subcommand("why", "Say why a job does not run, or what has become of it", _add_why, _why),
+]

@@ -27,11 +27,10 @@ HELP = "Print the metrics for Prometheus, or serve them on a port"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add where to serve them."""
-    parser.add_argument("--port", type=at_least(0), metavar="N", help="serve them on this port until stopped")
-    parser.add_argument(
-        "--address", default="127.0.0.1", metavar="IP", help="the address to listen on (default: 127.0.0.1)"
-    )
-    parser.add_argument("--all", action="store_true", help="of all databases that jobs go to")
+    add = parser.add_argument
+    add("--port", type=at_least(0), metavar="N", help="serve them on this port until stopped")
+    add("--address", default="127.0.0.1", metavar="IP", help="what to listen on (default: 127.0.0.1)")
+    add("--all", action="store_true", help="of all databases that jobs go to")
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -42,11 +41,11 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         from ...metrics import registry
     except ImportError as error:
         raise CommandError("This needs prometheus-client. Install it, or the extra `metrics`.") from error
-    databases = sorted(queue_databases()) if options.get("all") else [options["database"]]
-    if options.get("port") is None:
+    databases = sorted(queue_databases()) if options["all"] else [options["database"]]
+    if options["port"] is None:
         stdout.write(generate_latest(registry(databases)).decode(), ending="")
         return
-    address = options.get("address") or "127.0.0.1"
+    address = options["address"]
     try:
         exporter = Exporter(make_wsgi_app(registry(databases)), address, options["port"])
     except OSError as error:

@@ -18,14 +18,11 @@ _ALL = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES"]
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the names, and what to do."""
-    parser.add_argument(
-        "--enqueuer", default="pgqueue_enqueuer", metavar="ROLE", help="the role that may only enqueue"
-    )
-    parser.add_argument("--worker", default="pgqueue_worker", metavar="ROLE", help="the role for workers")
-    parser.add_argument(
-        "--drop", action="store_true", help="take the rights back and drop the roles, instead of making them"
-    )
-    parser.add_argument("--apply", action="store_true", help="run the SQL instead of printing it")
+    add = parser.add_argument
+    add("--enqueuer", default="pgqueue_enqueuer", metavar="ROLE", help="the role that may only enqueue")
+    add("--worker", default="pgqueue_worker", metavar="ROLE", help="the role for workers")
+    add("--drop", action="store_true", help="take the rights back and drop the roles")
+    add("--apply", action="store_true", help="run the SQL instead of printing it")
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -33,14 +30,16 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     alias, enqueuer, worker = options["database"], options["enqueuer"], options["worker"]
     if enqueuer == worker:
         raise ArgumentTypeError("--enqueuer and --worker must name two roles.")
-    make = statements_to_drop if options.get("drop") else statements_to_make
+    make = statements_to_drop if options["drop"] else statements_to_make
     statements = list(make(installation(alias), enqueuer, worker))
-    if not options.get("apply"):
+    if not options["apply"]:
         stdout.write("\n".join(["BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"]))
         return
     try:
-        _apply(alias, statements)
-        if not options.get("drop"):
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        if not options["drop"]:
             _check(alias, {enqueuer: _ALL, worker: ["TRUNCATE", "REFERENCES"]})
     except DatabaseError as error:
         raise CommandError(
@@ -48,14 +47,8 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
             "The owner of the tables must run this, and it needs CREATEROLE to make roles. Or let an "
             "administrator run what this command prints without --apply."
         ) from error
-    done = "Took the rights of" if options.get("drop") else "Gave rights to"
+    done = "Took the rights of" if options["drop"] else "Gave rights to"
     stdout.write(f"{done} {enqueuer} and {worker}.")
-
-
-def _apply(alias: str, statements: list[str]) -> None:
-    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
 
 
 def _check(alias: str, forbidden_rights: dict[str, list[str]]) -> None:

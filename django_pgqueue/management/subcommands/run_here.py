@@ -43,7 +43,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         shown = json.dumps(redact(json.loads(outcome.result or "null"), row.task_path), ensure_ascii=False)
         stdout.write(plain(f"{what}: done in {result.ran:.3f} s. Result: {shown}"))
         return
-    if failure is not None and options.get("pdb"):
+    if failure is not None and options["pdb"]:
         pdb.post_mortem(failure.error.__traceback__)
     then = {"retry": "it will be tried again", "release": "it waits again"}.get(outcome.kind, outcome.kind)
     reason = redact_text(outcome.reason or "", row.task_path)

@@ -6,7 +6,7 @@ All times are in Django's current time zone, which the output names.
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ from ...models import Schedule, ScheduleRun
 from ...redaction import redact_call
 from ...schedules.cron import zone
 from .._arguments import iso, user_name
-from .._output import facts, print_json, width_of
+from .._output import print_facts, print_json
 from .._parser import accept_options
 
 NAME = "schedules"
@@ -47,9 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
             action.add_argument("name", metavar="NAME", help="the name of the schedule")
         if name == "pause":
             action.add_argument("--reason", default="", metavar="TEXT", help="why, for others to read")
-            action.add_argument(
-                "--author", default=None, metavar="NAME", help="who (default: your user name)"
-            )
+            action.add_argument("--author", metavar="NAME", help="who (default: your user name)")
         if name in {"list", "show"}:
             action.add_argument("--json", action="store_true", default=SUPPRESS, help=json_text)
         accept_options(action, parser)
@@ -58,9 +56,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Do what the action says."""
-    action: Callable[[dict[str, Any], OutputWrapper], None] = _ACTIONS[options.get("action") or "list"]
     try:
-        action(options, stdout)
+        _ACTIONS[options["action"] or "list"](options, stdout)
     except (Schedule.DoesNotExist, JobExists, InvalidKey) as error:
         raise CommandError(str(error)) from error
 
@@ -76,8 +73,7 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
         stdout.write(f"{head} Times are in {words.zone_name()}.")
         for row in rows:
             stdout.write("")
-            for line in _lines(row, row.task_path, width_of(stdout)):
-                stdout.write(line)
+            _print(row, row.task_path, stdout)
     else:
         stdout.write(f'There are no schedules in the database "{alias}".')
 
@@ -94,8 +90,7 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
         "Overlap": str(schedule.get_overlap_display()),
         "Jitter": period(schedule.jitter) if schedule.jitter else "",
     }
-    for line in _lines(schedule, words.call(schedule), width_of(stdout), more):
-        stdout.write(line)
+    _print(schedule, words.call(schedule), stdout, more)
     stdout.write("")
     for line in _next_runs(schedule):
         stdout.write(plain(line))
@@ -146,12 +141,12 @@ def _find(options: dict[str, Any]) -> Any:
     return found
 
 
-def _lines(schedule: Any, task: str, width: int | None, more: dict[str, str] | None = None) -> Iterator[str]:
-    """Yield what to know of a schedule ``with_clock`` and with its last run."""
+def _print(schedule: Any, task: str, stdout: OutputWrapper, more: dict[str, str] | None = None) -> None:
+    """Print what to know of a schedule ``with_clock`` and with its last run."""
     state, note = words.state(schedule)[1], words.state_note(schedule)
     changes = words.changes(schedule)
     changed = f", changed in the admin: {', '.join(changes)}" if changes else ""
-    yield plain(f"{schedule.name}: {state}{f' ({note})' if note else ''}{changed}")
+    stdout.write(plain(f"{schedule.name}: {state}{f' ({note})' if note else ''}{changed}"))
     timing = words.timing(schedule)
     if schedule.cron is not None:
         shown = "" if timing == schedule.cron else f" ({schedule.cron})"
@@ -163,7 +158,7 @@ def _lines(schedule: Any, task: str, width: int | None, more: dict[str, str] | N
         "Task": task,
         "Declared in": words.origin(schedule),
     }
-    yield from facts({**known, **(more or {})}, width)
+    print_facts(stdout, {**known, **(more or {})})
 
 
 def _next_run(schedule: Any) -> str:
@@ -225,9 +220,7 @@ def _json(schedule: Any) -> dict[str, Any]:
         "retired_at": iso(schedule.retired_at),
         "next_run_at": iso(runs[0]) if runs and schedule.is_active else None,
         "problem": problem,
-        "last_run": None
-        if last is None
-        else {"run_at": iso(last.run_at), "outcome": last.outcome, "job": last.job_id},
+        "last_run": last and {"run_at": iso(last.run_at), "outcome": last.outcome, "job": last.job_id},
         "source": schedule.source,
         "declared_by": schedule.declared_by,
         "overridden": words.changes(schedule),

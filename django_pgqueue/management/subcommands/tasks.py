@@ -12,7 +12,7 @@ from ...schedules.declare import declared_schedules, schedules_in_settings
 from ...tasks.keys import RateLimit
 from ...tasks.registry import discover, known_tasks, source_place
 from ...tasks.task import Task
-from .._output import facts, print_json, width_of
+from .._output import print_facts, print_json
 
 NAME = "tasks"
 HELP = "List the tasks that the apps declare, with their queues and their policies"
@@ -27,14 +27,13 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the tasks, and fail if a module cannot be imported."""
     failed = discover(again=True)
     tasks, schedules = known_tasks(), _schedules_by_task()
-    if options.get("json"):
+    if options["json"]:
         found = [_json(task, schedules.get(path, [])) for path, task in tasks.items()]
         print_json(stdout, found)
     else:
         for path, task in tasks.items():
             stdout.write(f"{'async ' if iscoroutinefunction(task.func) else ''}{path}")
-            for line in facts(_facts(task, schedules.get(path, [])), width_of(stdout)):
-                stdout.write(line)
+            print_facts(stdout, _facts(task, schedules.get(path, [])))
         if not tasks and not failed:
             stdout.write("No app declares a task. Tasks are found in the modules that TASK_MODULES names.")
     if failed:

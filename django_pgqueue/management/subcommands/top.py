@@ -39,8 +39,8 @@ from ...monitoring.workers import Vital, queues_text
 from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from .._arguments import seconds
-from .._output import bar, facts, table, width_of
-from .figures import DEPTH_HEAD, depth_counts, oldest_text
+from .._output import bar, print_facts, print_table
+from .figures import DEPTH_HEAD, depth_counts, oldest_text, rate_of_jobs
 from .jobs import progress_text, readable
 
 if TYPE_CHECKING:
@@ -55,20 +55,15 @@ SHORTEST = 0.1  # seconds between two looks
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add how often, and how."""
-    parser.add_argument(
-        "--interval",
-        type=seconds(SHORTEST),
-        default=2,
-        metavar="DURATION",
-        help="between two looks (default: 2 seconds)",
-    )
-    parser.add_argument("--once", action="store_true", help="print everything once as text, and end")
+    add, between = parser.add_argument, "between two looks (default: 2 seconds)"
+    add("--interval", type=seconds(SHORTEST), default=2, metavar="DURATION", help=between)
+    add("--once", action="store_true", help="print everything once as text, and end")
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Watch it on a terminal. On a pipe or in a file, print it once."""
     alias = options["database"]
-    if not stdout.isatty() or options.get("once"):
+    if not stdout.isatty() or options["once"]:
         _print_once(look(alias), stdout)
         return
     try:
@@ -78,24 +73,20 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
             "This needs Rich. Install it, or the extra `top`. `pgqueue top --once` needs none."
         ) from error
     out: Any = stdout._out
-    console = Console(file=out, highlight=False, no_color=bool(options.get("no_color")) or None)
-    watch(alias, seconds(SHORTEST)(options.get("interval") or 2), console)
+    console = Console(file=out, highlight=False, no_color=options["no_color"] or None)
+    watch(alias, options["interval"], console)
 
 
 def _print_once(found: Look, stdout: OutputWrapper) -> None:
     if found.error:
         raise CommandError(found.headline)
-    width = width_of(stdout)
-    stdout.write(found.headline)
-    stdout.write("")
-    for line in facts({label: text for label, text, _ in tiles(found)}, width):
-        stdout.write(line)
-    for pane in (
-        make(found, order) for make, order in zip(PANES.values(), View().sorts.values(), strict=True)
-    ):
+    stdout.write(f"{found.headline}\n\n")
+    print_facts(stdout, {label: text for label, text, _ in tiles(found)})
+    for name, order in View().sorts.items():
+        pane = PANES[name](found, order)
         stdout.write("")
         rows = [[text for text, _style in row] for row in pane.rows]
-        stdout.write(table(pane.head, rows, right=pane.right, width=width) if rows else pane.empty)
+        print_table(stdout, pane.head, rows, right=pane.right, empty=pane.empty)
 
 
 # ----------------------------------------------------------------------------
@@ -140,27 +131,27 @@ class Look:
         """The workers, as far as they could be read."""
         return self.state.crew.workers if self.state.crew else []
 
-    def read(self, name: str, part: Callable[[], T]) -> T | None:
-        """Read a part; None if it takes too long."""
-        found = within(self.database, PATIENCE, part)
-        if found is None:
-            self.slow.append(name)
-        return found
-
 
 def look(alias: str) -> Look:
     """Read everything. This never raises an error of the database."""
     found = Look(alias, timezone.now(), QueueState(alias))
+
+    def read(name: str, part: Callable[[], T], otherwise: T) -> T:
+        if (value := within(alias, PATIENCE, part)) is None:
+            found.slow.append(name)
+            return otherwise
+        return value
+
     try:
-        found.at = found.read("time", lambda: server_now(alias)) or found.at
+        found.at = read("time", lambda: server_now(alias), found.at)
         state = found.state = read_state(alias)
         verdict = judge(state)
         found.verdict, found.is_healthy = verdict.line, verdict.is_healthy
         parts = {"queues": state.depths, "workers": state.crew, "minutes": state.minutes}
         found.slow += [name for name, part in parts.items() if part is None]
-        found.rates = found.read("rates", lambda: rates(alias)) or {}
-        found.running = found.read("running jobs", lambda: _running_jobs(alias)) or []
-        found.failures = found.read("failures", lambda: groups(alias, HOUR, most=MOST_FAILURES)) or []
+        found.rates = read("rates", lambda: rates(alias), {})
+        found.running = read("running jobs", lambda: _running_jobs(alias), [])
+        found.failures = read("failures", lambda: groups(alias, HOUR, most=MOST_FAILURES), [])
     except Error as error:
         found.error = " ".join(str(error).split()) or type(error).__name__
         connections[alias].close()  # the next look connects again
@@ -228,17 +219,18 @@ def tiles(found: Look) -> list[tuple[str, str, str]]:
 
 def _queues(found: Look, order: str) -> Pane:
     crew, waiting = found.state.crew, found.state.depths or {}
-    depths = [waiting.get(name) or Depth(name) for name in {*waiting, *found.rates}]
+    depths = [waiting.get(each) or Depth(each) for each in {*waiting, *found.rates}]
     rows = []
     for depth in _sorted(found, "queues", order, depths):
-        workers, rate = crew.serving(depth.queue_name) if crew else 0, found.rates.get(depth.queue_name)
+        name = depth.queue_name
+        workers = crew.serving(name) if crew else 0
         is_unserved = not workers and depth.ready and not depth.is_paused
         rows.append(
             [
-                (depth.queue_name, ""),
+                (name, ""),
                 *((count, "") for count in depth_counts(depth)),
                 (oldest_text(depth), ""),
-                (throughput(rate) if rate else "-", ""),
+                (rate_of_jobs(found.rates.get(name)), ""),
                 (str(workers), _BAD if is_unserved else ""),
                 ("paused" if depth.is_paused else "", _WARNING),
             ]
@@ -439,8 +431,9 @@ class _Poller(threading.Thread):
         super().__init__(name="pgqueue-top", daemon=True)
         self._alias = alias
         self._interval = interval
-        self._wake = threading.Event()
-        self._is_over = False
+        self.wake = threading.Event()
+        """Set to look at once."""
+        self.is_over = False
         self.is_paused = False
         self.now: Look | None = None
         self.last: Look | None = None
@@ -450,27 +443,18 @@ class _Poller(threading.Thread):
     @translation.override("en")  # as the command, whose thread this is not
     def run(self) -> None:
         try:
-            while not self._is_over:
+            while not self.is_over:
                 if not self.is_paused or self.now is None:
                     found = look(self._alias)
                     if not found.error or self.last is None:
                         self.last = found
                     self.now = found
-                self._wake.wait(self._interval)
-                self._wake.clear()
+                self.wake.wait(self._interval)
+                self.wake.clear()
         except BaseException as error:  # the loop raises it
             self.failure = error
         finally:
             connections[self._alias].close()
-
-    def look(self) -> None:
-        """Look now."""
-        self._wake.set()
-
-    def end(self) -> None:
-        """Look no more."""
-        self._is_over = True
-        self._wake.set()
 
 
 def watch(alias: str, interval: float, console: Console) -> None:
@@ -486,7 +470,8 @@ def watch(alias: str, interval: float, console: Console) -> None:
     except KeyboardInterrupt:
         pass
     finally:
-        poller.end()
+        poller.is_over = True
+        poller.wake.set()
     if poller.failure is not None:
         raise poller.failure
 
@@ -506,15 +491,12 @@ def _draw_and_listen(poller: _Poller, live: Live, console: Console, key: Callabl
         is_changed = view.press(pressed)
         poller.is_paused = view.is_paused
         if pressed == "r" or (pressed == "p" and not view.is_paused):
-            poller.look()
+            poller.wake.set()
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
     """Let SIGTERM end the loop as Ctrl-C does, so that the terminal is restored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
