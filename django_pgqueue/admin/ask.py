@@ -33,6 +33,8 @@ class RowEffect(NamedTuple):
     """It contains the name (``about``)."""
     acts: bool = True
     """Whether the row would change."""
+    mark: str = "row"
+    """The end of the name of its CSS class, if it would."""
 
 
 def about(row: Any, sentence: Any, **values: Any) -> Any:
@@ -62,20 +64,20 @@ def ask(
     """Return the page for an action on these rows. ``back``: the page to which the user may go back.
 
     ``fields`` name the rows in another way. ``more`` is for the template: a "warning", the "url" of the form,
-    what is "selected", and the "reason_length" of an action that takes a reason.
+    what is "selected", the "reason_length" of an action that takes a reason, and what ``bulk.confirm`` shows.
     """
+    kept = [(FIELD, 1), *((name, request.POST[name]) for name in _KEPT if name in request.POST)]
     return console_page(
         admin,
         request,
-        "admin/django_pgqueue/confirm_rows.html",
+        "admin/django_pgqueue/confirm.html",
         title,
         effects=effects[:MOST_SHOWN],
         more=len(effects[MOST_SHOWN:]),
         acts=any(effect.acts for effect in effects),
         fields=[
-            (FIELD, 1),
+            *((name, value) for name, value in kept if name not in dict(fields)),
             *fields,
-            *((name, request.POST[name]) for name in _KEPT if name in request.POST),
             *((ACTION_CHECKBOX_NAME, row.pk) for row in rows),
         ],
         back=back,

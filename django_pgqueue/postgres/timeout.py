@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 # pg_settings, because that view reads all settings of the server. Plans are not compiled: this would take
 # most of the time of a short statement.
 _LIMIT = """
-    SELECT set_config('jit', 'off', true), set_config('statement_timeout', CASE
-        WHEN now.seconds = 0 OR 1000 * now.seconds > %s THEN %s ELSE current_setting('statement_timeout')
-    END, true)
-    FROM (SELECT date_part('epoch', current_setting('statement_timeout')::interval) AS seconds) AS now
+    SELECT now.setting, set_config('jit', 'off', true), set_config('statement_timeout', CASE
+        WHEN now.seconds = 0 OR 1000 * now.seconds > %s THEN %s ELSE now.setting END, true)
+    FROM (
+        SELECT setting, date_part('epoch', setting::interval) AS seconds
+        FROM current_setting('statement_timeout') AS setting
+    ) AS now
 """
 
 
@@ -35,18 +37,25 @@ class TimeLimitReached(Exception):
 
 
 @contextmanager
-def time_limit(alias: str, seconds: float) -> Iterator[None]:
-    """Limit the time of each statement in the block. Changes that the block makes are rolled back.
+def time_limit(alias: str, seconds: float, *, keep: bool = False) -> Iterator[None]:
+    """Limit the time of each statement in the block. Changes that the block makes are rolled back, unless
+    ``keep``.
 
-    Raises ``TimeLimitReached``. The transaction around the block, if there is one, can continue.
+    Raises ``TimeLimitReached``, and then nothing has changed. The transaction around the block, if there is
+    one, can continue.
     """
     limit = max(1, round(1000 * seconds))
     try:
         with transaction.atomic(using=alias):
             with connections[alias].cursor() as cursor:
                 cursor.execute(_LIMIT, [limit, str(limit)])
+                before = cursor.fetchone()[0]
             yield
-            transaction.set_rollback(True, using=alias)
+            if keep:  # with ATOMIC_REQUESTS, the transaction goes on, and the limit would, too
+                with connections[alias].cursor() as cursor:
+                    cursor.execute("SELECT set_config('statement_timeout', %s, true)", [before])
+            else:
+                transaction.set_rollback(True, using=alias)
     except OperationalError as error:
         if not isinstance(error.__cause__, QueryCanceled):
             raise

@@ -77,7 +77,7 @@ def ask(client: Client, action: str, *jobs: Job, query: str = "", across: bool =
     data = {"action": action, "_selected_action": [job.pk for job in jobs], "select_across": int(across)}
     response = client.post(address, {**data, "index": 0})
     assert response.status_code == 200
-    assert "admin/django_pgqueue/confirm_action.html" in {template.name for template in response.templates}
+    assert "admin/django_pgqueue/confirm.html" in {template.name for template in response.templates}
     return Page(address, response.content.decode())
 
 

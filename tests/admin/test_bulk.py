@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,9 +16,8 @@ from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue, pause, retry
 from django_pgqueue.admin.bulk import actions, confirm, selection
-from django_pgqueue.admin.bulk import order as bulk_order
-from django_pgqueue.admin.bulk import start as bulk_start
 from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.jobs import chunks
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.jobs.steps import MOST_STEPS
 from django_pgqueue.models import Job
@@ -32,8 +31,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_start, "MOST_AT_ONCE", 2)
-    monkeypatch.setattr(bulk, "FIRST_SIZE", 2)
+    monkeypatch.setattr(confirm, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(chunks, "FIRST_SIZE", 2)
 
 
 @pytest.fixture
@@ -140,8 +139,7 @@ def test_selected_rows_and_new_values(root: Client) -> None:
 def test_more_than_are_counted_on_the_page_are_counted_exactly_by_the_job(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "MOST_COST", 0.0)
-    monkeypatch.setattr(confirm, "WINDOW_OF_WAITING", 3)
+    monkeypatch.setattr(selection, "MOST_COUNTED", 3)
     jobs = JobFactory.create_batch(7, scheduled=True)
     page = ask(root, "cancel_jobs", jobs[0], across=True)
     assert page.sentences == ["3 or more waiting jobs would be cancelled."]
@@ -191,9 +189,9 @@ def test_a_filter_by_time_counts_back_from_the_confirmation(root: Client) -> Non
     page = ask(root, "retry_jobs", failed[0], query="finished=hour&status=failed", across=True)
     job = confirmed(root, page)
     sealed, seal = Job.objects.get(pk=job.pk).args
-    order = bulk_order.Order.opened(sealed, seal, "default")
+    order = bulk.Order.opened(sealed, seal, "default")
     for ago, found in ((timedelta(0), 3), (timedelta(minutes=20), 5)):
-        earlier = replace(order, limits=replace(order.limits, as_of=(order.as_of - ago).isoformat()))
+        earlier = replace(order, as_of=(datetime.fromisoformat(order.as_of) - ago).isoformat())
         assert earlier.jobs(earlier.request(), "default").count() == found
 
 
@@ -203,15 +201,15 @@ def test_it_stops_when_it_is_cancelled_and_goes_on_when_it_is_retried(
 ) -> None:
     jobs = JobFactory.create_batch(6, scheduled=True)
     job = confirmed(root, ask(root, "cancel_jobs", jobs[0], across=True))
-    take = bulk.take
+    take = chunks.take
 
     def cancel_after_the_first(*args: Any) -> Any:
         taken = take(*args)
-        if taken is not None and taken.place.after == jobs[1].pk:
+        if taken is not None and taken.cursor.after == jobs[1].pk:
             post(root, url("cancel", job.pk))
         return taken
 
-    monkeypatch.setattr(bulk, "take", cancel_after_the_first)
+    monkeypatch.setattr(chunks, "take", cancel_after_the_first)
     assert ran().outcome == "cancelled"
     job.refresh_from_db()
     words = "2 jobs were cancelled, or asked to stop if they were running."
@@ -286,13 +284,13 @@ def test_who_loses_the_permission_meanwhile_is_stopped(monkeypatch: pytest.Monke
     client = staff("view_job", "cancel_job")
     jobs = JobFactory.create_batch(5, scheduled=True)
     job = confirmed(client, ask(client, "cancel_jobs", *jobs))
-    take = bulk.take
+    take = chunks.take
 
     def fire(*args: Any) -> Any:
         User.objects.update(is_active=False)
         return take(*args)
 
-    monkeypatch.setattr(bulk, "take", fire)
+    monkeypatch.setattr(chunks, "take", fire)
     assert ran().outcome == "cancelled"
     job.refresh_from_db()
     assert "may no longer do this. 2 jobs were cancelled" in job.waiting_reason
@@ -310,7 +308,7 @@ def test_an_order_that_was_changed_or_is_old_is_refused(
     if change == "seal":
         seal = seal[:-1] + ("A" if seal[-1] != "A" else "B")
     elif change == "old":
-        monkeypatch.setattr(bulk_order, "LONGEST", timedelta(0))
+        monkeypatch.setattr(bulk, "LONGEST", timedelta(0))
     else:
         order[change] = "cancel" if change == "action" else "99"
     Job.objects.filter(pk=job.pk).update(args=[order, seal])
@@ -354,7 +352,7 @@ def test_without_a_worker_that_would_start_it_the_request_does_it(root: Client, 
 
 
 def test_the_request_stops_after_its_time(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_start, "SECONDS", -1.0)
+    monkeypatch.setattr(confirm, "SECONDS", -1.0)
     jobs = JobFactory.create_batch(5, scheduled=True)
     told, level = ask(root, "cancel_jobs", *jobs).confirm(root)
     assert told == (
@@ -367,18 +365,18 @@ def test_the_request_stops_after_its_time(root: Client, monkeypatch: pytest.Monk
 
 def test_the_request_stops_within_a_statement(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search for text may read for minutes before it finds the next jobs."""
-    chunks = iter([bulk.take])
+    real = iter([chunks.take])
 
     def slow_take(*args: Any) -> Any:
-        if (take := next(chunks, None)) is not None:
+        if (take := next(real, None)) is not None:
             return take(*args)
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(20)")
         return None
 
-    monkeypatch.setattr(bulk_start, "take", slow_take)
-    monkeypatch.setattr(bulk_start, "_LEAST", 0.2)
-    monkeypatch.setattr(bulk_start, "SECONDS", 1.0)
+    monkeypatch.setattr(chunks, "take", slow_take)
+    monkeypatch.setattr(confirm, "_LEAST", 0.2)
+    monkeypatch.setattr(confirm, "SECONDS", 1.0)
     jobs = JobFactory.create_batch(5, scheduled=True)
     page = ask(root, "cancel_jobs", *jobs)
     told, level = page.confirm(root)
@@ -420,7 +418,7 @@ def test_chunks_grow_so_that_the_steps_of_a_job_are_enough_for_ten_million_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()
-    sizes = [bulk.size_of(number) for number in range(MOST_STEPS - 2)]
+    sizes = [chunks.size_of(number) for number in range(MOST_STEPS - 2)]
     assert sizes[0] == 500
     assert sum(sizes) > 10_000_000
 
@@ -430,7 +428,7 @@ def test_the_job_is_never_among_its_own(root: Client) -> None:
     jobs = JobFactory.create_batch(3)
     job = confirmed(root, ask(root, "cancel_jobs", jobs[0], across=True))
     sealed, seal = Job.objects.get(pk=job.pk).args
-    order = bulk_order.Order.opened(sealed, seal, "default")
-    wider = replace(order, effects=["waiting", "running"], limits=replace(order.limits, newest=job.pk))
+    order = bulk.Order.opened(sealed, seal, "default")
+    wider = replace(order, effects=["waiting", "running"], newest=job.pk)
     Job.objects.filter(pk=job.pk).update(args=list(wider.sealed()))
     assert ran().result["changed"] == 3

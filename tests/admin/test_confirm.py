@@ -12,13 +12,11 @@ from django.test import Client
 from django.utils import timezone, translation
 
 from django_pgqueue import cancel
-from django_pgqueue.admin import lists
-from django_pgqueue.admin.bulk import confirm, effects, selection
-from django_pgqueue.admin.jobs import search
+from django_pgqueue.admin.bulk import actions, selection
 from django_pgqueue.models import Job, LiveJob
 from tests.support.factories import JobFactory
 
-from .helpers import STATES, Page, ask, post, staff, url
+from .helpers import STATES, ask, post, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -125,7 +123,7 @@ def test_all_that_match(
         asked = ask(root, "retry_jobs", *failed[:3], query=query, across=True)
     assert asked.sentences == ["7 failed jobs would run again."]
     assert len(asked.fields["_selected_action"]) == 1, "not one field for each of a million"
-    with django_assert_max_num_queries(20):
+    with django_assert_max_num_queries(25):
         assert asked.confirm(root) == ("7 jobs run again.", "success")
     assert statuses(other, *failed) == ["failed", *["pending"] * 7]
 
@@ -196,85 +194,35 @@ def test_a_search_for_a_key_that_is_gone_is_not_a_search_for_text(root: Client) 
     assert statuses(other) == ["pending"]
 
 
-@pytest.fixture
-def costly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count as in a long queue: only the newest three of the waiting jobs."""
-    monkeypatch.setattr(selection, "MOST_COST", 0.0)
-    monkeypatch.setattr(confirm, "WINDOW_OF_WAITING", 3)
-
-
-@pytest.mark.usefixtures("costly")
-def test_of_many_waiting_jobs_the_newest_are_counted_and_all_of_them_change(root: Client) -> None:
+def test_of_many_jobs_some_are_counted_and_all_of_them_change(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "MOST_COUNTED", 3)
     blocked = JobFactory.create_batch(2, status="blocked", waiting_reason="paused")
     waiting, running = JobFactory.create_batch(4), JobFactory.create(running=True)
     page = ask(root, "retry_jobs", waiting[0], across=True)
     assert page.sentences == [
-        "2 or more waiting jobs would be due now, with all their attempts again.",
-        "0 or more jobs whose task is paused would have all their attempts again when the pause ends.",
+        "3 or more waiting jobs would be due now, with all their attempts again.",
+        "2 jobs whose task is paused would have all their attempts again when the pause ends.",
         "1 running job does not change.",
-        "0 or more blocked jobs do not change.",
-    ], "an index has the running jobs"
-    assert "3 or more jobs are selected." in page.html
-    assert "Of the live jobs, only the newest 3 were counted." in page.html
-    assert 'name="count"' in page.content
+    ]
+    assert "6 or more jobs are selected." in page.html
     assert page.confirm(root) == ("6 jobs run again.", "success")
     assert statuses(*blocked, running) == ["blocked", "blocked", "running"]
 
 
-@pytest.mark.usefixtures("costly")
-def test_a_button_counts_them_all(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_too_long_to_count_is_not_taken_for_nothing(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "within", lambda *_: None)
     jobs = JobFactory.create_batch(5)
-    page = ask(root, "edit_jobs", jobs[0], across=True)
-    assert page.sentences == ["3 or more waiting jobs would get the values below."]
-    pressed = {**page.fields, "count": "all", "priority": "7"}
-    counted = Page(page.address, root.post(page.address, pressed).content.decode())
-    assert counted.sentences == ["5 waiting jobs would get the values below."]
-    assert "5 jobs are selected. Nothing has changed yet." in counted.html
-    assert 'name="count"' not in counted.content
-    assert 'name="priority" value="7"' in counted.content, "what was typed"
-    assert "were counted" not in counted.content
-    monkeypatch.setattr(confirm, "within", lambda *_: None)
-    slow = Page(page.address, root.post(page.address, pressed).content.decode())
-    assert slow.sentences == page.sentences
-    assert "To count them all took longer than 3 s." in slow.html
-    assert 'name="count"' not in slow.content
-    told = post(root, slow.address, **{**slow.fields, "priority": "7"})
-    assert told == ("5 jobs were edited.", "success")
-
-
-@pytest.mark.usefixtures("costly")
-def test_nothing_among_the_newest_is_not_taken_for_nothing(root: Client) -> None:
-    old, _new = JobFactory.create(queue_name="odd"), JobFactory.create_batch(3)
-    page = ask(root, "cancel_jobs", old, query="queue=odd", across=True)
+    page = ask(root, "cancel_jobs", jobs[0], query="status=pending", across=True)
     assert page.sentences == ["0 or more waiting jobs would be cancelled."]
-    assert page.confirm(root)[0] == "1 job was cancelled, or asked to stop if it was running."
-
-
-def test_a_search_for_text_is_counted_in_a_window(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "WINDOW_OF_SCAN", 3)
-    failed, waiting = (
-        JobFactory.create_batch(4, failed=True, args=["x1"]),
-        JobFactory.create_batch(4, args=["x1"]),
-    )
-    page = ask(root, "retry_jobs", failed[0], query="q=x1", across=True)
-    assert page.sentences == [
-        "3 failed jobs would run again.",
-        "3 or more waiting jobs would be due now, with all their attempts again.",
-        "0 or more jobs whose task is paused would have all their attempts again when the pause ends.",
-        "0 or more blocked jobs do not change.",
-    ]
-    assert f"Those with an id below {failed[1].pk} do not change." in page.html
-    counted = Page(page.address, root.post(page.address, {**page.fields, "count": "all"}).content.decode())
-    assert counted.sentences == [
-        "4 failed jobs would run again.",
-        "4 waiting jobs would be due now, with all their attempts again.",
-    ]
-    assert counted.confirm(root)[0] == "8 jobs run again."
-    assert set(statuses(*failed, *waiting)) == {"pending"}
+    assert page.confirm(root)[0] == "5 jobs were cancelled, or asked to stop if they were running."
 
 
 def test_of_a_long_history_the_last_jobs_are_looked_at(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "WINDOW", 3)
+    monkeypatch.setattr(selection, "MOST_FINISHED", 3)
     waiting = JobFactory.create_batch(6)
     failed = JobFactory.create_batch(6, failed=True)
     page = ask(root, "retry_jobs", failed[0], query="queue=default", across=True)
@@ -349,12 +297,12 @@ def test_the_page(root: Client) -> None:
 
 
 def test_numbers_are_grouped_and_plurals_fit(root: Client) -> None:
-    done = effects.RETRY[0]
+    done = actions.RETRY[0]
     assert done.sentence(1) == "1 done job would run a second time."
     assert done.sentence(9_959) == "9,959 done jobs would run a second time."
     assert done.sentence(19_959, is_exact=False) == "19,959 or more done jobs would run a second time."
     assert done.sentence(1, is_exact=False) == "1 or more done jobs would run a second time."
-    for states in (effects.RETRY, effects.RUN, effects.CANCEL):
+    for states in (actions.RETRY, actions.RUN, actions.CANCEL):
         assert {status for effect in states for status in effect.states} == set(Job.Status)
 
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
 from django_pgqueue.admin import JobAdmin
-from django_pgqueue.admin.bulk import actions, start
+from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.models import Job, Limit, Pause
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, ScheduleFactory, WorkerFactory
 
@@ -121,7 +121,7 @@ def test_what_was_searched_is_not_in_the_history(
     root: Client, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """More users read it than may view the arguments, which a search finds, too."""
-    monkeypatch.setattr(start, "MOST_AT_ONCE", most)
+    monkeypatch.setattr(confirm, "MOST_AT_ONCE", most)
     found = [job(scheduled=True, kwargs={"iban": "DE4711"}) for _number in range(2)]
     query = "q=DE4711&queue=default&other=DE4711"
     monkeypatch.setattr(JobAdmin, "list_filter", (*JobAdmin.list_filter, Other))
@@ -188,7 +188,7 @@ def test_who_gives_more_time_is_in_the_history_of_those_that_get_it(root: Client
 
 
 def test_an_action_on_very_many_jobs_has_one_entry(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "MOST_LOGGED", 2)
+    monkeypatch.setattr(confirm, "MOST_AT_ONCE", 2)
     soon = timezone.now() + timedelta(minutes=1)
     rows = [job(running=True, deadline=soon).pk for _number in range(3)]
     data = {"action": "extend_jobs", "_selected_action": rows, "index": 0}

@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin import overview
-from django_pgqueue.admin.bulk import start as bulk_start
+from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.admin.job_page import why
 from django_pgqueue.explanation import Reason
@@ -79,7 +79,7 @@ def test_the_page_that_asks_is_one_of_its_site_and_database(root: Client) -> Non
 def test_many_jobs_of_another_database_change_in_a_job_there(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_start, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(confirm, "MOST_AT_ONCE", 1)
     here = JobFactory.create(failed=True)
     Job.objects.using("other").bulk_create(JobFactory.build(pk=here.pk + n, failed=True) for n in range(3))
     WorkerFactory.build().save(using="other")

@@ -14,7 +14,8 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue.admin import JobAdmin
-from django_pgqueue.admin.bulk import start, task
+from django_pgqueue.admin.bulk import confirm
+from django_pgqueue.jobs import chunks
 from django_pgqueue.models import FailureGroup, Job
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.failures import fold, note
@@ -92,8 +93,8 @@ def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     chunks.
     """
     monkeypatch.setattr(JobAdmin, "list_per_page", 3)
-    monkeypatch.setattr(start, "MOST_AT_ONCE", 2)
-    monkeypatch.setattr(task, "FIRST_SIZE", 2)
+    monkeypatch.setattr(confirm, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(chunks, "FIRST_SIZE", 2)
     with override_settings(PGQUEUE={"BULK_QUEUE": "background"}), working(queues=("background",)):
         # No supervisor sends heartbeats of that worker.
         row = WorkerFactory.create(queues=["background"], heartbeat_at=timezone.now() + timedelta(hours=1))

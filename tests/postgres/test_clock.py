@@ -12,8 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import Snooze, enqueue, pause
-from django_pgqueue.admin.bulk import order
-from django_pgqueue.admin.bulk.selection import Bounds
+from django_pgqueue.admin.bulk import task
 from django_pgqueue.models import Pause, Schedule, UniqueWindow
 from django_pgqueue.postgres import clock as clock_module
 from django_pgqueue.worker.inline import InlineWorker
@@ -110,14 +109,14 @@ def test_periods_of_the_commands_end_now(now: datetime) -> None:
 
 @pytest.mark.parametrize("wrong", [timedelta(hours=25)])
 def test_an_order_of_the_admin_is_not_old_yet(now: datetime) -> None:
-    given = order.Order(
+    given = task.Order(
         site="", user="1", action="retry", effects=[], counted=1, is_exact=True, query="", meaning="",
-        ids=[1], limits=Bounds(now.isoformat()), values={}, details="",
+        ids=[1], as_of=now.isoformat(), values={}, details="",
     )  # fmt: skip
-    assert order.Order.opened(*given.sealed(), "default") == given
-    old = replace(given, limits=Bounds((now - order.LONGEST).isoformat()))
-    with pytest.raises(order.Refused, match="more than a day old"):
-        order.Order.opened(*old.sealed(), "default")
+    assert task.Order.opened(*given.sealed(), "default") == given
+    old = replace(given, as_of=(now - task.LONGEST).isoformat())
+    with pytest.raises(task.Refused, match="more than a day old"):
+        task.Order.opened(*old.sealed(), "default")
 
 
 @BOTH

@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_pgqueue import cancel, retry
-from django_pgqueue.admin.bulk import start as bulk_start
+from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.jobs import chunks
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
 from django_pgqueue.testing import run_jobs
@@ -31,8 +32,8 @@ WORDS = "were cancelled, or asked to stop if they were running."
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_start, "MOST_AT_ONCE", 2)
-    monkeypatch.setattr(bulk, "FIRST_SIZE", 2)
+    monkeypatch.setattr(confirm, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(chunks, "FIRST_SIZE", 2)
 
 
 def ordered(client: Client, count: int) -> tuple[Job, list[int]]:

@@ -1,78 +1,263 @@
-"""The actions on jobs in the admin, each with its permission and its messages."""
+"""The actions on jobs in the admin: the permission of each, what it does to the jobs in each state, and in
+which words.
+
+The effects of an action cover every state once. No effect mixes finished jobs with live jobs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from django.db import transaction
-from django.db.models import QuerySet, TextField
-from django.db.models.expressions import RawSQL
-from django.http import HttpRequest
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext_lazy
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from ... import formatting
-from ...formatting import get_logger
 from ...jobs import control
 from ...models import Job
 from ...models.job import Status
-from ..history import action_words, filter_words, note_all, note_each
 from ..jobs.filters import LIVE_SHELF
-from ..jobs.search import MEANING
-from . import effects
 from .edit_form import EditForm
-from .effects import Effect
-
-logger = get_logger(__name__)
-
 
 # ----------------------------------------------------------------------------
-# The jobs that an action holds, and which of them it has changed.
-#
-# The functions of the queue return how many jobs they have changed, but not which. Nobody else can change a
-# row that is locked, so a job has changed if its row is another version than before, or is gone.
+# What an action does to the jobs in each state, in sentences for the confirmation page.
 
-#: The leaf and the place in it: each UPDATE writes a version in another place.
-_VERSION = "(pgqueue_job.tableoid, pgqueue_job.ctid)::text"
+_WAITING = frozenset({Status.PENDING, Status.RETRY})
+_RUNNING = frozenset({Status.RUNNING})
+_BLOCKED = frozenset({Status.BLOCKED})
+_OVER = frozenset(status for status in Status if status.is_terminal)
+_PAUSED = Q(waiting_reason__startswith="paused")
 
 
-class Held(NamedTuple):
-    """Jobs whose rows are locked until the end of the transaction."""
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What happens to the jobs in some states."""
 
-    alias: str
-    rows: list[tuple[int, str, int, str]]
-    """Of each job: the id, the path of the task, the shelf, the version of the row."""
+    key: str
+    """Its name within the action, stored in the form."""
+    states: frozenset[Status]
+    words: Any
+    """A lazy plural of ``count`` (a number) and ``number`` (formatted)."""
+    acts: bool = False
+    """Whether these jobs change."""
+    where: Q = field(default_factory=Q)
+    """A condition for the jobs in these states, if it is not about all of them."""
+    permission: str = ""
+    """The codename, without the model, of an additional permission that it requires."""
+    denied: Any = None
+    """The words for users without this permission, for whom these jobs do not change."""
 
     @property
-    def jobs(self) -> QuerySet[Job]:
-        """These jobs, and no other."""
-        shelves = sorted({shelf for _pk, _path, shelf, _version in self.rows})  # the plan leaves out others
-        rows = Job.objects.using(self.alias)
-        return rows.filter(pk__in=[pk for pk, _path, _shelf, _version in self.rows], shelf__in=shelves)
+    def is_finished(self) -> bool:
+        """Whether these jobs have finished."""
+        return self.states <= _OVER
 
-    def changed(self) -> list[Job]:
-        """Return the jobs that have changed since, with their ids and paths."""
-        ids = [pk for pk, _path, _shelf, _version in self.rows]
-        now = dict(_versions(Job.objects.using(self.alias).filter(pk__in=ids)).values_list("pk", "version"))
-        return [
-            Job(pk=pk, task_path=path) for pk, path, _shelf, version in self.rows if now.get(pk) != version
-        ]
+    @property
+    def condition(self) -> Q:
+        """The condition for these jobs."""
+        return Q(status__in=sorted(self.states)) & self.where
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether these jobs do not change only because this user lacks the permission (``permitted``)."""
+        return bool(self.permission) and not self.acts
+
+    def sentence(self, number: int, *, is_exact: bool = True) -> str:
+        """Return what happens to this many jobs, or to this many or more."""
+        count = number if is_exact else max(number, 2)  # "1 or more" is a plural
+        return str(self.words % {"count": count, "number": number_words(number, is_exact=is_exact)})
 
 
-def hold(locked: QuerySet[Job], most: int) -> Held:
-    """Lock jobs and return them, but no more than ``most``."""
-    rows = _versions(locked).values_list("pk", "task_path", "shelf", "version")
-    return Held(locked.db, list(rows[:most]))
+def number_words(number: int, *, is_exact: bool) -> str:
+    """Format a number of jobs, of which there may be more."""
+    words = formatting.number(number)
+    return words if is_exact else _("%(number)s or more") % {"number": words}
 
 
-def _versions(jobs: QuerySet[Job]) -> QuerySet[Any]:
-    version = RawSQL(_VERSION, (), TextField())  # noqa: S611 - a constant
-    return jobs.annotate(version=version)
+def permitted(effects: tuple[Effect, ...], may: Callable[[str], bool]) -> list[Effect]:
+    """Return the effects for a user with some of the permissions."""
+    return [
+        replace(effect, acts=False, words=effect.denied)
+        if effect.permission and not may(effect.permission)
+        else effect
+        for effect in effects
+    ]
+
+
+_RUNNING_STAY = Effect(
+    "running",
+    _RUNNING,
+    ngettext_lazy(
+        "%(number)s running job does not change.", "%(number)s running jobs do not change.", "count"
+    ),
+)
+_BLOCKED_STAY = Effect(
+    "blocked",
+    _BLOCKED,
+    ngettext_lazy(
+        "%(number)s blocked job does not change.", "%(number)s blocked jobs do not change.", "count"
+    ),
+    where=~_PAUSED,
+)
+_OVER_STAY = Effect(
+    "over",
+    _OVER,
+    ngettext_lazy(
+        "%(number)s finished job does not change.",
+        "%(number)s finished jobs do not change.",
+        "count",
+    ),
+)
+
+RETRY = (
+    Effect(
+        "done",
+        frozenset({Status.DONE}),
+        ngettext_lazy(
+            "%(number)s done job would run a second time.",
+            "%(number)s done jobs would run a second time.",
+            "count",
+        ),
+        acts=True,
+        permission="rerun_done",
+        denied=ngettext_lazy(
+            "%(number)s done job does not change: you may not run done jobs again.",
+            "%(number)s done jobs do not change: you may not run done jobs again.",
+            "count",
+        ),
+    ),
+    Effect(
+        "failed",
+        frozenset({Status.FAILED}),
+        ngettext_lazy(
+            "%(number)s failed job would run again.", "%(number)s failed jobs would run again.", "count"
+        ),
+        acts=True,
+    ),
+    Effect(
+        "cancelled",
+        frozenset({Status.CANCELLED}),
+        ngettext_lazy(
+            "%(number)s cancelled job would run after all.",
+            "%(number)s cancelled jobs would run after all.",
+            "count",
+        ),
+        acts=True,
+    ),
+    Effect(
+        "waiting",
+        _WAITING,
+        ngettext_lazy(
+            "%(number)s waiting job would be due now, with all its attempts again.",
+            "%(number)s waiting jobs would be due now, with all their attempts again.",
+            "count",
+        ),
+        acts=True,
+    ),
+    Effect(
+        "paused",
+        _BLOCKED,
+        ngettext_lazy(
+            "%(number)s job whose task is paused would have all its attempts again when the pause ends.",
+            "%(number)s jobs whose task is paused would have all their attempts again when the pause ends.",
+            "count",
+        ),
+        acts=True,
+        where=_PAUSED,
+    ),
+    _RUNNING_STAY,
+    _BLOCKED_STAY,
+)
+
+RUN = (
+    Effect(
+        "later",
+        _WAITING,
+        ngettext_lazy(
+            "%(number)s job that waits for a later time would be due now.",
+            "%(number)s jobs that wait for a later time would be due now.",
+            "count",
+        ),
+        acts=True,
+        where=Q(run_after__gt=Now()),
+    ),
+    Effect(
+        "due",
+        _WAITING,
+        ngettext_lazy(
+            "%(number)s waiting job is already due.", "%(number)s waiting jobs are already due.", "count"
+        ),
+        where=Q(run_after__lte=Now()),
+    ),
+    Effect(
+        "paused",
+        _BLOCKED,
+        ngettext_lazy(
+            "%(number)s job runs when the pause of its task ends.",
+            "%(number)s jobs run when the pause of their task ends.",
+            "count",
+        ),
+        where=_PAUSED,
+    ),
+    _RUNNING_STAY,
+    _BLOCKED_STAY,
+    _OVER_STAY,
+)
+
+CANCEL = (
+    Effect(
+        "waiting",
+        _WAITING | _BLOCKED,
+        ngettext_lazy(
+            "%(number)s waiting job would be cancelled.",
+            "%(number)s waiting jobs would be cancelled.",
+            "count",
+        ),
+        acts=True,
+    ),
+    Effect(
+        "running",
+        _RUNNING,
+        ngettext_lazy(
+            "%(number)s running job would be asked to stop.",
+            "%(number)s running jobs would be asked to stop.",
+            "count",
+        ),
+        acts=True,
+        where=Q(cancel_requested_at__isnull=True),
+    ),
+    Effect(
+        "asked",
+        _RUNNING,
+        ngettext_lazy(
+            "%(number)s running job was already asked to stop.",
+            "%(number)s running jobs were already asked to stop.",
+            "count",
+        ),
+        where=Q(cancel_requested_at__isnull=False),
+    ),
+    _OVER_STAY,
+)
+
+EDIT = (
+    Effect(
+        "waiting",
+        _WAITING | _BLOCKED,
+        ngettext_lazy(
+            "%(number)s waiting job would get the values below.",
+            "%(number)s waiting jobs would get the values below.",
+            "count",
+        ),
+        acts=True,
+    ),
+    _RUNNING_STAY,
+    _OVER_STAY,
+)
 
 
 # ----------------------------------------------------------------------------
@@ -80,69 +265,73 @@ def _versions(jobs: QuerySet[Job]) -> QuerySet[Any]:
 
 
 EXTENSION = timedelta(hours=1)
-MOST_LOGGED = 500  # jobs of one action in the admin's own history
+
+_OTHERS_TO_RETRY = ngettext_lazy(
+    "%(number)s other was left alone: it changed in the meantime, or another job has its unique key.",
+    "%(number)s others were left alone: they changed in the meantime, or other jobs have their unique keys.",
+    "count",
+)
+_OTHERS = ngettext_lazy(
+    "%(number)s other changed in the meantime and was left alone.",
+    "%(number)s others changed in the meantime and were left alone.",
+    "count",
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
     """An action on jobs. ``permission`` is the codename without the model."""
 
     permission: str
     label: Any
-    run: Callable[..., int]
-    """Called with a queryset, and with the values of the form, if there is one. Returns how many changed."""
-    fits: Callable[[Job], bool]
-    """Whether the page of a job offers it. The database decides whether the job changes."""
-    _done: Any
-    _refused: Any
-    effects: tuple[Effect, ...] = ()
-    """What it does to jobs in each state; empty for an action without a confirmation page."""
     title: Any = ""
     """The title of the confirmation page."""
+    run: Callable[..., int]
+    """Called with a queryset, and with the values of the form, if there is one. Returns how many changed."""
+    fits: Callable[[Any], bool]
+    """Whether the page of a job offers it. The database decides whether the job changes."""
+    done: Any
+    refused: Any
+    effects: tuple[Effect, ...] = ()
+    """What it does to jobs in each state; empty for an action without a confirmation page."""
     form: type[EditForm] | None = None
     """The form on the confirmation page, which is then shown for a single job, too."""
-    stays: bool = False
-    """Whether its jobs keep their keys, so that it waits for no task that holds the row of its own job."""
-
-    def __call__(
-        self, request: HttpRequest, parts: Sequence[QuerySet[Job]], form: EditForm | None = None
-    ) -> int:
-        """Run the action on some querysets of jobs, in one transaction. Return how many jobs changed.
-
-        Race: a job may change its state after it was found. So the statement that finds it locks it, and the
-        one that changes it sees the same state. The history tells of the jobs that have changed: others may
-        have been left alone. If there are many, it has one entry for all of them.
-        """
-        values = {} if form is None else form.values()
-        changed, found = 0, 0
-        told: list[Job] = []
-        with ExitStack() as stack:
-            for jobs in parts:
-                locked = jobs.select_for_update(no_key=self.stays).order_by("pk")
-                stack.enter_context(transaction.atomic(using=locked.db))
-                held = hold(locked, MOST_LOGGED + 1)
-                changed += self.run(locked if len(held.rows) > MOST_LOGGED else held.jobs, **values)
-                found += len(held.rows)
-                told += held.changed() if found <= MOST_LOGGED else []
-        logger.info("%s by user %s: %d jobs changed", self.permission, request.user.pk, changed)
-        if changed:
-            words = action_words(self.label, "" if form is None else form.words())
-            filters = filter_words(request.GET, str(getattr(request, MEANING, "")))
-            if found <= MOST_LOGGED:
-                note_each(request.user.pk, told, words, filters)
-            else:
-                note_all(request.user.pk, words, self.outcome(changed), filters)
-        return changed
 
     def outcome(self, changed: int) -> str:
         """Return the message for the user."""
         if not changed:
-            return str(self._refused)
-        return str(self._done % {"count": changed, "number": formatting.number(changed)})
+            return str(self.refused)
+        return str(self.done % {"count": changed, "number": formatting.number(changed)})
+
+    def told(self, changed: int, expected: int | None, *, denied: bool = False, whole: bool = True) -> str:
+        """Return the message about the jobs that changed, and about those that were shown but did not.
+
+        ``expected``: how many jobs would change; None if it is not known. ``denied``: some jobs did not
+        change because this user may not run them again. ``whole``: whether all of them were reached.
+        """
+        if changed:
+            left = (expected or 0) - changed if whole else 0
+            others = _OTHERS_TO_RETRY if self.permission == "retry" else _OTHERS
+            words = others % {"count": left, "number": formatting.number(left)} if left > 0 else ""
+            return f"{self.outcome(changed)} {words}".rstrip()
+        if expected and whole and self.permission == "retry":
+            return _(
+                "No job changed: all of them changed in the meantime, or other jobs have their unique keys."
+            )
+        if expected and whole:
+            return _("No job changed: all of them changed in the meantime.")
+        if denied:
+            return _("No job changed: you may not run done jobs again.")
+        return self.outcome(0) if whole else _("No job changed.")
 
 
-def _can_cancel(job: Job) -> bool:
-    return not job.is_finished and job.cancel_requested_at is None
+def extendable(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """Return those of the jobs that can have more time: not the history, where jobs have deadlines, too.
+
+    They keep their keys, so that this waits for no task that holds the row of its own job.
+    """
+    running = jobs.filter(shelf=LIVE_SHELF, status=Status.RUNNING, deadline__isnull=False)
+    return running.select_for_update(no_key=True)
 
 
 def _can_retry(job: Job) -> bool:
@@ -150,91 +339,72 @@ def _can_retry(job: Job) -> bool:
     return job.is_finished or job.status == Status.RETRY or is_paused
 
 
-def _can_hurry(job: Any) -> bool:
-    is_later: bool = job.run_after > job.now  # the time of the server, as the page of a job has it
-    return Status(job.status).is_claimable and is_later
-
-
-def _can_be_extended(job: Job) -> bool:
-    return job.status == Status.RUNNING and job.deadline is not None
-
-
-def _can_be_edited(job: Job) -> bool:
-    return not job.is_finished and job.status != Status.RUNNING
-
-
-def extendable(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Return those of the jobs that can have more time: not the history, where jobs have deadlines, too."""
-    return jobs.filter(shelf=LIVE_SHELF, status=Status.RUNNING, deadline__isnull=False)
-
-
-def _extend(jobs: QuerySet[Job]) -> int:
-    return control.extend(jobs, EXTENSION)
-
-
 ACTIONS = {
     action.permission: action
     for action in (
         Action(
-            "retry",
-            _("Retry"),
-            partial(
-                control.retry, done=True
-            ),  # the confirmation page lists done jobs, with a right of their own
-            _can_retry,
-            ngettext_lazy("%(number)s job runs again.", "%(number)s jobs run again.", "count"),
-            _(
+            permission="retry",
+            label=gettext_lazy("Retry"),
+            title=gettext_lazy("Retry jobs"),
+            # The confirmation page lists done jobs, with a permission of their own.
+            run=partial(control.retry, done=True),
+            fits=_can_retry,
+            done=ngettext_lazy("%(number)s job runs again.", "%(number)s jobs run again.", "count"),
+            refused=gettext_lazy(
                 "No job changed: running and blocked jobs cannot be retried, nor a job whose unique key "
                 "another job has."
             ),
-            effects.RETRY,
-            _("Retry jobs"),
+            effects=RETRY,
         ),
         Action(
-            "run_now",
-            _("Run now"),
-            control.run_now,
-            _can_hurry,
-            ngettext_lazy("%(number)s job is due now.", "%(number)s jobs are due now.", "count"),
-            _("No job changed: only jobs that wait for a later time can be run now."),
-            effects.RUN,
-            _("Run jobs now"),
+            permission="run_now",
+            label=gettext_lazy("Run now"),
+            title=gettext_lazy("Run jobs now"),
+            run=control.run_now,
+            # The page of a job has the time of the server.
+            fits=lambda job: Status(job.status).is_claimable and job.run_after > job.now,
+            done=ngettext_lazy("%(number)s job is due now.", "%(number)s jobs are due now.", "count"),
+            refused=gettext_lazy("No job changed: only jobs that wait for a later time can be run now."),
+            effects=RUN,
         ),
         Action(
-            "edit",
-            _("Edit"),
-            control.edit,
-            _can_be_edited,
-            ngettext_lazy("%(number)s job was edited.", "%(number)s jobs were edited.", "count"),
-            _("No job changed: running and finished jobs cannot be edited; the others are as wanted."),
-            effects.EDIT,
-            _("Edit jobs"),
-            EditForm,
+            permission="edit",
+            label=gettext_lazy("Edit"),
+            title=gettext_lazy("Edit jobs"),
+            run=control.edit,
+            fits=lambda job: not job.is_finished and job.status != Status.RUNNING,
+            done=ngettext_lazy("%(number)s job was edited.", "%(number)s jobs were edited.", "count"),
+            refused=gettext_lazy(
+                "No job changed: running and finished jobs cannot be edited; the others are as wanted."
+            ),
+            effects=EDIT,
+            form=EditForm,
         ),
         Action(
-            "extend",
-            _("Give it one more hour"),
-            _extend,
-            _can_be_extended,
-            ngettext_lazy(
+            permission="extend",
+            label=gettext_lazy("Give it one more hour"),
+            run=lambda jobs: control.extend(jobs, EXTENSION),
+            fits=lambda job: job.status == Status.RUNNING and job.deadline is not None,
+            done=ngettext_lazy(
                 "%(number)s job has one more hour.", "%(number)s jobs have one more hour each.", "count"
             ),
-            _("No job changed: only running jobs with a timeout can be given more time."),
-            stays=True,
+            refused=gettext_lazy("No job changed: only running jobs with a timeout can be given more time."),
         ),
         Action(
-            "cancel",
-            _("Cancel"),
-            control.cancel,
-            _can_cancel,
-            ngettext_lazy(
+            permission="cancel",
+            label=gettext_lazy("Cancel"),
+            title=gettext_lazy("Cancel jobs"),
+            run=control.cancel,
+            fits=lambda job: not job.is_finished and job.cancel_requested_at is None,
+            done=ngettext_lazy(
                 "%(number)s job was cancelled, or asked to stop if it was running.",
                 "%(number)s jobs were cancelled, or asked to stop if they were running.",
                 "count",
             ),
-            _("No job changed: jobs that have finished, or were already asked to stop, cannot be cancelled."),
-            effects.CANCEL,
-            _("Cancel jobs"),
+            refused=gettext_lazy(
+                "No job changed: jobs that have finished, or were already asked to stop, cannot be cancelled."
+            ),
+            effects=CANCEL,
         ),
     )
 }

@@ -1,101 +1,66 @@
-"""The confirmation page for an action on more than one job, and the action after the confirmation.
+"""The confirmation page for an action on more than one job, and where the action runs after it.
 
 The selected jobs, or "all that match", are counted by state. If there is only one, the action runs
 immediately. Otherwise, the confirmation page is shown. Its form contains the counts, signed, so that the
 action changes only the jobs that were shown.
 
-The page reads a bounded number of jobs (``selection``). If that is not enough for an exact number, it has a
-button that counts them all, within ``SECONDS``.
+Up to ``MOST_AT_ONCE`` jobs change within the request. More of them change in the background: in a job of
+``task.run``, which shows its progress, and can be cancelled. If no worker would start this job now, because
+none serves its queue, or because it is paused, the request changes as many as it can within ``SECONDS``: a
+backlog is often cancelled before the workers are started again, or while everything is paused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core import signing
-from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.db import transaction
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.expressions import RawSQL
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ... import formatting
-from ...models import Job
+from ... import conf, formatting
+from ...formatting import get_logger
+from ...jobs.chunks import Chunk, walk
+from ...jobs.enqueue import enqueue
+from ...models import Job, Pause
 from ...models.job import Status
-from ...postgres.timeout import TimeLimitReached, time_limit, within
-from .. import lists
-from ..console import console_page
-from ..jobs import search
+from ...models.queue import IN_FORCE
+from ...monitoring.workers import Crew
+from ...postgres.timeout import TimeLimitReached, time_limit
+from ...tasks.routing import default_backend
+from ..ask import FIELD, RowEffect, ask
+from ..history import action_words, filter_words, note, note_all, note_each
 from ..jobs.filters import on_shelves
-from . import start, task
-from .actions import ACTIONS
-from .effects import number_words, permitted
-from .selection import Bounds, Counted, affected, bounds, count_all, count_cheaply
-from .task import told
+from ..jobs.search import MEANING
+from . import selection, task
+from .actions import ACTIONS, number_words, permitted
+from .selection import Bounds, Counted, Shown, affected, bounds, count
 
 if TYPE_CHECKING:
     from ..base import DatabaseAdmin
-    from .actions import Action
+    from .actions import Action, Effect
     from .edit_form import EditForm
-    from .effects import Effect
 
-FIELD = "confirmed"
-COUNT = "count"  # the name of the button that counts all jobs
-SECONDS = 3.0  # for each statement of the page
-WINDOW_OF_WAITING = 30_000  # jobs that wait; of which not more are counted if that takes long
-WINDOW_OF_OVER = 60_000  # finished jobs and would change; no others are meant
-WINDOW_OF_STAYING = 10_000  # finished jobs and would not change
+logger = get_logger(__name__)
+
 SALT = "django_pgqueue.admin.confirm"
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What the confirmation page has shown, as stored in its form."""
-
-    action: str
-    effects: list[str]
-    """The effects that change jobs."""
-    counted: int
-    """How many jobs would change."""
-    is_exact: bool
-    """If not, more of them would change than were counted."""
-    limits: Bounds
-    meaning: str
-    """What the search term was (``search.meaning_of``); "" if there was none."""
-
-    @property
-    def expected(self) -> int | None:
-        """How many jobs would change; None if that is not known."""
-        return self.counted if self.is_exact else None
-
-
-class _Look(NamedTuple):
-    """What there is now."""
-
-    limits: Bounds
-    found: list[tuple[Effect, Counted]]
-    """How many jobs there are for each effect, without the effects for which there are none."""
-    windows: dict[str, int]
-    """How many jobs were looked at, of those that are over and of those that wait."""
-    may_count: bool
-    """Whether the user may ask for a count of all."""
-    gave_up: bool
-    """Whether it took too long to count all."""
-
-    @property
-    def total(self) -> int:
-        """The number of jobs."""
-        return sum(count.number for _effect, count in self.found)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether all numbers are exact."""
-        return all(count.is_exact for _effect, count in self.found)
+MOST_AT_ONCE = 500  # jobs that change in the request, each with an entry in its history
+SECONDS = 10.0  # for an action in the request
+_LEAST = 1.0  # seconds for a statement, also at the end: most chunks need less
 
 
 def act_on_many(
@@ -103,157 +68,119 @@ def act_on_many(
     request: HttpRequest,
     name: str,
     jobs: QuerySet[Job],
-    may: Callable[[str], bool],
     back: str = "",
     again: str | None = None,
 ) -> HttpResponse | None:
     """Run an action of the list, or show its confirmation page. ``jobs`` are those that Django's changelist
     has selected, or the one of the page with the URL ``back``.
 
-    ``may`` returns whether this user has a permission, named by its codename without the model. ``again``:
-    the query string of the list of jobs with which a job in the background finds the same jobs; None if
-    there is no such list. Then many jobs change in this request, as far as its time permits.
+    ``again``: the query string of the list of jobs with which a job in the background finds the same jobs;
+    None if there is no such list. Then many jobs change in this request, as far as its time permits.
     """
     action = ACTIONS[name]
-    meant = permitted(action.effects, may)
-    shown = None if COUNT in request.POST else _confirmed(request, name)
-    form = None if action.form is None else _form(action.form, request, is_sent=shown is not None)
-    if form is not None and not form.is_valid():
-        shown = None  # the page is shown again, with the errors and the jobs as they are now
-    if shown is None:
-        try:
-            look = _look(admin, request, jobs, meant)
-        except TimeLimitReached:
-            words = _("The search gave up after %(seconds)g s. No job changed.") % {"seconds": SECONDS}
-            admin.message_user(request, words, messages.WARNING)
-            return None
-        meant = [effect for effect, _count in look.found]
-        shown = _shown(name, look, task.meaning_in(request))
-        # A form asks for values, beyond the window there may be more jobs, and a count is to be seen.
-        asks = form is not None or look.limits.oldest is not None or COUNT in request.POST
-        if look.total > 1 or look.may_count or not look.is_exact or (look.total and asks):
-            return _ask(admin, request, action, look, shown, form, back, again)
-    elif shown.limits.newest is not None and shown.meaning != task.meaning_in(request):
+    meant = permitted(action.effects, partial(admin.may, request))
+    shown = _confirmed(request, name)
+    form = None if action.form is None else action.form(None if shown is None else request.POST)
+    if shown is None or (form is not None and not form.is_valid()):  # then the jobs are shown as they are now
+        limits, found = _look(admin, request, jobs, meant)
+        meant = [effect for effect, _count in found]
+        shown = _shown(request, name, limits, found)
+        total, is_exact = (
+            sum(each.number for _effect, each in found),
+            all(each.is_exact for _effect, each in found),
+        )
+        # A form asks for values, and beyond the bounds there may be more jobs.
+        asks = form is not None or limits.oldest is not None
+        if total > 1 or not is_exact or (total and asks):
+            where = _where_words(admin, again=again is not None) if shown.effects and _is_many(shown) else ""
+            return _page(admin, request, action, shown, found, form, where=where, back=back)
+    elif shown.newest is not None and shown.meaning != _meaning(request):
         # Race: the jobs with the key that was searched are gone, so that it was now searched as text.
         jobs = jobs.none()
     acting = [effect for effect in meant if effect.acts and effect.key in shown.effects]
-    parts = affected(jobs, shown.limits, acting)
-    if acting and start.is_many(shown.expected):
-        keys = [effect.key for effect in acting]
-        if again is not None and start.is_served(admin):
-            return start.start(
-                admin, request, action, keys, shown.counted, shown.is_exact, shown.limits, form, again
-            )
-        start.act_here(admin, request, action, parts, shown.expected, form)
-        return None
-    # Nothing to change, no values to read: the jobs may have left the list since it was shown.
-    changed = action(request, parts, form) if parts else 0
-    words = told(action, changed, shown.expected, denied=any(effect.is_denied for effect in meant))
-    admin.message_user(request, words, messages.SUCCESS if changed else messages.WARNING)
+    if acting and _is_many(shown) and again is not None and _is_served(admin):
+        return _start(admin, request, action, shown, form, again)
+    denied = any(effect.is_denied for effect in meant)
+    parts = affected(jobs, shown, acting)
+    act_here(admin, request, action, parts, form, expected=shown.expected, denied=denied)
     return None
 
 
-def _is_across(request: HttpRequest) -> bool:
-    """Return whether all jobs that match are selected, read as in Django's own form."""
-    return bool(forms.BooleanField(required=False).to_python(request.POST.get("select_across")))
+def _meaning(request: HttpRequest) -> str:
+    """Return what the search term of a list was, after the list was read."""
+    return str(getattr(request, MEANING, ""))
 
 
-def _form(form: type[EditForm], request: HttpRequest, *, is_sent: bool) -> EditForm:
-    """Return the form for the new values. Another count keeps what was typed."""
-    return form(request.POST) if is_sent else form(initial=request.POST.dict())
-
-
-def _look(admin: DatabaseAdmin[Job], request: HttpRequest, jobs: QuerySet[Job], meant: list[Effect]) -> _Look:
-    """Count the jobs: all of them if the user has asked for that."""
+def _look(
+    admin: DatabaseAdmin[Job], request: HttpRequest, jobs: QuerySet[Job], meant: list[Effect]
+) -> tuple[Bounds, list[tuple[Effect, Counted]]]:
+    """Return the bounds of now, and the effects for which there are jobs, each with their number."""
     status = request.GET.get("status", "")
     if status in Status.values:
         meant = [effect for effect in meant if status in effect.states]
-    pool = on_shelves(status, admin.get_queryset(request))
-    across, counts_all = _is_across(request), COUNT in request.POST
-    is_scan = across and task.meaning_in(request) in search.SCANS
-    changes_over = any(effect.acts and effect.is_finished for effect in meant)
-    over = min(lists.WINDOW, WINDOW_OF_OVER) if changes_over else WINDOW_OF_STAYING
-    waiting = WINDOW_OF_WAITING
-    if is_scan and not counts_all:
-        over, waiting = (min(window, search.WINDOW_OF_SCAN) for window in (over, waiting))
-    with time_limit(jobs.db, SECONDS):
-        limits = bounds(pool, across=across, window=over)
-        exact = within(jobs.db, SECONDS, lambda: count_all(jobs, limits, meant)) if counts_all else None
-        numbers = exact or count_cheaply(jobs, limits, meant, pool=pool, window=waiting, is_scan=is_scan)
-    found = [pair for pair in zip(meant, numbers, strict=True) if pair[1].number or not pair[1].is_exact]
-    is_cut = not all(count.is_exact for count in numbers) or (
-        is_scan and changes_over and limits.oldest is not None
-    )
-    return _Look(
-        limits,
-        found,
-        {"over": over, "waiting": waiting},
-        may_count=is_cut and not counts_all,
-        gave_up=counts_all and exact is None,
-    )
+    # Whether all jobs that match are selected, read as in Django's own form.
+    across = bool(forms.BooleanField(required=False).to_python(request.POST.get("select_across")))
+    limits = bounds(on_shelves(status, admin.get_queryset(request)), across=across)
+    numbers = count(jobs, limits, meant)
+    return limits, [
+        pair for pair in zip(meant, numbers, strict=True) if pair[1].number or not pair[1].is_exact
+    ]
 
 
-def _shown(name: str, look: _Look, meaning: str) -> Shown:
-    acting = [(effect, count) for effect, count in look.found if effect.acts]
+def _shown(request: HttpRequest, name: str, limits: Bounds, found: list[tuple[Effect, Counted]]) -> Shown:
+    acting = [(effect, count) for effect, count in found if effect.acts]
     return Shown(
-        name,
-        [effect.key for effect, _count in acting],
-        sum(count.number for _effect, count in acting),
-        all(count.is_exact for _effect, count in acting),
-        look.limits,
-        meaning,
+        **asdict(limits),
+        action=name,
+        effects=[effect.key for effect, _count in acting],
+        counted=sum(count.number for _effect, count in acting),
+        is_exact=all(count.is_exact for _effect, count in acting),
+        meaning=_meaning(request),
     )
 
 
 def _confirmed(request: HttpRequest, name: str) -> Shown | None:
     """Return what the submitted form had shown; None if it is missing or invalid, and the page is shown."""
     try:
-        given = signing.loads(request.POST.get(FIELD, ""), salt=SALT)
-        shown = Shown(**{**given, "limits": Bounds(**given["limits"])})
-    except (signing.BadSignature, TypeError, KeyError):
+        shown = Shown(**signing.loads(request.POST.get(FIELD, ""), salt=SALT))
+    except (signing.BadSignature, TypeError):
         return None
     return shown if shown.action == name else None
 
 
-def _ask(
+def _page(
     admin: DatabaseAdmin[Job],
     request: HttpRequest,
     action: Action,
-    look: _Look,
     shown: Shown,
+    found: list[tuple[Effect, Counted]],
     form: EditForm | None,
+    *,
+    where: str,
     back: str,
-    again: str | None,
 ) -> TemplateResponse:
-    across = shown.limits.newest is not None
+    total, is_exact = (
+        sum(each.number for _effect, each in found),
+        all(each.is_exact for _effect, each in found),
+    )
+    across = shown.newest is not None
     ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
-    return console_page(
+    selected = ngettext(
+        "%(number)s job is selected.", "%(number)s jobs are selected.", total if is_exact else max(total, 2)
+    )
+    return ask(
         admin,
         request,
-        "admin/django_pgqueue/confirm_action.html",
         action.title,
-        selected=ngettext(
-            "%(number)s job is selected.",
-            "%(number)s jobs are selected.",
-            look.total if look.is_exact else max(look.total, 2),
-        )
-        % {"number": number_words(look.total, is_exact=look.is_exact)},
-        effects=[
-            (effect, effect.sentence(count.number, is_exact=count.is_exact)) for effect, count in look.found
+        [
+            RowEffect(
+                effect.sentence(each.number, is_exact=each.is_exact),
+                effect.acts,
+                "alarm" if effect.permission else "acts",
+            )
+            for effect, each in found
         ],
-        acts=bool(shown.effects),
-        is_exact=look.is_exact,
-        gave_up=look.gave_up,
-        may_count=look.may_count,
-        seconds=SECONDS,
-        form=form,
-        where=start.where_words(admin, again=again is not None)
-        if shown.effects and start.is_many(shown.expected)
-        else "",
         back=back or request.get_full_path(),
-        across=across,
-        oldest=shown.limits.oldest,
-        windows={kind: formatting.number(window) for kind, window in look.windows.items()},
         fields=[
             ("action", f"{action.permission}_jobs"),
             ("select_across", int(across)),
@@ -261,4 +188,160 @@ def _ask(
             # Django requires at least one.
             *((ACTION_CHECKBOX_NAME, pk) for pk in (ticked[:1] if across else ticked)),
         ],
+        selected=selected % {"number": number_words(total, is_exact=is_exact)},
+        form=form,
+        where=where,
+        across=across,
+        oldest=shown.oldest,
+        window=formatting.number(selection.MOST_FINISHED),
     )
+
+
+# ----------------------------------------------------------------------------
+# Where the action runs.
+
+
+def _is_many(shown: Shown) -> bool:
+    """Return whether so many jobs do not change at once, or are not all counted."""
+    return shown.expected is None or shown.expected > MOST_AT_ONCE
+
+
+def _is_served(admin: DatabaseAdmin[Job]) -> bool:
+    """Return whether a worker would start an action on many jobs now."""
+    alias, queue = admin.writes_to, _queue()
+    paused = Q(kind=Pause.Kind.ALL) | Q(kind=Pause.Kind.QUEUE, name=queue)
+    paused |= Q(kind=Pause.Kind.TASK, name=task.run.module_path)
+    return (
+        bool(Crew(alias).serving(queue)) and not Pause.objects.using(alias).filter(paused, IN_FORCE).exists()
+    )
+
+
+def _queue() -> str:
+    """Return the queue of the jobs that run actions: the setting, or one that QUEUES in TASKS permits."""
+    chosen, permitted = conf.current().bulk_queue, default_backend().queues
+    if chosen is not None:
+        return chosen
+    return "default" if not permitted or "default" in permitted else min(permitted)
+
+
+def _where_words(admin: DatabaseAdmin[Job], *, again: bool) -> str:
+    """Return where the action would run, for the confirmation page."""
+    if again and _is_served(admin):
+        return _("This runs in the background, as a job of its own, which you can watch and cancel.")
+    words = _("This runs for at most %(seconds)s seconds. After that, repeat it for the rest.")
+    if again:
+        words = _(
+            "No worker would start this in the background now. So it runs while you wait, for at most "
+            "%(seconds)s seconds. After that, repeat it for the rest."
+        )
+    return words % {"seconds": formatting.number(int(SECONDS))}
+
+
+def _start(
+    admin: DatabaseAdmin[Job],
+    request: HttpRequest,
+    action: Action,
+    shown: Shown,
+    form: EditForm | None,
+    again: str,
+) -> HttpResponse:
+    """Enqueue the job that runs the action, and redirect to its page.
+
+    ``again``: the query string of a list that contains these jobs, and that the job reads again.
+    """
+    values = {} if form is None else form.values()
+    ids = None if shown.newest is not None else sorted(map(int, request.POST.getlist(ACTION_CHECKBOX_NAME)))
+    order = task.Order(
+        **asdict(shown),
+        site=task.identity(admin),
+        user=str(request.user.pk),
+        query=again,
+        ids=ids,
+        values={
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in values.items()
+        },
+        details="" if form is None else form.words(),
+    )
+    alias = admin.writes_to
+    with transaction.atomic(using=alias):
+        job = enqueue(task.run.using(database=alias, queue_name=_queue()), *order.sealed())
+        words = [_("Started in the background."), action_words(action.label, order.details)]
+        if order.filters:
+            words.append(_("Filters: %(filters)s.") % {"filters": order.filters})
+        number = number_words(shown.counted, is_exact=shown.is_exact)
+        words.append(_("Jobs that would change: %(number)s.") % {"number": number})
+        note(request.user.pk, " ".join(words), job)
+    admin.message_user(
+        request,
+        _("“%(action)s” runs in the background. This page shows how far it is.") % {"action": action.title},
+        messages.SUCCESS,
+    )
+    name = f"admin:{Job._meta.app_label}_{Job._meta.model_name}_change"
+    return HttpResponseRedirect(reverse(name, args=[job.pk], current_app=admin.admin_site.name))
+
+
+#: The leaf and the place in it: each UPDATE writes a version in another place.
+_VERSION = RawSQL("(pgqueue_job.tableoid, pgqueue_job.ctid)::text", (), TextField())
+
+
+def act_here(
+    admin: DatabaseAdmin[Job],
+    request: HttpRequest,
+    action: Action,
+    parts: Sequence[QuerySet[Job]],
+    form: EditForm | None = None,
+    *,
+    expected: int | None = None,
+    denied: bool = False,
+    refused: str = "",
+) -> None:
+    """Run the action in this request, until all jobs are done or the time is over.
+
+    ``expected`` and ``denied``: see ``Action.told``. ``refused``: the message if no job changed.
+    """
+    alias, end = admin.writes_to, monotonic() + SECONDS
+    # Without parts, the form may not be valid: the jobs have left the list since it was shown.
+    values = {} if form is None or not parts else form.values()
+    changed, is_whole, told = 0, True, list[Any]()
+
+    def change(jobs: QuerySet[Job]) -> int:
+        """The functions of the queue return how many jobs they have changed, but not which. Nobody else can
+        change a locked row, so a job has changed if its row is another version than before, or is gone.
+        """
+        if len(told) > MOST_AT_ONCE:
+            return action.run(jobs, **values)
+        before: list[Any] = list(jobs.annotate(version=_VERSION).only("pk", "task_path").order_by("pk"))
+        number = action.run(jobs, **values)
+        now = Job.objects.using(alias).filter(pk__in=[job.pk for job in before])
+        versions = dict(now.annotate(version=_VERSION).values_list("pk", "version"))
+        told.extend(job for job in before if versions.get(job.pk) != job.version)
+        return number
+
+    def commit(_number: int, take: Callable[[], Chunk | None]) -> Chunk | None:
+        # A search for text may read a long history before it finds the next job.
+        with time_limit(alias, max(_LEAST, end - monotonic()), keep=True):
+            return take()
+
+    try:
+        for chunk in walk([jobs.using(alias) for jobs in parts], change, commit):
+            changed += chunk.changed
+            if monotonic() > end:
+                is_whole = False
+                break
+    except TimeLimitReached:
+        is_whole = False
+    logger.info("%s by user %s: %d jobs changed", action.permission, request.user.pk, changed)
+    words = action.told(changed, expected, denied=denied, whole=is_whole)
+    if refused and is_whole and not changed:
+        words = refused
+    if not is_whole:
+        words += " " + _("The time for one request is over. Repeat the action for the rest.")
+    if changed:
+        what = action_words(action.label, "" if form is None else form.words())
+        filters = filter_words(request.GET, _meaning(request))
+        if len(told) > MOST_AT_ONCE:
+            note_all(request.user.pk, what, words, filters)
+        else:
+            note_each(request.user.pk, told, what, filters)
+    admin.message_user(request, words, messages.SUCCESS if changed and is_whole else messages.WARNING)

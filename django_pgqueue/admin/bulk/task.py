@@ -3,221 +3,236 @@
 Each chunk of jobs is an atomic step: it changes its jobs and records how far the walk is in one transaction.
 So the job continues where it was if its worker dies, or if it is cancelled and retried, and changes nothing
 twice. Between two chunks, it looks whether it was cancelled, and whether the user may still do this.
+
+Its order is JSON and has a seal: a signature with the project's ``SECRET_KEY``. So nobody can have jobs
+changed in the name of another user by enqueueing a job with other arguments. It is refused after a day.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from django.contrib.admin.sites import all_sites
 from django.contrib.auth import get_user_model
+from django.core import signing
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
+from django.urls import get_resolver
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext_lazy
 
-from ... import formatting
 from ...exceptions import CancelJob
+from ...jobs.chunks import Chunk, Cursor, walk
 from ...jobs.current import current_job
 from ...models import Job, LiveJob
 from ...models.current import CurrentJob
-from ...postgres.timeout import TimeLimitReached, time_limit
+from ...postgres.clock import server_now
+from ...postgres.timeout import within
 from ...tasks.decorator import task
-from ..history import action_words, is_noted, note
+from ..history import action_words, filter_words, is_noted, note
+from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING
-from .order import Order, Refused
-from .selection import affected, count_all
+from .actions import ACTIONS, Action, Effect, permitted
+from .selection import Shown, affected
 
 if TYPE_CHECKING:
-    from .actions import Action
+    from typing import Self
 
+SALT = "django_pgqueue.admin.bulk"
+LONGEST = timedelta(days=1)
 COUNT_SECONDS = 60.0
+
+
+class Refused(Exception):
+    """The order is not carried out, or no further; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order(Shown):
+    """What was confirmed, by whom, and how the same jobs are found again. All values are JSON."""
+
+    site: str
+    """The admin site and the classes that show the jobs (``identity``)."""
+    user: str
+    """The primary key of the user who has confirmed it."""
+    query: str
+    """The query string of the list, which contains the filters."""
+    ids: list[int] | None
+    """The selected jobs; None: all that match."""
+    values: dict[str, Any]
+    """The new values of an edit."""
+    details: str
+    """The new values of an edit, in words."""
+
+    def sealed(self) -> tuple[dict[str, Any], str]:
+        """Return the order as JSON, and its seal."""
+        order = asdict(self)
+        return order, _signer().signature(_text(order))
+
+    @classmethod
+    def opened(cls, order: Any, seal: Any, alias: str) -> Self:
+        """Return an order from its JSON. Raise ``Refused`` if it was changed, or is old.
+
+        ``alias``: the database of the job that carries it out.
+        """
+        try:
+            _signer().unsign(f"{_text(order)}:{seal}")
+        except signing.BadSignature:
+            raise Refused(
+                _("The seal of this order is not valid: the order was changed, or SECRET_KEY differs here.")
+            ) from None
+        opened = cls(**order)
+        if server_now(alias) - datetime.fromisoformat(opened.as_of) > LONGEST:
+            raise Refused(_("This order is more than a day old. Select the jobs again."))
+        return opened
+
+    @property
+    def kind(self) -> Action:
+        """The action."""
+        return ACTIONS[self.action]
+
+    @property
+    def filters(self) -> str:
+        """The filters of the list, in words."""
+        return filter_words(QueryDict(self.query), self.meaning)
+
+    def change(self, jobs: QuerySet[Job]) -> int:
+        """Run the action on some jobs."""
+        moment = {
+            name: datetime.fromisoformat(self.values[name]) for name in self.values if name == "run_after"
+        }
+        return self.kind.run(jobs, **{**self.values, **moment})
+
+    def request(self) -> HttpRequest:
+        """Return a request for the list, by the user as he or she is now. Raise ``Refused`` if the user, or
+        the permission, no longer exists.
+        """
+        request: Any = HttpRequest()
+        request.method, request.GET = "GET", QueryDict(self.query)
+        request.user = get_user_model()._default_manager.filter(pk=self.user).first()
+        setattr(request, AS_OF, datetime.fromisoformat(self.as_of))
+        # Race: the last job with the key or the id that was searched may be gone. Then the same term would be
+        # searched as text, and find other jobs.
+        setattr(request, MEANING, self.meaning)
+        if request.user is None:
+            raise Refused(_("The user who has confirmed this no longer exists."))
+        admin = _admin(self.site)
+        is_allowed = (
+            admin.admin_site.has_permission(request)
+            and admin.has_view_permission(request)
+            and admin.may(request, self.action)
+            and len(self.acting(request)) == len(self.effects)
+        )
+        if not is_allowed:
+            words = _("The user %(user)s may no longer do this.") % {"user": request.user.get_username()}
+            raise Refused(words)
+        return request  # type: ignore[no-any-return]
+
+    def acting(self, request: HttpRequest) -> list[Effect]:
+        """Return the effects that this user may have on jobs."""
+        meant = permitted(self.kind.effects, partial(_admin(self.site).may, request))
+        return [effect for effect in meant if effect.acts and effect.key in self.effects]
+
+    def jobs(self, request: HttpRequest, alias: str) -> QuerySet[Job]:
+        """Return the jobs of the list, or those that were selected."""
+        admin = _admin(self.site)
+        if self.ids is not None:
+            rows: QuerySet[Job] = admin.get_queryset(request).using(alias)
+            return rows.filter(pk__in=self.ids)
+        found: QuerySet[Job] = admin.get_changelist_instance(request).get_queryset(request)
+        return found.using(alias)
+
+
+def identity(admin: Any) -> str:
+    """Return the name of the site of an admin class, and what distinguishes it from others of this name."""
+    site = admin.admin_site
+    return " ".join(
+        [site.name, *(f"{type(each).__module__}.{type(each).__qualname__}" for each in (site, admin))]
+    )
+
+
+def _admin(name: str) -> Any:
+    """Return the admin class of jobs with this identity."""
+    get_resolver().url_patterns  # noqa: B018 - a site may be made where its URLs are
+    for site in all_sites:
+        if site.is_registered(Job) and identity(site.get_model_admin(Job)) == name:
+            return site.get_model_admin(Job)
+    raise Refused(_("The admin site %(name)s does not exist in this process.") % {"name": name})
+
+
+def _text(order: Any) -> str:
+    return json.dumps(order, sort_keys=True, separators=(",", ":"))
+
+
+def _signer() -> signing.Signer:
+    return signing.Signer(salt=SALT)
 
 
 @task(priority=100, max_attempts=5, backoff=(1, 5, 15), timeout=3600)
 def run(order: dict[str, Any], seal: str) -> dict[str, Any]:
     """Run an action of the admin on many jobs. Return how many have changed, also in words."""
     job = current_job()
+    alias = str(job._state.db)
     try:
-        opened = Order.opened(order, seal, str(job._state.db))
+        opened = Order.opened(order, seal, alias)
     except Refused as refused:
         raise CancelJob(str(refused)) from None
-    return _Work(job, opened).run()
-
-
-def meaning_in(request: HttpRequest) -> str:
-    """Return what the search term of a list was, after the list was read."""
-    return str(getattr(request, MEANING, ""))
+    return _Work(job, alias, opened).run()
 
 
 class _Work:
     """One attempt to carry out an order."""
 
-    def __init__(self, job: CurrentJob, order: Order) -> None:
+    def __init__(self, job: CurrentJob, alias: str, order: Order) -> None:
         self._job = job
+        self._alias = alias
         self._order = order
-        self._alias = str(job._state.db)
         self._changed = 0
-        self._total = order.counted if order.is_exact else None
+        self._total = order.expected
 
     def run(self) -> dict[str, Any]:
+        action = self._order.kind
         try:
-            jobs, parts = self._select()
+            request = self._order.request()
+            if not is_noted(self._order.user, self._job):  # a user has enqueued a copy of the job
+                raise Refused(_("This user has not started this job. Select the jobs again."))
+            jobs = self._order.jobs(request, self._alias).exclude(pk=self._job.pk)
+            parts = affected(jobs, self._order, self._order.acting(request))
             if self._total is None:
-                self._total = self._job.step("count", partial(self._count, jobs))
-            self._walk(parts)
+                self._total = self._job.step("count", self._count, parts)
+            for chunk in walk(parts, self._order.change, self._commit):
+                self._changed += chunk.changed
         except Refused as refused:
-            self._stop(str(refused))
-        words = told(self._order.kind, self._changed, self._total)
+            words = action.told(self._changed, self._total, whole=False)
+            self._note(str(refused), words)
+            raise CancelJob(f"{refused} {words}") from None
+        words = action.told(self._changed, self._total)
         self._job.atomic_step("ended", self._note, _("Ended."), words)
         return {"changed": self._changed, "of": self._total, "words": words}
 
-    def _select(self) -> tuple[QuerySet[Job], Sequence[QuerySet[Job]]]:
-        """Return the jobs of the list, and those of them that change, but never the job that runs here."""
-        request = self._order.request()
-        if not is_noted(self._order.user, self._job):  # a user has enqueued a copy of the job
-            raise Refused(_("This user has not started this job. Select the jobs again."))
-        jobs = self._order.jobs(request, self._alias).exclude(pk=self._job.pk)
-        return jobs, affected(jobs, self._order.limits, self._order.acting(request))
-
-    def _count(self, jobs: QuerySet[Job]) -> int | None:
+    def _count(self, parts: list[QuerySet[Job]]) -> int | None:
         """Return how many jobs would change; None if it takes too long to count them."""
-        acting = [effect for effect in self._order.kind.effects if effect.key in self._order.effects]
-        try:
-            with time_limit(self._alias, COUNT_SECONDS):
-                return sum(count.number for count in count_all(jobs, self._order.limits, acting))
-        except TimeLimitReached:
-            return None
+        return within(self._alias, COUNT_SECONDS, lambda: sum(part.count() for part in parts))
 
-    def _walk(self, parts: Sequence[QuerySet[Job]]) -> None:
-        change: Any = partial(self._order.kind.run, **self._order.arguments)
-        place, number = Cursor(), 0
-        while True:
-            self._job.set_progress(self._changed, self._bound, str(self._order.kind.title))
-            if self._is_cancelled():
-                self._stop(_("Cancelled."))
-            self._order.request()  # the user may have lost the permission
-            chunk = partial(take, parts, place, size_of(number), change)
-            found = self._job.atomic_step(f"chunk {number + 1}", chunk)
-            if found is None:
-                return
-            place, number = Cursor(*found[0]), number + 1
-            self._changed += found[1]
-
-    def _is_cancelled(self) -> bool:
-        """Ask the database, which knows it in every kind of worker."""
+    def _commit(self, number: int, take: Callable[[], Chunk | None]) -> Chunk | None:
+        # Others may have changed, so that there are more than were counted.
+        bound = None if self._total is None else max(self._total, self._changed)
+        self._job.set_progress(self._changed, bound, str(self._order.kind.title))
+        # The database knows it in every kind of worker.
         live: Any = LiveJob
         asked = live.objects.using(self._alias).filter(pk=self._job.pk, cancel_requested_at__isnull=False)
-        return self._job.cancel_requested or bool(asked.exists())
-
-    @property
-    def _bound(self) -> int | None:
-        """The total for the progress: others may have changed, so that there are more than were counted."""
-        return None if self._total is None else max(self._total, self._changed)
-
-    def _stop(self, why: str) -> None:
-        words = told(self._order.kind, self._changed, self._total, whole=False)
-        self._note(why, words)
-        raise CancelJob(f"{why} {words}")
+        if self._job.cancel_requested or asked.exists():
+            raise Refused(_("Cancelled."))
+        self._order.request()  # the user may have lost the permission
+        found = self._job.atomic_step(f"chunk {number + 1}", take)
+        return found and Chunk(Cursor(*found[0]), *found[1:])
 
     def _note(self, what: str, words: str) -> None:
         order = self._order
         if get_user_model()._default_manager.filter(pk=order.user).exists():
             row = Job(pk=self._job.pk, task_path=self._job.task_path)
             note(order.user, f"{what} {action_words(order.kind.label, order.details)} {words}", row)
-
-
-# ----------------------------------------------------------------------------
-# The way of an action through many jobs: in chunks, each in a transaction, in the order of the ids.
-#
-# The place of a walk is the part that it is in (the jobs that are not over, then those that are over; see
-# ``selection.affected``) and the last id that it has reached there. Behind this place nothing changes twice:
-# not even a job that has changed back in the meantime.
-
-FIRST_SIZE = 500
-MOST = 12_000
-_GROWS_AFTER = 10  # chunks
-
-
-class Cursor(NamedTuple):
-    """How far a walk has come."""
-
-    part: int = 0
-    after: int = 0
-
-
-class Chunk(NamedTuple):
-    """What a walk did, and where it is now."""
-
-    place: Cursor
-    changed: int
-
-
-def size_of(number: int) -> int:
-    """Return how many jobs are in the chunk with this number, from 0.
-
-    Small chunks hold few locks, and stop soon. They grow because each one is a step of a job, which may have
-    1,000: these are enough for 11 million jobs.
-    """
-    return int(min(FIRST_SIZE << number // _GROWS_AFTER, MOST))
-
-
-def take(
-    parts: Sequence[QuerySet[Job]], place: Cursor, size: int, change: Callable[[QuerySet[Job]], int]
-) -> Chunk | None:
-    """Change the next jobs, and return where the walk is then; None at its end. Call it in a transaction.
-
-    Race: a job changes its state while it is read. The statement that finds it waits for that, and leaves it
-    out if it no longer matches. Then its row is locked, so that ``change`` sees it as it was found. All who
-    lock several jobs do so in the order of their ids, so that no two walks wait for each other.
-    """
-    part, after = place
-    while part < len(parts):
-        rest: Any = parts[part].filter(pk__gt=after).order_by("pk").select_for_update()
-        found = dict(rest.values_list("pk", "shelf")[:size])
-        if found:
-            shelves = sorted(set(found.values()))  # so that the plan leaves out the other leaves
-            jobs = Job.objects.using(rest.db).filter(pk__in=list(found), shelf__in=shelves)
-            return Chunk(Cursor(part, max(found)), change(jobs))
-        part, after = part + 1, 0
-    return None
-
-
-# ----------------------------------------------------------------------------
-# What a user is told when an action on jobs is over: how many jobs changed, and why others did not.
-
-_OTHERS_TO_RETRY = ngettext_lazy(
-    "%(number)s other was left alone: it changed in the meantime, or another job has its unique key.",
-    "%(number)s others were left alone: they changed in the meantime, or other jobs have their unique keys.",
-    "count",
-)
-_OTHERS = ngettext_lazy(
-    "%(number)s other changed in the meantime and was left alone.",
-    "%(number)s others changed in the meantime and were left alone.",
-    "count",
-)
-
-
-def told(
-    action: Action, changed: int, expected: int | None, *, denied: bool = False, whole: bool = True
-) -> str:
-    """Return the message about the jobs that changed, and about those that were shown but did not change.
-
-    ``expected``: how many jobs would change; None if it is not known. ``denied``: some jobs did not change
-    because this user may not run them again. ``whole``: whether all of them were reached.
-    """
-    if not changed and expected and whole and action.permission == "retry":
-        return _("No job changed: all of them changed in the meantime, or other jobs have their unique keys.")
-    if not changed and expected and whole:
-        return _("No job changed: all of them changed in the meantime.")
-    if not changed and denied:
-        return _("No job changed: you may not run done jobs again.")
-    if not changed and not whole:
-        return _("No job changed.")
-    words = action.outcome(changed)
-    left = (expected or 0) - changed
-    if changed and left > 0 and whole:
-        others = _OTHERS_TO_RETRY if action.permission == "retry" else _OTHERS
-        words += " " + str(others % {"count": left, "number": formatting.number(left)})
-    return words

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.utils import flatten_fieldsets, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet, TextField
@@ -22,9 +22,8 @@ from django.views.decorators.http import require_POST
 from ...models import Job
 from ...models.job import Status
 from ..base import ReadOnlyAdmin
-from ..bulk.actions import ACTIONS, extendable
-from ..bulk.confirm import act_on_many
-from ..bulk.effects import permitted
+from ..bulk.actions import ACTIONS, Effect, extendable, permitted
+from ..bulk.confirm import act_here, act_on_many
 from ..bulk.selection import affected, bounds
 from ..failures import FailurePages
 from ..graph.pages import WorkflowPages
@@ -47,9 +46,6 @@ from .progress import progress_view, with_progress
 from .search import HELP, MEANING, JobChangeList, has_index, meaning_of, search
 from .texts import MOST_OF_CALL, with_clock
 
-if TYPE_CHECKING:
-    from ..bulk.effects import Effect
-
 # ----------------------------------------------------------------------------
 # Actions on selected jobs and buttons on the page of a job, each with its permission.
 #
@@ -70,8 +66,7 @@ def _many(name: str, label: Any) -> Callable[[Any, HttpRequest, QuerySet[Job]], 
 
     @admin.action(description=label, permissions=[name])
     def act(self: Any, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
-        again = request.GET.urlencode()
-        return act_on_many(self, request, name, queryset, partial(self.may, request), again=again)
+        return act_on_many(self, request, name, queryset, again=request.GET.urlencode())
 
     return act
 
@@ -98,7 +93,7 @@ class JobActions(ReadOnlyAdmin[Job]):
     )
     def extend_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Extend the timeout of the selected jobs."""
-        self._act("extend", request, [extendable(queryset)])
+        act_here(self, request, ACTIONS["extend"], [extendable(queryset)])
 
     def get_urls(self) -> list[URLPattern]:
         """Add a URL for each button to Django's own URLs."""
@@ -121,12 +116,11 @@ class JobActions(ReadOnlyAdmin[Job]):
         query = request.META["QUERY_STRING"]
         if ACTIONS[name].form is not None:
             back = self.address("change", job.pk) + (f"?{query}" if query else "")
-            page = act_on_many(self, request, name, jobs, partial(self.may, request), back)
-            return page or HttpResponseRedirect(back)
+            return act_on_many(self, request, name, jobs, back) or HttpResponseRedirect(back)
         shown = request.POST.get("status", job.status)
         by_now = _("No job changed: this job is now %(status)s.") % {"status": job.get_status_display()}
         parts = self._parts(name, request, jobs, shown)
-        self._act(name, request, parts, refused="" if shown == job.status else str(by_now))
+        act_here(self, request, ACTIONS[name], parts, refused="" if shown == job.status else str(by_now))
         # In a queue that does not keep jobs, a cancelled job no longer exists.
         target = self.address("change", job.pk) if jobs.exists() else self.address("changelist")
         return HttpResponseRedirect(f"{target}?{query}" if query else target)
@@ -161,14 +155,6 @@ class JobActions(ReadOnlyAdmin[Job]):
         acting = [effect for effect in self._permitted(name, request) if effect.acts]
         acting = [effect for effect in acting if not effect.permission or shown in effect.states]
         return affected(jobs, bounds(jobs, across=False), acting)
-
-    def _act(
-        self, name: str, request: HttpRequest, parts: Sequence[QuerySet[Job]], refused: str = ""
-    ) -> None:
-        action = ACTIONS[name]
-        changed = action(request, parts)
-        words = action.outcome(changed) if changed else refused or action.outcome(0)
-        self.message_user(request, words, messages.SUCCESS if changed else messages.WARNING)
 
 
 # ----------------------------------------------------------------------------
@@ -272,7 +258,7 @@ class JobAdmin(FailurePages[Job], WorkflowPages[Job], JobActions, JobPage):
         if not term:
             return queryset, False
         meaning = getattr(request, MEANING, "") or meaning_of(queryset, term)
-        setattr(request, MEANING, meaning)  # an action finds the same jobs again (bulk_order.py)
+        setattr(request, MEANING, meaning)  # an action finds the same jobs again (bulk/task.py)
         period = request.GET.get("finished", "")
         full = self.has_view_arguments_permission(request)
         return search(queryset, term, period, full=full, meaning=meaning, now=clock(request)), False
