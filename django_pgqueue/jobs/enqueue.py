@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -62,6 +62,16 @@ _MANY = (
     "%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::text[], %s::integer[],"
     " %s::timestamptz[], %s::double precision[], %s::double precision[], %s::integer[], %s::integer[],"
     " %s::text[], NULL, %s::jsonb[], %s::jsonb, %s::bigint)"
+)
+
+
+#: How ``_MANY`` takes the columns of ``Call.row()``.
+_ARRAYS: tuple[Callable[[Iterable[Any]], str], ...] = (
+    *[text_array] * 5,
+    number_array,
+    text_array,
+    *[number_array] * 4,
+    text_array,
 )
 
 
@@ -134,8 +144,8 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     backend holds them. The hooks have seen the call, and nothing is announced.
     """
     options = call_options(task)
-    with tracing.sending(options.queue_name, options.task_path) as span:
-        call = prepare(task, options, args, kwargs, capture())
+    with tracing.sending(task.queue_name, options.task_path) as span:
+        call = prepare(options, args, kwargs, capture())
         job = write(call) if options.keeper is None else options.keeper.one(call)
         span.stored(job.pk, job.enqueue_outcome or "")
     return job
@@ -145,23 +155,17 @@ def write(call: Call) -> Job:
     """Insert the job of a call that was checked, with its payload if it has one, and return it."""
     if call.payload is None:
         return _write_job(call)
-    with transaction.atomic(using=call.alias):
+    with transaction.atomic(using=call.options.alias):
         job = _write_job(call)
-        store_one(call.alias, call.payload, job.pk, job.enqueue_outcome or "created")
+        store_one(call.options.alias, call.payload, job.pk, job.enqueue_outcome or "created")
     return job
 
 
 def _write_job(call: Call) -> Job:
-    options, policy = call.options, call.options.policy
+    options = call.options
     pk, run_after, expires_at, enqueued_at, outcome = _execute(
-        options.alias,
-        _ONE,
-        (
-            options.task_path, call.args, call.kwargs, options.metadata, options.queue_name, options.priority,
-            options.run_after, options.delay, policy.expires_after, policy.max_attempts, policy.timeout,
-            policy.on_lost, call.more_with_context(),
-        ),
-    )  # fmt: skip
+        options.alias, _ONE, (*call.row(), call.more_with_context())
+    )
     if outcome != "created":
         call.check_outcome(outcome, pk)
         return other_job(options.alias, pk, outcome)
@@ -189,7 +193,7 @@ def write_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
     chunk, is_last = _take_chunk(prepared)
     if not chunk:
         return []
-    alias = chunk[0].alias
+    alias = chunk[0].options.alias
     if is_last and not any(call.needs_transaction for call in chunk):
         return _insert(alias, 0, chunk)
     done: list[tuple[int, EnqueueOutcome]] = []
@@ -250,21 +254,10 @@ def _insert(
     """
     batch = _shared_batch(calls)
     more = [call.more(in_shared_batch=batch is not None) for call in calls]
-    options = [call.options for call in calls]
+    columns = zip(*[call.row() for call in calls], strict=True)
     parameters = (
         first,
-        text_array([each.task_path for each in options]),
-        text_array([call.args for call in calls]),
-        text_array([call.kwargs for call in calls]),
-        text_array([each.metadata for each in options]),
-        text_array([each.queue_name for each in options]),
-        number_array([each.priority for each in options]),
-        text_array([each.run_after.isoformat() if each.run_after else None for each in options]),
-        number_array([each.delay for each in options]),
-        number_array([each.policy.expires_after for each in options]),
-        number_array([each.policy.max_attempts for each in options]),
-        number_array([each.policy.timeout for each in options]),
-        text_array([each.policy.on_lost for each in options]),
+        *[to_array(column) for to_array, column in zip(_ARRAYS, columns, strict=True)],
         None if more.count(None) == len(more) else text_array(more),
         calls[0].context,
         batch,
@@ -332,21 +325,21 @@ def _backend(task: Task[..., Any]) -> QueueBackend:
 
 def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | None, now: datetime) -> Job:
     """Return the job that a call has made, without reading it. Of its parents, none is over."""
-    options, policy = call.options, call.options.policy
+    options, task, policy = call.options, call.options.task, call.options.policy
     links = options.links or {}
     waits = "after" in links
     job = Job(
         id=pk, shelf=0, status=Job.Status.BLOCKED if waits else Job.Status.PENDING,
         task_path=options.task_path, args=json.loads(call.args),
-        kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
-        priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=now,
+        kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=task.queue_name,
+        priority=task.priority, run_after=run_after, expires_at=expires_at, enqueued_at=now,
         max_attempts=policy.max_attempts, timeout=policy.timeout, on_lost=policy.on_lost, attempts=0,
         forgiven_attempts=0, crash_count=0, lost_in_a_row=0, marks=0, current_step="",
         waiting_reason="", errors=[], error_fingerprint="",
         limit_key=call.limit_key, group_key=call.group_key,
         wait_position=pk if call.limit_key is not None and run_after <= now else None,
         unique_key=call.unique_key,
-        unique_scope=options.unique.scope if options.unique is not None else None,
+        unique_scope=task.unique.scope if task.unique is not None else None,
         context=None if call.context is None else json.loads(call.context),
         batch_id=links.get("batch"), parent_ids=links.get("after"),
     )  # fmt: skip

@@ -106,7 +106,7 @@ def call_keys(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any] | 
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         return None
     try:
-        options = prepare(task, call_options(task), args, kwargs).more()
+        options = prepare(call_options(task), args, kwargs).more()
     except InvalidKey:
         raise
     except Exception as error:  # also what a router of the project raises: a supervisor must not end

@@ -27,7 +27,7 @@ from .payload import key_arguments, payload_of_call
 from .routing import is_ours
 from .signatures import check_call
 from .task import BoundTask, Policy, Task, adopt, find_task
-from .unique import EnqueueOutcome, Unique, unique_key, unique_options
+from .unique import EnqueueOutcome, unique_key, unique_options
 
 #: The exceptions that the checks of a call raise, besides TypeError and ValueError.
 _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
@@ -41,13 +41,8 @@ class CallOptions(NamedTuple):
     task: Task[..., Any]
     alias: str
     task_path: str
-    metadata: str
-    queue_name: str
-    priority: int
-    run_after: Any  # datetime or None
-    delay: float | None  # seconds
+    metadata: str  # JSON
     policy: Policy
-    unique: Unique | None
     links: dict[str, Any] | None = None
     """`after`, `if_failed` and `batch`, as the SQL functions take them; None: nothing of it."""
     keeper: Any = None
@@ -67,22 +62,28 @@ class Call(NamedTuple):
     payload: Any = None  # the new row of a task whose calls are rows
 
     @property
-    def alias(self) -> str:
-        """The database of the job."""
-        return self.options.alias
-
-    @property
     def needs_transaction(self) -> bool:
         """Whether its statement is not all: its payload is written, too, or its outcome may raise."""
-        unique = self.options.unique
+        unique = self.options.task.unique
         return self.payload is not None or (unique is not None and unique.on_conflict == "raise")
+
+    def row(self) -> tuple[Any, ...]:
+        """Return the arguments of the SQL functions that every call has, in their order."""
+        task, policy = self.options.task, self.options.policy
+        return (
+            self.options.task_path, self.args, self.kwargs, self.options.metadata, task.queue_name,
+            task.priority,
+            None if task.run_after is None else task.run_after.isoformat(),
+            None if task.run_after_delta is None else task.run_after_delta.total_seconds(),
+            policy.expires_after, policy.max_attempts, policy.timeout, policy.on_lost,
+        )  # fmt: skip
 
     def more(self, *, in_shared_batch: bool = False) -> str | None:
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing.
 
         ``in_shared_batch``: the batch of all calls is sent once.
         """
-        unique, links = self.options.unique, self.options.links
+        unique, links = self.options.task.unique, self.options.links
         if in_shared_batch and links is not None:
             links = {name: value for name, value in links.items() if name != "batch"} or None
         if unique is None and links is None and self.limit_key is None and self.group_key is None:
@@ -105,7 +106,7 @@ class Call(NamedTuple):
 
     def check_outcome(self, outcome: EnqueueOutcome | None, job_id: int, where: str = "") -> None:
         """Raise ``JobExists`` if the call wants that for its outcome. `where`: the start of the message."""
-        unique = self.options.unique
+        unique = self.options.task.unique
         if outcome == "existing" and unique is not None and unique.on_conflict == "raise":
             raise JobExists(
                 f"{where}Job {job_id} has the unique key {self.unique_key!r} of this call of "
@@ -149,33 +150,25 @@ def call_options(task: Task[..., Any]) -> CallOptions:
         alias=alias,
         task_path=task.module_path,
         metadata=metadata,
-        queue_name=task.queue_name,
-        priority=task.priority,
-        run_after=task.run_after,
-        delay=task.run_after_delta.total_seconds() if task.run_after_delta is not None else None,
         policy=task.policy(),
-        unique=task.unique,
         links=None if task.links is None else link_options(task.links, alias, keeper),
         keeper=keeper,
     )
 
 
 def prepare(
-    task: Task[..., Any],
-    options: CallOptions,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    context: str | None = None,
+    options: CallOptions, args: Sequence[Any], kwargs: Mapping[str, Any], context: str | None = None
 ) -> Call:
     """Check a call of a task whose options have been checked. `context`: what travels with it, as JSON."""
+    task = options.task
     check_call(task, args, kwargs)
     if task.payload is None:
         call = Call(options, *encode_arguments(args, kwargs, conf.current().max_json_bytes), context=context)
     else:
         payload = payload_of_call(task, options.alias, args, kwargs)
         call = Call(options, "[]", "{}", context=context, payload=payload)
-    if options.unique is not None:
-        call = call._replace(unique_key=unique_key(options.unique, task.unique_key, task, args, kwargs))
+    if task.unique is not None:
+        call = call._replace(unique_key=unique_key(task.unique, task.unique_key, task, args, kwargs))
     if call.payload is not None:
         args, kwargs = (), key_arguments(task, call.payload)
     if task.concurrency is not None or task.rate_limit is not None or task.limit_key is not None:
@@ -219,14 +212,14 @@ def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Cal
                     options_of.clear()
                 # The task is stored with its options, so that no other object can get the same id().
                 known = options_of[id(call.task)] = (call.task, call_options(as_ours(call.task)))
-            task, options = known
+            options = known[1]
             first = first or options
             if options.alias != first.alias:
                 raise ValueError(
                     f"The database is {options.alias!r}, but the items before use {first.alias!r}. "
                     "Call enqueue_many() once for each database."
                 )
-            yield prepare(task, options, call.args, call.kwargs, context)
+            yield prepare(options, call.args, call.kwargs, context)
             place += 1
     except Exception as error:
         _name_item(error, place)

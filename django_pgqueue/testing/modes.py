@@ -181,9 +181,9 @@ class Memory:
 
     def one(self, call: Call) -> Job:
         """Keep the job of a call. It is not saved, and nothing else knows its id."""
-        options = call.options
+        options, task = call.options, call.options.task
         now = datetime.now(UTC)
-        run_after = options.run_after or now + timedelta(seconds=options.delay or 0.0)
+        run_after = task.run_after or now + (task.run_after_delta or timedelta())
         expires_at = None
         if options.policy.expires_after is not None:
             expires_at = max(now, run_after) + timedelta(seconds=options.policy.expires_after)

@@ -243,11 +243,11 @@ class Immediate:
 
     def one(self, call: Call) -> Job:
         """Write a call and run its job. Return the job; if it has run already, as it is now."""
-        check_is_test("Immediate mode", call.alias)
+        check_is_test("Immediate mode", call.options.alias)
         job = write(call)
         if job.enqueue_outcome == "created":
-            self._run(call.alias, [job.pk])
-            now = Job.objects.using(call.alias).filter(pk=job.pk).first()
+            self._run(call.options.alias, [job.pk])
+            now = Job.objects.using(call.options.alias).filter(pk=job.pk).first()
             if now is not None and now.status != job.status:
                 now.enqueue_outcome = job.enqueue_outcome
                 return now
@@ -256,7 +256,7 @@ class Immediate:
     def many(self, calls: Iterable[Call]) -> JobList:
         """Write calls, and then run their jobs in this order."""
         kept = list(calls)
-        alias = kept[0].alias
+        alias = kept[0].options.alias
         check_is_test("Immediate mode", alias)
         done = write_all(iter(kept))
         self._run(alias, [job for job, outcome in done if outcome == "created"])
