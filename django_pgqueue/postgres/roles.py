@@ -39,24 +39,27 @@ From then on it has those of the enqueue, so it must not look up names in the se
 WORKER_ONLY = ("pgqueue_rotate_v1",)
 """What runs with the rights of its owner in any case. Without roles, everybody may call it."""
 
-_NAMES = """
-    SELECT relation.relkind = 'S', relation.relname
-    FROM pg_class AS root JOIN pg_class AS relation USING (relnamespace)
-    WHERE root.oid = 'pgqueue_job'::regclass AND starts_with(relation.relname, 'pgqueue_')
-        AND relation.relkind IN ('r', 'p', 'S') AND relation.relowner = root.relowner
-    ORDER BY relation.relname
-"""
-_PLACE = """
-    SELECT quote_ident(place.nspname), EXISTS (
-        SELECT FROM pg_class AS migrations
-        WHERE migrations.relnamespace = place.oid AND migrations.relname = 'django_migrations')
-    FROM pg_class AS root JOIN pg_namespace AS place ON place.oid = root.relnamespace
+_INSTALLED = """
+    SELECT quote_ident(place.nspname) AS schema, string_agg(object.name, ', ') FILTER (WHERE kind = 'table'),
+        string_agg(object.name, ', ') FILTER (WHERE kind = 'sequence'),
+        string_agg(object.name, ', ') FILTER (WHERE object.key = ANY (%(called)s)),
+        string_agg(object.name, ', ') FILTER (WHERE object.key = ANY (%(worker_only)s)),
+        array_agg(object.name) FILTER (WHERE object.key = ANY (%(definers)s)),
+        to_regclass(quote_ident(place.nspname) || '.django_migrations') IS NOT NULL
+    FROM pg_class AS root JOIN pg_namespace AS place ON place.oid = root.relnamespace, LATERAL (
+        SELECT CASE relkind WHEN 'S' THEN 'sequence' ELSE 'table' END, relname,
+            format('%%I.%%I', place.nspname, relname)
+        FROM pg_class
+        WHERE relnamespace = place.oid AND starts_with(relname, 'pgqueue_') AND relkind IN ('r', 'p', 'S')
+            AND relowner = root.relowner
+        UNION ALL
+        SELECT 'function', proname,
+            format('%%I.%%I', place.nspname, proname) || substring(oid::regprocedure::text FROM '[(].*')
+        FROM pg_proc WHERE pronamespace = place.oid AND proname = ANY (%(definers)s::text[] || %(worker_only)s::text[])
+        ORDER BY 2
+    ) AS object (kind, key, name)
     WHERE root.oid = 'pgqueue_job'::regclass
-"""
-_SIGNATURES = """
-    SELECT routine.oid::regprocedure::text FROM pg_proc AS routine JOIN pg_class AS root
-        ON root.oid = 'pgqueue_job'::regclass AND root.relnamespace = routine.pronamespace
-    WHERE routine.proname = ANY (%s) ORDER BY routine.proname
+    GROUP BY place.nspname
 """
 _FORBIDDEN = (_FOLDER / "roles_forbidden.sql").read_text(encoding="utf-8")
 
@@ -67,7 +70,7 @@ class Installation(NamedTuple):
     schema: str
     tables: str
     sequences: str
-    called: str
+    called: str | None
     """The signatures of ``CALLED``."""
     worker_only: str
     definers: list[str]
@@ -77,27 +80,22 @@ class Installation(NamedTuple):
 
 def installation(alias: str) -> Installation:
     """Return what is installed in the database."""
-    quote = connections[alias].ops.quote_name
     with connections[alias].cursor() as cursor:
-        cursor.execute(_PLACE)
-        schema, has_migrations = cursor.fetchone()
-        cursor.execute(_NAMES)
-        names = [(is_sequence, f"{schema}.{quote(name)}") for is_sequence, name in cursor.fetchall()]
+        cursor.execute(_INSTALLED, _names())
+        return Installation._make(cursor.fetchone())
 
-        def signatures(functions: tuple[str, ...]) -> list[str]:
-            cursor.execute(_SIGNATURES, (list(functions),))
-            found = [signature for (signature,) in cursor.fetchall()]
-            return [each if each.startswith(f"{schema}.") else f"{schema}.{each}" for each in found]
 
-        return Installation(
-            schema,
-            tables=", ".join(name for is_sequence, name in names if not is_sequence),
-            sequences=", ".join(name for is_sequence, name in names if is_sequence),
-            called=", ".join(signatures(CALLED)),
-            worker_only=", ".join(signatures(WORKER_ONLY)),
-            definers=signatures(DEFINERS),
-            has_migrations=has_migrations,
-        )
+def _names() -> dict[str, list[str]]:
+    return {"called": list(CALLED), "definers": list(DEFINERS), "worker_only": list(WORKER_ONLY)}
+
+
+def _to_revoke(found: Installation, roles: str) -> list[str]:
+    """Return the statements that take all rights to the functions and tables from these roles."""
+    return [
+        f"REVOKE ALL ON FUNCTION {found.called}, {found.worker_only} FROM {roles}",
+        f"REVOKE ALL ON TABLE {found.tables} FROM {roles}",
+        f"REVOKE ALL ON SEQUENCE {found.sequences} FROM {roles}",
+    ]
 
 
 def statements_to_make(found: Installation, enqueuer: str, worker: str) -> Iterator[str]:
@@ -110,10 +108,8 @@ EXCEPTION WHEN duplicate_object THEN
 END $make$"""
     # What an administrator may have granted before.
     both = f"{_quoted(enqueuer)}, {_quoted(worker)}"
-    yield f"REVOKE ALL ON FUNCTION {found.called}, {found.worker_only} FROM {both}"
+    yield from _to_revoke(found, both)
     yield f"REVOKE CREATE ON SCHEMA {found.schema} FROM {both}"
-    yield f"REVOKE ALL ON TABLE {found.tables} FROM {both}"
-    yield f"REVOKE ALL ON SEQUENCE {found.sequences} FROM {both}"
     yield from statements_to_grant(found, [enqueuer, worker], [worker])
 
 
@@ -139,20 +135,24 @@ def statements_to_drop(found: Installation, enqueuer: str, worker: str) -> Itera
     """Yield the statements that take everything back. A role that something else needs stays, without rights
     to the queue.
     """
-    functions = f"{found.called}, {found.worker_only}"
     for signature in found.definers:
         yield f"ALTER FUNCTION {signature} SECURITY INVOKER"
-    yield f"GRANT EXECUTE ON FUNCTION {functions} TO PUBLIC"
+    yield f"GRANT EXECUTE ON FUNCTION {found.called}, {found.worker_only} TO PUBLIC"
     for role in (_quoted(enqueuer), _quoted(worker)):
-        taken = [
-            f"REVOKE ALL ON FUNCTION {functions} FROM {role}",
-            f"REVOKE ALL ON TABLE {found.tables} FROM {role}",
-            f"REVOKE ALL ON SEQUENCE {found.sequences} FROM {role}",
-            f"REVOKE ALL ON SCHEMA {found.schema} FROM {role}",
-        ]
+        taken = [*_to_revoke(found, role), f"REVOKE ALL ON SCHEMA {found.schema} FROM {role}"]
         if found.has_migrations:
             taken.append(f"REVOKE ALL ON TABLE {found.schema}.django_migrations FROM {role}")
-        yield _drop(role, taken)
+        body = ";\n    ".join(taken)
+        yield f"""DO $drop$ BEGIN
+    {body};
+    BEGIN
+        DROP ROLE {role};
+    EXCEPTION WHEN dependent_objects_still_exist THEN
+        RAISE NOTICE 'The role stays: it has rights to something else, or in another database.';
+    END;
+EXCEPTION WHEN undefined_object THEN
+    NULL;  -- there is no such role
+END $drop$"""
 
 
 def forbidden(alias: str, role: str, rights: list[str]) -> list[str]:
@@ -166,20 +166,6 @@ def forbidden(alias: str, role: str, rights: list[str]) -> list[str]:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _drop(role: str, taken: list[str]) -> str:
-    body = ";\n    ".join(taken)
-    return f"""DO $drop$ BEGIN
-    {body};
-    BEGIN
-        DROP ROLE {role};
-    EXCEPTION WHEN dependent_objects_still_exist THEN
-        RAISE NOTICE 'The role stays: it has rights to something else, or in another database.';
-    END;
-EXCEPTION WHEN undefined_object THEN
-    NULL;  -- there is no such role
-END $drop$"""
 
 
 # ----------------------------------------------------------------------------
@@ -212,14 +198,11 @@ _before: dict[str, Kept] = {}
 
 def kept_roles(alias: str) -> Kept:
     """Return the roles that the command has made in this database, by their rights."""
-    stems = {"called": _stems(CALLED), "worker_only": _stems(WORKER_ONLY)}
+    stems = {kind: [re.sub(r"_v\d+$", "", name) for name in names] for kind, names in _names().items()}
     with connections[alias].cursor() as cursor:
         cursor.execute(_FUNCTIONS + _ROLES, stems)
-        found = dict(cursor.fetchall())
-    return Kept(
-        [name for name, is_worker in found.items() if not is_worker],
-        [name for name, is_worker in found.items() if is_worker],
-    )
+        found = cursor.fetchall()
+    return Kept(*([name for name, is_worker in found if is_worker is wanted] for wanted in (False, True)))
 
 
 def lacking(alias: str, kept: Kept) -> list[str]:
@@ -229,8 +212,8 @@ def lacking(alias: str, kept: Kept) -> list[str]:
     parameters: dict[str, Any] = {
         "roles": kept.enqueuers + kept.workers,
         "are_workers": [False] * len(kept.enqueuers) + [True] * len(kept.workers),
-        "called": list(CALLED), "definers": list(DEFINERS), "worker_only": list(WORKER_ONLY),
-    }  # fmt: skip
+        **_names(),
+    }
     with connections[alias].cursor() as cursor:
         cursor.execute(_FUNCTIONS + _LACKING, parameters)
         return [what for (what,) in cursor.fetchall()]
@@ -265,10 +248,6 @@ def after_migrate(*, using: str, **kwargs: Any) -> None:
         )  # fmt: skip
     else:
         logger.info("gave the database roles of the queue what they lacked: %s", shortened(lacks))
-
-
-def _stems(names: tuple[str, ...]) -> list[str]:
-    return [re.sub(r"_v\d+$", "", name) for name in names]
 
 
 def shortened(found: list[str]) -> str:

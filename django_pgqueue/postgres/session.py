@@ -64,6 +64,9 @@ PING_TIMEOUT = 2  # seconds; a server that takes longer does not answer
 #: Seconds between two lines of the log about side writes of one kind that are refused.
 TELL_EVERY = 60.0
 _told: dict[str, float] = {}
+#: Seconds after which plans are made anew, and the same in a session that does something only every ten.
+PLANS_LAST = 2.0
+PLANS_LAST_IDLE = 60.0
 
 
 class StandbyError(psycopg.OperationalError):
@@ -73,11 +76,38 @@ class StandbyError(psycopg.OperationalError):
         super().__init__("this server is a standby: a worker needs the primary and waits for it")
 
 
+class StalePreparedStatementError(psycopg.OperationalError):
+    """A statement that the session has prepared cannot be used anymore, so the session must be replaced."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(
+            f"a prepared statement cannot be used anymore: {error.diag.message_primary}. The session is "
+            "replaced, which is normal after a migration; if it happens repeatedly, check whether there is a "
+            "pooler or proxy in between"
+        )
+
+
 #: Errors after which a worker reconnects and continues.
 LOST_CONNECTION = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     psycopg.errors.ReadOnlySqlTransaction,  # the primary has become a standby, or read-only
+)
+#: Errors after which the same statement may succeed, here or in another session.
+_NOT_REFUSED = (
+    StandbyError,
+    StalePreparedStatementError,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.SerializationFailure,
+)
+#: How the server refuses a prepared statement: a migration has changed the type of a column that it returns,
+#: or a user has run DISCARD ALL in the session, or a proxy has replaced the process of the server.
+_STALE = (
+    psycopg.errors.FeatureNotSupported,
+    psycopg.errors.InvalidSqlStatementName,
+    psycopg.errors.DuplicatePreparedStatement,
 )
 
 
@@ -89,12 +119,14 @@ class Session:
         self.pooled = pooled
         self.holds_lock = False
         """Whether the session holds the lock which shows that its worker is alive."""
-        self._prepared = None if pooled else PreparedStatements(connection)
         self._commit = commit  # the configured synchronous_commit
         self._role = role
+        self._succeeded: set[str] = set()  # the statements that did not fail when they ran last
+        self._planned_at = monotonic()
 
     def set_up(self) -> None:
         """Set the session's parameters, once. Behind a pooler each transaction sets them instead."""
+        self.connection.adapters.register_dumper(list, _UntypedListDumper)
         self.connection.execute(*_set(self._settings(), local=False))
         set_server_keepalive(self.connection)
         self.connection.execute("SET plan_cache_mode TO force_generic_plan")
@@ -150,10 +182,10 @@ class Session:
         dead is terminated (``end_sessions_v1.sql``).
         """
         head = self._head(durable=durable)
-        if self._prepared:
-            answers = [fetch_rows(cursor) for cursor in self._prepared.run(*head, *statements)]
-        else:
+        if self.pooled:
             answers = self._run_in_one_message(*head, *statements)
+        else:
+            answers = [_rows(cursor) for cursor in self._run_prepared(*head, *statements)]
         return answers[len(head) :]
 
     def run_beside(
@@ -161,20 +193,69 @@ class Session:
     ) -> list[psycopg.Cursor[Any]]:
         """Like ``run``, but do ``work`` while the server works on the statements, and return their cursors,
         so that the rows can be read later. ``work`` must not use the session, which must not be ``pooled``.
+        It is not done if the statements could not be sent.
         """
-        assert self._prepared is not None
         head = self._head(durable=durable)
-        return self._prepared.run(*head, *statements, beside=work)[len(head) :]
+        # Without BEGIN and COMMIT, the transaction would end when the pipeline ends, which is after the work.
+        sent = (("BEGIN", None), *head, *statements, ("COMMIT", None))
+        return self._run_prepared(*sent, beside=work)[1 + len(head) : -1]
 
     def refresh_plans(self, *, idle: bool = False) -> None:
         """Let the server plan statements and functions anew when they run next, unless it did so recently.
-
         ``idle``: nothing has been found to do, so the plans may be older.
 
-        Behind a pooler, only functions keep plans, in sessions that do not belong to the worker.
+        A plan that was made while the table of live jobs was empty reads the whole table. The server keeps
+        the plans of prepared statements, and those of functions, until the table is analyzed. Before that,
+        a user may enqueue a million jobs. New plans are good ones: they know the size of the table. Behind a
+        pooler, only functions keep plans, in sessions that do not belong to the worker.
         """
-        if self._prepared:
-            self._prepared.refresh_plans(idle=idle)
+        now = monotonic()
+        if not self.pooled and now - self._planned_at >= (PLANS_LAST_IDLE if idle else PLANS_LAST):
+            self._planned_at = now
+            self.connection.execute("DISCARD PLANS")
+
+    def _run_prepared(
+        self, *statements: tuple[str, Any], beside: Callable[[], None] | None = None
+    ) -> list[psycopg.Cursor[Any]]:
+        """Run statements, prepared if each of them may be, and return the cursor of each.
+
+            new --succeeds--> has run --runs again--> prepared
+            has run, prepared --fails--> new (psycopg keeps what is prepared, and it is used again later)
+            prepared --its result has another type, or the server does not know it--> the session is replaced
+
+        A statement that runs once is not prepared, since that would only cost a round trip. A statement that
+        has just failed is not, because when the first execution of a prepared statement fails, psycopg
+        forgets the statement, but the server keeps it: repeating it would fill the server's memory.
+
+        Raise ``StalePreparedStatementError`` if the session must be replaced. The same errors of the server
+        may have nothing to do with preparing. In the new session the statement is not prepared when it runs
+        first, so there its own error is raised.
+        """
+        texts = {text for text, _ in statements}
+        prepare = texts <= self._succeeded
+        # Not with prepare=False: psycopg would still count the statement. If it is later prepared in a
+        # pipeline that fails before it, psycopg believes that the server knows it.
+        self.connection.prepare_threshold = 0 if prepare else None
+        try:
+            if len(statements) == 1:
+                cursors = [self.connection.execute(*statements[0])]
+            else:
+                with self.connection.pipeline():
+                    cursors = [self.connection.execute(*statement) for statement in statements]
+                    if beside is not None:
+                        beside()
+        except psycopg.Error as error:
+            self._succeeded -= texts
+            self.connection.prepare_threshold = None
+            if self.connection.info.transaction_status == TransactionStatus.INERROR:
+                self.connection.execute("ROLLBACK")
+            if prepare and isinstance(error, _STALE):
+                raise StalePreparedStatementError(error) from error
+            raise
+        finally:
+            self.connection.prepare_threshold = None
+        self._succeeded |= texts
+        return cursors
 
     def _run_in_one_message(self, *statements: tuple[str, Any]) -> list[list[Any]]:
         """Use the simple protocol: the text contains the parameters, and all of it is one transaction.
@@ -185,14 +266,14 @@ class Session:
         """
         with psycopg.ClientCursor(self.connection) as cursor:
             cursor.execute("; ".join(cursor.mogrify(*statement) for statement in statements))
-            answers = [fetch_rows(cursor)]
+            answers = [_rows(cursor)]
             while cursor.nextset():
-                answers.append(fetch_rows(cursor))
+                answers.append(_rows(cursor))
         return answers
 
     def _head(self, *, durable: bool) -> list[tuple[str, Any]]:
         """Return the statement that sets what a transaction needs, if it needs anything."""
-        settings = {} if self._prepared else self._settings()
+        settings = self._settings() if self.pooled else {}
         if durable:
             settings["synchronous_commit"] = self._commit
         return [_set(settings, local=True)] if settings else []
@@ -315,122 +396,6 @@ def _set(settings: dict[str, str], *, local: bool) -> tuple[str, list[Any]]:
     return f"SELECT {calls}", [each for setting in settings.items() for each in (*setting, local)]
 
 
-# ----------------------------------------------------------------------------
-# The prepared statements of a worker's session: which are prepared, and when their plans are made anew.
-#
-#     new --succeeds--> has run --runs again--> prepared
-#     has run, prepared --fails--> new (psycopg keeps what is prepared, and it is used again later)
-#     prepared --its result has another type, or the server does not know it--> the session must be replaced
-#
-# A statement that runs once is not prepared, since that would only cost a round trip. A statement that has
-# just failed is not, because when the first execution of a prepared statement fails, psycopg forgets the
-# statement, but the server keeps it: repeating it would fill the server's memory.
-
-#: Seconds after which plans are made anew.
-PLANS_LAST = 2.0
-#: The same in a session that does something only every ten seconds.
-PLANS_LAST_IDLE = 60.0
-#: How the server refuses a prepared statement: a migration has changed the type of a column that it returns,
-#: or a user has run DISCARD ALL in the session, or a proxy has replaced the process of the server.
-_STALE = (
-    psycopg.errors.FeatureNotSupported,
-    psycopg.errors.InvalidSqlStatementName,
-    psycopg.errors.DuplicatePreparedStatement,
-)
-_BEGIN = ("BEGIN", None)
-_COMMIT = ("COMMIT", None)
-
-
-class StalePreparedStatementError(psycopg.OperationalError):
-    """A statement that the session has prepared cannot be used anymore, so the session must be replaced."""
-
-    def __init__(self, error: psycopg.Error) -> None:
-        super().__init__(
-            f"a prepared statement cannot be used anymore: {error.diag.message_primary}. The session is "
-            "replaced, which is normal after a migration; if it happens repeatedly, check whether there is a "
-            "pooler or proxy in between"
-        )
-
-
-#: Errors after which the same statement may succeed, here or in another session.
-_NOT_REFUSED = (
-    StandbyError,
-    StalePreparedStatementError,
-    psycopg.errors.ReadOnlySqlTransaction,
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.LockNotAvailable,
-    psycopg.errors.SerializationFailure,
-)
-
-
-class PreparedStatements:
-    """Runs the statements of one session, which must be a direct connection in autocommit mode."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
-        self._succeeded: set[str] = set()  # the statements that did not fail when they ran last
-        self._planned_at = monotonic()
-        connection.adapters.register_dumper(list, _UntypedListDumper)
-
-    def run(
-        self, *statements: tuple[str, Any], beside: Callable[[], None] | None = None
-    ) -> list[psycopg.Cursor[Any]]:
-        """Run statements in one round trip and one transaction, and return the cursor of each.
-
-        ``beside`` is called while the server works, if the statements could be sent. It must not use the
-        connection.
-
-        They are prepared if each of them may be. Raise ``StalePreparedStatementError`` if the session must be
-        replaced. The same errors of the server may have nothing to do with preparing. In the new session the
-        statement is not prepared when it runs first, so there its own error is raised.
-        """
-        if beside is not None:
-            # Without them, the transaction would end when the pipeline ends, which is after the call.
-            statements = (_BEGIN, *statements, _COMMIT)
-        texts = {text for text, _ in statements}
-        prepare = texts <= self._succeeded
-        # Not with prepare=False: psycopg would still count the statement. If it is later prepared in a
-        # pipeline that fails before it, psycopg believes that the server knows it.
-        self._connection.prepare_threshold = 0 if prepare else None
-        try:
-            cursors = self._send(statements, beside)
-        except psycopg.Error as error:
-            self._succeeded -= texts
-            self._connection.prepare_threshold = None
-            if self._connection.info.transaction_status == TransactionStatus.INERROR:
-                self._connection.execute("ROLLBACK")
-            if prepare and isinstance(error, _STALE):
-                raise StalePreparedStatementError(error) from error
-            raise
-        finally:
-            self._connection.prepare_threshold = None
-        self._succeeded |= texts
-        return cursors if beside is None else cursors[1:-1]
-
-    def refresh_plans(self, *, idle: bool = False) -> None:
-        """Let the server plan everything anew when it runs next, if the plans are some seconds old.
-
-        A plan that was made while the table of live jobs was empty reads the whole table. The server keeps
-        the plans of prepared statements, and those of functions, until the table is analyzed. Before that,
-        a user may enqueue a million jobs. New plans are good ones: they know the size of the table.
-        """
-        now = monotonic()
-        if now - self._planned_at >= (PLANS_LAST_IDLE if idle else PLANS_LAST):
-            self._planned_at = now
-            self._connection.execute("DISCARD PLANS")
-
-    def _send(
-        self, statements: Sequence[tuple[str, Any]], beside: Callable[[], None] | None
-    ) -> list[psycopg.Cursor[Any]]:
-        if len(statements) == 1:
-            return [self._connection.execute(*statements[0])]
-        with self._connection.pipeline():
-            cursors = [self._connection.execute(*statement) for statement in statements]
-            if beside is not None:
-                beside()
-        return cursors
-
-
 class _UntypedListDumper(ListDumper):
     """Sends a list without a type; the statement casts it.
 
@@ -445,6 +410,5 @@ class _UntypedListDumper(ListDumper):
         return dumper
 
 
-def fetch_rows(cursor: psycopg.Cursor[Any]) -> list[Any]:
-    """Return the rows of a statement; none if it does not return rows."""
+def _rows(cursor: psycopg.Cursor[Any]) -> list[Any]:
     return cursor.fetchall() if cursor.description else []

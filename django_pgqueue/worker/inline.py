@@ -417,7 +417,6 @@ class BorrowedSession(Session):
         self.pooled = True  # nothing is prepared or set for it
         self.holds_lock = False
         self._alias = alias
-        self._prepared = None
 
     @property
     def is_lost(self) -> bool:

@@ -194,5 +194,5 @@ def test_a_job_whose_outcome_has_a_strange_character_ends_alone(monkeypatch: pyt
         closing(connect(encoded)) as session,
     ):
         assert session.value("SELECT %s::jsonb ->> 'message'", (refusal.error,)) == "? ?"
-        monkeypatch.setattr(session, "_prepared", None)
+        monkeypatch.setattr(session, "pooled", True)
         assert session.value("SELECT %s::jsonb ->> 'message'", (refusal.error,)) == "? ?"
