@@ -9,25 +9,10 @@ from __future__ import annotations
 TYPE_CHECKING = False  # set here so that ``typing`` need not be imported
 
 __all__ = [
-    "AttemptResult",
-    "DummyBackend",
-    "ImmediateBackend",
-    "RunningWorker",
-    "acall_task",
-    "arun_jobs",
-    "assert_enqueued",
-    "assert_not_enqueued",
-    "call_task",
-    "dummy_jobs",
-    "enqueued",
-    "fake_job",
-    "immediate_jobs",
-    "reported_progress",
-    "run_jobs",
-    "run_maintenance",
-    "running_worker",
-    "travel",
-]
+    "AttemptResult", "DummyBackend", "ImmediateBackend", "RunningWorker", "acall_task", "arun_jobs",
+    "assert_enqueued", "assert_not_enqueued", "call_task", "dummy_jobs", "enqueued", "fake_job",
+    "immediate_jobs", "reported_progress", "run_jobs", "run_maintenance", "running_worker", "travel",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from .assertions import assert_enqueued, assert_not_enqueued, enqueued
@@ -39,15 +24,15 @@ if TYPE_CHECKING:
     from .workers import RunningWorker, running_worker
 else:
     _HOMES = {
-        "assertions": ("assert_enqueued", "assert_not_enqueued", "enqueued"),
-        "backends": ("DummyBackend", "ImmediateBackend"),
-        "calls": ("acall_task", "call_task", "fake_job"),
-        "databases": ("travel",),
-        "modes": ("dummy_jobs", "immediate_jobs"),
-        "running": ("reported_progress", "AttemptResult", "arun_jobs", "run_jobs", "run_maintenance"),
-        "workers": ("RunningWorker", "running_worker"),
+        "assertions": "assert_enqueued assert_not_enqueued enqueued",
+        "backends": "DummyBackend ImmediateBackend",
+        "calls": "acall_task call_task fake_job",
+        "databases": "travel",
+        "modes": "dummy_jobs immediate_jobs",
+        "running": "AttemptResult arun_jobs reported_progress run_jobs run_maintenance",
+        "workers": "RunningWorker running_worker",
     }
-    _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+    _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
     def __getattr__(name):
         if name not in _HOME_OF:
