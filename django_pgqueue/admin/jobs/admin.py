@@ -43,7 +43,7 @@ from .filters import (
 )
 from .progress import COLUMNS as PROGRESS_COLUMNS
 from .progress import progress_view, with_progress
-from .search import HELP, MEANING, JobChangeList, has_index, meaning_of, search
+from .search import HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
 from .texts import MOST_OF_CALL, with_clock
 
 # ----------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class JobAdmin(FailurePages[Job], WorkflowPages[Job], JobActions, JobPage):
         No index tells jobs that wait for their first attempt from those that wait for their next one, and
         none has all blocked jobs. So one of these states alone is a filter, too.
         """
-        if has_index(changelist.root_queryset.db, changelist.query):
+        if changelist.meaning in INDEXED:
             return None
         jobs: QuerySet[Job] = changelist.root_queryset
         status = changelist.chosen("status")

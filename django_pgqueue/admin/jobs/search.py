@@ -15,21 +15,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import connections, router
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import BooleanField, Expression, Func, Q, QuerySet, TextField, Value
-from django.db.models.expressions import Col, F
-from django.db.models.functions import Cast, Concat, Now
-from django.db.models.sql.compiler import SQLCompiler
+from django.db.models import BooleanField, Q, QuerySet, TextField
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ... import conf
 from ...encoding import whole_number
 from ...jobs import limits
-from ...models.fields import ArrayColumn
 from ...models.job import Status
 from ...postgres.aliases import same_database
 from ...redaction import names_of_call
@@ -46,8 +43,9 @@ WINDOW_OF_STATUS = 30_000
 WINDOW_OF_WAITING = 10_000
 #: The same for a search that looks into each job.
 WINDOW_OF_SCAN = 5_000
-#: What a term may be that makes such a search (``meaning_of``).
+#: What a term may be that makes such a search, and what an index finds (``meaning_of``).
 SCANS = frozenset({"path", "text"})
+INDEXED = frozenset({"batch", "fingerprint", "key"})
 MEANING = "pgqueue_meaning"  # the attribute of a request that says what its term is
 KEY = "key:"  # what a term for a key begins with
 BATCH = "batch:"  # and what a term for the members of a batch begins with
@@ -69,26 +67,28 @@ HELP_WITHOUT_ARGUMENTS = _(
     "jobs that failed in the same way; or text in the task, keys or classes of errors. Text is searched "
     "in live jobs, and in jobs that finished within the last 7 days or the chosen time."
 )
-_ERROR_TEXTS = ("class", "message", "traceback")
-_PATH = "%(function)s(%(expressions)s::jsonpath)"
 
 
-def has_index(alias: str, term: str) -> bool:
-    """Return whether an index finds the jobs of this term: those with a key, the members of a batch, or the
-    jobs of a group of failures.
-    """
-    return _batch(term) is not None or bool(_after(FINGERPRINT, term)) or _has_key(alias, term)
-
-
-def _has_key(alias: str, term: str) -> bool:
-    """Return whether the term is ``key:`` and a key that jobs have."""
-    key = _after(KEY, term)
-    if not key:
-        return False
-    with connections[alias].cursor() as cursor:
-        cursor.execute(f"SELECT EXISTS ({limits.SQL})", [key] * 4)
-        (found,) = cursor.fetchone()
-    return bool(found)
+def meaning_of(jobs: QuerySet[Any], term: str) -> str:
+    """Return what a term is among these jobs: "batch", "fingerprint", "key", "path", "id" or "text"."""
+    if _batch(term) is not None:
+        return "batch"
+    if _after(FINGERPRINT, term):
+        return "fingerprint"
+    if key := _after(KEY, term):
+        with connections[jobs.db].cursor() as cursor:
+            cursor.execute(f"SELECT EXISTS ({limits.SQL})", [key] * 4)
+            if cursor.fetchone() == (True,):
+                return "key"
+    if read_path(term):
+        return "path"
+    try:
+        alias, number = parse_id(term)
+    except ValueError:
+        return "text"
+    if ":" in term and not names_database_of(alias, jobs):  # the number is not that of a job here
+        return "text"
+    return "id" if jobs.filter(pk=number).exists() else "text"  # a number may also be in the arguments
 
 
 def _after(prefix: str, term: str) -> str:
@@ -99,27 +99,7 @@ def _after(prefix: str, term: str) -> str:
 
 
 def _batch(term: str) -> int | None:
-    """Return the id of the batch, if the term is ``batch:`` and a number."""
     return whole_number(_after(BATCH, term))
-
-
-def meaning_of(jobs: QuerySet[Any], term: str) -> str:
-    """Return what a term is among these jobs: "batch", "fingerprint", "key", "path", "id" or "text"."""
-    if _batch(term) is not None:
-        return "batch"
-    if _after(FINGERPRINT, term):
-        return "fingerprint"
-    if _has_key(jobs.db, term):
-        return "key"
-    if read_path(term):
-        return "path"
-    try:
-        alias, key = parse_id(term)
-    except ValueError:
-        return "text"
-    if ":" in term and not names_database_of(alias, jobs):  # the number is not that of a job here
-        return "text"
-    return "id" if jobs.filter(pk=key).exists() else "text"  # a number may also be in the arguments
 
 
 def names_database_of(alias: str, jobs: QuerySet[Any]) -> bool:
@@ -165,7 +145,10 @@ def search(
         jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=now - PERIOD))
     full = _searches_arguments(full=full)
     path = read_path(term) if meaning == "path" and full else None
-    return at_path(jobs, path) if path else _with_text(jobs, term, full)
+    return at_path(jobs, *path) if path else _with_text(jobs, term, full)
+
+
+# The columns in the conditions below have no table: in a subquery, Django gives it another name.
 
 
 def _with_text(jobs: QuerySet[Any], term: str, full: bool) -> QuerySet[Any]:
@@ -175,37 +158,27 @@ def _with_text(jobs: QuerySet[Any], term: str, full: bool) -> QuerySet[Any]:
     for spelling in {term, in_json}:
         found |= ~Q(errors=[]) & Q(found_errors__icontains=spelling)
     if full:
-        found |= Q(Shows("args", term, jobs.db)) | Q(Shows("kwargs", term, jobs.db))
-    matching: QuerySet[Any] = jobs.alias(found_errors=_error_texts(full)).filter(found)
+        found |= Q(shows("args", term, jobs.db)) | Q(shows("kwargs", term, jobs.db))
+    parts = ("class", "message", "traceback") if full else ("class",)
+    texts = " || ".join(f"jsonb_path_query_array(errors, '$[*].\"{part}\"')::text" for part in parts)
+    matching: QuerySet[Any] = jobs.alias(
+        found_errors=RawSQL(texts, [], TextField())  # noqa: S611 - constants
+    ).filter(found)
     return matching
-
-
-def _error_texts(full: bool) -> Concat | Cast:
-    """Return an expression for the class, message and traceback of all errors, or only for the class."""
-    parts = [
-        Cast(
-            Func(F("errors"), Value(f'$[*]."{name}"'), function="jsonb_path_query_array", template=_PATH),
-            TextField(),
-        )
-        for name in (_ERROR_TEXTS if full else _ERROR_TEXTS[:1])
-    ]
-    return Concat(*parts, output_field=TextField()) if full else parts[0]
 
 
 class JobChangeList(KeysetChangeList):
     """The list of jobs, in a useful order for their status, and with smaller windows for what costs more."""
 
     pause = PAUSE
-    #: Whether a search looks into each job. Such a list is not shown anew while a user looks at it: that
-    #: costs too much.
-    is_scan = False
+    meaning = ""
 
     def get_order(self) -> KeysetOrder:
         """Return the order for the chosen status and queue. The jobs of a group of failures come in the order
         of their index. What a search has found comes in the order of the key: in the other orders, its
         condition would be planned again for each queue, which takes longer than to read the jobs.
         """
-        if _after(FINGERPRINT, self.query) or self.is_scan:
+        if self.meaning == "fingerprint" or self.is_scan:
             return NEWEST
         queue = self.chosen("queue")
         return order_of_jobs(self.root_queryset.db, self.chosen("status"), "" if "\0" in queue else queue)
@@ -216,7 +189,7 @@ class JobChangeList(KeysetChangeList):
         help_text: Any = self.search_help_text
         if help_text is HELP and not _searches_arguments(full=full):
             self.search_help_text = str(HELP_WITHOUT_ARGUMENTS)
-        self.is_scan = getattr(request, MEANING, "") in SCANS
+        self.meaning = getattr(request, MEANING, "")
         status = self.chosen("status")
         if self.query:
             self.window = min(self.window, WINDOW_OF_SCAN)
@@ -230,6 +203,13 @@ class JobChangeList(KeysetChangeList):
         """Return the value of a filter; empty if it is not used."""
         values: list[str] = self.get_filters_params().get(name, [])
         return values[-1] if values else ""
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether a search looks into each job. Such a list is not shown anew while a user looks at it: that
+        costs too much.
+        """
+        return self.meaning in SCANS
 
     @property
     def is_live(self) -> bool:
@@ -248,71 +228,42 @@ class JobChangeList(KeysetChangeList):
 
 _KEY = r"""\.(?:"[^"]*"|[^.="\s]+)"""
 _TERM = re.compile(rf"(args|kwargs)((?:{_KEY})+)\s*=\s*(\S.*)", re.DOTALL)
-_PLAIN = ("string", "number", "boolean")
 
 
-class ArgumentPath(NamedTuple):
-    """A place in the arguments, and the value there."""
-
-    column: str
-    keys: tuple[str, ...]
-    """The names and numbers on the way from the column to the value."""
-    text: str
-    is_quoted: bool
-
-
-def read_path(term: str) -> ArgumentPath | None:
-    """Return what a term names; None if it does not name a place and a value."""
+def read_path(term: str) -> tuple[str, list[str], str, bool] | None:
+    """Return the column, the names and numbers on the way from there, the value, and whether it is in
+    quotation marks; None if a term does not name a place and a value.
+    """
     match = _TERM.fullmatch(term.strip())
     if match is None:
         return None
     column, way, text = match.groups()
-    keys = tuple(key[1:].strip('"') for key in re.findall(_KEY, way))
+    keys = [key[1:].strip('"') for key in re.findall(_KEY, way)]
     if column == "args" and whole_number(keys[0], most=9_999) is None:
         return None
-    quoted = _unquoted(text)
-    return ArgumentPath(column, keys, text if quoted is None else quoted, quoted is not None)
-
-
-def at_path(jobs: QuerySet[Any], path: ArgumentPath) -> QuerySet[Any]:
-    """Return the jobs that have the value there, as far as the admin shows it."""
-    if any(conf.current().redact.hide(key) for key in path.keys):
-        return jobs.none()
-    if path.column == "args":
-        jobs = jobs.filter(task_path__in=_tasks_that_show(jobs.db, int(path.keys[0])))
-    way = Value(list(path.keys), output_field=ArrayColumn("text"))
-    kind = Func(
-        Func(F(path.column), way, template="(%(expressions)s)", arg_joiner=" #> "), function="jsonb_typeof"
-    )
-    text = Func(F(path.column), way, template="(%(expressions)s)", arg_joiner=" #>> ")
-    found = Q(_kind__in=_PLAIN[:1] if path.is_quoted else _PLAIN, _text=path.text)
-    if path.text == "null" and not path.is_quoted:
-        found |= Q(_kind="null")
-    kind.output_field = text.output_field = TextField()
-    matching: QuerySet[Any] = jobs.alias(_kind=kind, _text=text).filter(found)
-    return matching
-
-
-def _tasks_that_show(alias: str, place: int) -> list[str]:
-    """Return the tasks whose positional argument at this place is not redacted."""
-    tasks = []
-    for task, hidden in hidden_places(alias).items():
-        beyond = hidden["from"]
-        if place not in hidden["places"] and (beyond is None or place < beyond):
-            tasks.append(task)
-    return tasks
-
-
-def _unquoted(text: str) -> str | None:
-    """Return the text of a JSON string; None for any other value, and for what PostgreSQL cannot store."""
     try:
-        value = json.loads(text)
-        if isinstance(value, str) and "\0" not in value:
-            value.encode()
-            return value
+        quoted = json.loads(text)
+        if isinstance(quoted, str) and "\0" not in quoted:
+            quoted.encode()  # what PostgreSQL cannot store is nowhere
+            return column, keys, quoted, True
     except ValueError:
         pass
-    return None
+    return column, keys, text, False
+
+
+def at_path(jobs: QuerySet[Any], column: str, keys: list[str], text: str, is_quoted: bool) -> QuerySet[Any]:
+    """Return the jobs that have the value there, as far as the admin shows it."""
+    hide = conf.current().redact.hide
+    if any(map(hide, keys)):
+        return jobs.none()
+    if column == "args":
+        place = int(keys[0])
+        shown = [path for path in task_paths(jobs.db) if not hide(names_of_call(path).at(place))]
+        jobs = jobs.filter(task_path__in=shown)
+    kinds = ["string"] if is_quoted else ["string", "number", "boolean", "null"]
+    # As text, JSON's null is NULL.
+    sql = f"jsonb_typeof({column} #> %s) = ANY (%s) AND coalesce({column} #>> %s, 'null') = %s"
+    return jobs.filter(RawSQL(sql, [keys, kinds, keys, text], BooleanField()))  # noqa: S611
 
 
 # ----------------------------------------------------------------------------
@@ -329,23 +280,9 @@ _SOME_OF_KEPT = KEPT_QUEUES + "SELECT kept.queue_name FROM kept LIMIT %s"  # noq
 _TO_RUN = (Column("priority", descending=True), Column("run_after", is_time=True), Column("id"))
 _STARTED = (Column("last_attempted_at", is_time=True), Column("id"))
 _FINISHED = (Column("finished_at", descending=True, is_time=True), Column("id", descending=True))
-
-
-class _Grouped(F):
-    """Whether a job has a group: a column of the table that is not a field of the model, because PostgreSQL
-    computes it. A condition on ``group_key`` would not be the one that the index of the claim begins with.
-    """
-
-    conditional = True
-
-    def resolve_expression(self, query: Any = None, *args: Any, **kwargs: Any) -> Col:
-        """Return the column of the jobs of this query."""
-        column = BooleanField()
-        column.set_attributes_from_name("is_grouped")
-        return Col(query.get_initial_alias(), column)
-
-
-_GROUPED = _Grouped("is_grouped")
+#: Whether a job has a group: no field of the model, because PostgreSQL computes it. A condition on
+#: ``group_key`` would not be the one that the index of the claim begins with.
+_GROUPED = RawSQL("is_grouped", [], BooleanField())
 
 
 def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
@@ -392,46 +329,25 @@ def _queues(alias: str, state: Status) -> list[str]:
 _HERE = Path(__file__).parent
 _VALUE_SQL = (_HERE / "visible.sql").read_text(encoding="utf-8")
 _ARGS_SQL = (_HERE / "visible_args.sql").read_text(encoding="utf-8")
-_HAS_NAMES = "jsonb_path_exists({value}, %(path)s::jsonpath)"
-_HAS_PLACES = "coalesce((%(hidden)s::jsonb -> {task} ->> 'any')::boolean, true)"
+_HAS_PLACES = "coalesce((%(hidden)s::jsonb -> task_path ->> 'any')::boolean, true)"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
-class Shows(Expression):
-    """Whether a text is in the column ``args`` or ``kwargs``, as far as it is shown."""
-
-    def __init__(self, column: str, text: str, alias: str) -> None:
-        super().__init__(output_field=BooleanField())
-        self.columns: list[Any] = [F(column), F("task_path")]
-        self.is_args = column == "args"
-        names = conf.current().redact.names
-        self.values = {
-            "like": _like(text),
-            "like_json": _like(json.dumps(text, ensure_ascii=False)[1:-1]),
-            "names": name_expression(names),
-            "path": f'$.** ? (@.type() == "object").keyvalue() ? (@.key like_regex '
-            f'{json.dumps(coarse_expression(names))} flag "i")',
-            "hidden": json.dumps(hidden_places(alias)) if self.is_args else "{}",
-        }
-
-    def get_source_expressions(self) -> list[Any]:
-        """Return the columns."""
-        return self.columns
-
-    def set_source_expressions(self, exprs: Any) -> None:
-        """Set the columns, when Django has found their table."""
-        self.columns = list(exprs)
-
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, tuple[Any, ...]]:
-        """Return the condition, with the parameters in the order in which they occur."""
-        value, task = (compiler.compile(column)[0] for column in self.columns)
-        coarse, shown = _HAS_NAMES, "{value}"
-        if self.is_args:
-            coarse, shown = f"{_HAS_PLACES} OR {_HAS_NAMES}", _ARGS_SQL
-        coarse, shown = (part.format(value=value, task=task) for part in (coarse, shown))
-        sql = _VALUE_SQL.format(value=value, coarse=coarse, shown=shown)
-        parameters = tuple(self.values[name] for name in _PARAMETER.findall(sql))
-        return f"({_PARAMETER.sub('%s', sql)})", parameters
+def shows(column: str, text: str, alias: str) -> RawSQL:
+    """Return whether a text is in the column ``args`` or ``kwargs``, as far as it is shown."""
+    names = conf.current().redact.names
+    values = {
+        "like": _like(text),
+        "like_json": _like(json.dumps(text, ensure_ascii=False)[1:-1]),
+        "names": name_expression(names),
+        "path": f'$.** ? (@.type() == "object").keyvalue() ? (@.key like_regex '
+        f'{json.dumps(coarse_expression(names))} flag "i")',
+        "hidden": json.dumps(hidden_places(alias)) if column == "args" else "{}",
+    }
+    has_hidden, shown = (_HAS_PLACES, _ARGS_SQL) if column == "args" else ("false", column)
+    sql = _VALUE_SQL.format(value=column, has_hidden=has_hidden, shown=shown)
+    parameters = [values[name] for name in _PARAMETER.findall(sql)]
+    return RawSQL(_PARAMETER.sub("%s", sql), parameters, BooleanField())  # noqa: S611 - constants
 
 
 def _like(text: str) -> str:
