@@ -1,8 +1,7 @@
-"""Format values: times as elements, periods in words, JSON as an indented block."""
+"""Format values: times as elements, periods in words."""
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
 
@@ -13,8 +12,6 @@ from django.utils.translation import gettext as _
 
 from ..formatting import date_time, local, number, period
 from ..models.job import Status
-
-MOST_CHARACTERS = 20_000
 
 
 def seconds(count: float | None) -> str:
@@ -34,15 +31,6 @@ def status_badge(status: str) -> str:
 def badge(state: str, label: str) -> str:
     """Format a state: the label with a mark, so that it can be read without the color."""
     return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', state, label)
-
-
-def json_block(value: Any) -> str:
-    """Format a JSON value, indented, and cut after about 20,000 characters."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    if len(text) > MOST_CHARACTERS:
-        left_out = number(len(text) - MOST_CHARACTERS)
-        text = text[:MOST_CHARACTERS] + "\n" + _("… and %(count)s more characters") % {"count": left_out}
-    return format_html('<pre class="pgqueue-block" tabindex="0" data-pgqueue-json>{}</pre>', text)
 
 
 class Fact(NamedTuple):

@@ -77,7 +77,7 @@ def test_arguments_that_are_read_only_in_part(root: Client, rules: Any, shown: s
 @pytest.mark.parametrize("length", range(1, 62))
 def test_the_beginning_of_json_is_read_wherever_it_was_cut(length: int) -> None:
     text = '[1, {"a": "say \\"hi\\" \\u00e4", "b": [1, {"c": null}]}, "x, [1"]'
-    found, is_cut = load_cut(text[:length])
+    found, is_cut = load_cut(text[:length], "]")
     assert is_cut == (length < len(text))
     whole = json.loads(text)
     assert all(value == whole[place] for place, value in enumerate(found[:1]))

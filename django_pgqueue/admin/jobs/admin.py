@@ -30,6 +30,7 @@ from ..graph.pages import WorkflowPages
 from ..job_page.page import JobPage
 from ..lists import within_span
 from ..overview import overview
+from .fields import with_clock
 from .filters import (
     LIVE_SHELF,
     EnqueuedFilter,
@@ -44,7 +45,7 @@ from .filters import (
 from .progress import COLUMNS as PROGRESS_COLUMNS
 from .progress import progress_view, with_progress
 from .search import HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
-from .texts import MOST_OF_CALL, with_clock
+from .texts import MOST_OF_CALL
 
 # ----------------------------------------------------------------------------
 # Actions on selected jobs and buttons on the page of a job, each with its permission.

@@ -8,6 +8,8 @@ from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import ValidationError
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
@@ -15,18 +17,18 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import formatting
-from ...models import Job, Queue
+from ...models import Job, Queue, Worker
 from ...models.job import Status
-from ...redaction import beginning, redact, redact_call, redact_text
+from ...monitoring.workers import is_dead, with_age
+from ...redaction import beginning, redact, redact_text
 from .. import display
 from ..base import ReadOnlyAdmin
 from ..display import linked
-from ..job_page.formatter import Formatter, payload_model_of
+from ..job_page.formatter import Formatter, payload_model_of, shown_arguments
 from ..job_page.why import is_waiting, limits_of, shown_limits, shown_unique, shown_why
 from . import texts
 from .progress import has_progress, live_progress, with_progress
 from .search import names_database_of
-from .texts import has_lost_its_worker, with_clock
 
 #: The fields for users who may view arguments and results.
 ARGUMENTS = frozenset({"args", "kwargs", "result", "call", "arguments", "keyword_arguments", "outcome"})
@@ -35,8 +37,8 @@ LOST = _("worker lost, waiting for recovery")
 _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
     "progress": has_progress,
     "why": lambda job: is_waiting(job) or _reason(job, 1),
-    "limits": lambda job: getattr(job, "limits", None) or job.limit_key,
-    "arguments": lambda job: job.args or not (job.kwargs or getattr(job, "payload_model", None)),
+    "limits": lambda job: job.limits or job.limit_key,
+    "arguments": lambda job: job.args or not (job.kwargs or job.payload_model),
     "keyword_arguments": lambda job: job.kwargs,
     "noted": lambda job: job.metadata,
     "unique": lambda job: job.unique_key,
@@ -51,19 +53,7 @@ _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _time(column: str, description: Any) -> Callable[[Any, Job], str]:
-    """Return a field that shows a time to the second."""
-
-    @admin.display(description=description)
-    def show(self: Any, job: Job) -> str:
-        return display.time(getattr(job, column)) or self.get_empty_value_display()
-
-    return show
-
-
 def _json(column: str, description: Any) -> Callable[[Any, Job], str]:
-    """Return a field that shows a JSON value, redacted."""
-
     @admin.display(description=description)
     def show(_self: Any, job: Job) -> str:
         return texts.json_value(redact(getattr(job, column), job.task_path))
@@ -71,9 +61,23 @@ def _json(column: str, description: Any) -> Callable[[Any, Job], str]:
     return show
 
 
+def with_clock(jobs: QuerySet[Any]) -> QuerySet[Any]:
+    """Annotate jobs with the time ``now`` of the database, because the clocks of machines may differ, and
+    with the ``silence`` of the worker: the time since its last heartbeat, None if the worker does not exist.
+    """
+    worker = with_age(Worker.objects.filter(pk=OuterRef("worker")))
+    timed: QuerySet[Any] = jobs.annotate(now=Now(), silence=Subquery(worker.values("age")))
+    return timed
+
+
+def _is_lost(job: Any) -> bool:
+    """Return whether the worker of a running job no longer exists, or is silent for over LEASE."""
+    return job.status == Status.RUNNING and (job.silence is None or is_dead(job.silence))
+
+
 def _reason(job: Any, characters: int) -> str:
     """Return why the job waits, why it was cancelled, or how it failed last; empty if there is no problem."""
-    if has_lost_its_worker(job):
+    if _is_lost(job):
         return str(LOST)
     words = job.waiting_reason
     if not words and job.status not in {Status.RUNNING, Status.DONE}:
@@ -85,9 +89,6 @@ def _reason(job: Any, characters: int) -> str:
 class JobDisplay(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the fields."""
 
-    enqueued = _time("enqueued_at", _("enqueued"))
-    due = _time("run_after", _("run after"))
-    finished = _time("finished_at", _("finished"))
     noted = _json("metadata", _("metadata"))
     carried = _json("context", _("context"))
     outcome = _json("result", _("result"))
@@ -111,10 +112,8 @@ class JobDisplay(ReadOnlyAdmin[Job]):
 
     def get_list_display(self, request: HttpRequest) -> Any:
         """Return the columns without the arguments, for users who may not view them."""
-        shown = super().get_list_display(request)
-        if self.has_view_arguments_permission(request):
-            return shown
-        return [name for name in shown if name not in ARGUMENTS]
+        secret = frozenset() if self.has_view_arguments_permission(request) else ARGUMENTS
+        return [name for name in super().get_list_display(request) if name not in secret]
 
     def has_view_arguments_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may view the arguments and results of jobs, and search in them."""
@@ -154,29 +153,18 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         """The positional arguments, redacted."""
         if not job.args:
             return self.get_empty_value_display()
-        return texts.json_value(redact_call(job.args, {}, job.task_path)[0])
+        return texts.json_value(shown_arguments(job)["args"])
 
     @admin.display(description=_("keyword arguments"))
     def keyword_arguments(self, job: Job) -> str:
         """The keyword arguments, redacted."""
-        return texts.json_value(redact_call([], job.kwargs, job.task_path)[1])
-
-    @admin.display(description=_("status"))
-    def state(self, job: Job) -> str:
-        """The status, and whether a running job was asked to stop."""
-        badge = display.status_badge(job.status)
-        if job.status == Status.RUNNING and job.cancel_requested_at is not None:
-            return format_html("{} ({})", badge, _("asked to stop"))
-        return badge
+        return texts.json_value(shown_arguments(job)["kwargs"])
 
     @admin.display(description=_("status"))
     def state_and_note(self, job: Job) -> str:
         """The status, and below it how far the job is, and why it waits or how it failed."""
-        shown = self.state(job)
-        if not job.is_finished and (progress := live_progress(self.admin_site, job)):
-            shown = format_html("{}{}", shown, progress)
-        note = self.note(job)
-        return display.with_more(shown, "" if note == self.get_empty_value_display() else note)
+        progress = "" if job.is_finished else live_progress(self.admin_site, job)
+        return display.with_more(format_html("{}{}", _state(job), progress), _note(job))
 
     @admin.display(description=_("progress"))
     def progress(self, job: Job) -> str:
@@ -191,7 +179,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
             words = " " + gettext("for %(period)s") % {"period": formatting.period(job.now - moment)}
         else:
             words = f" {words}" if job.is_finished else f", {words}"
-        return format_html("{}{}", self.state(job), words)
+        return format_html("{}{}", _state(job), words)
 
     @admin.display(description=_("when"))
     def timing(self, job: Job) -> str:
@@ -210,7 +198,11 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         started = gettext("last started") if job.attempts > 1 else gettext("started")
         steps = [
             (job.enqueued_at, gettext("enqueued"), ""),
-            (job.run_after if has_time else None, gettext("run after"), _until(job)),
+            (
+                job.run_after if has_time else None,
+                gettext("run after"),
+                _main(job)[0] if Status(job.status).is_claimable else "",
+            ),
             (job.started_at if job.attempts > 1 else None, gettext("first started"), ""),
             (_last_start(job), started, _waited(job)),
             (job.cancel_requested_at, gettext("asked to stop"), ""),
@@ -234,22 +226,6 @@ class JobDisplay(ReadOnlyAdmin[Job]):
             return str(job.attempts)
         most = job.forgiven_attempts + job.max_attempts
         return str(_("%(attempts)d of %(most)d") % {"attempts": job.attempts, "most": most})
-
-    @admin.display(description=_("note"))
-    def note(self, job: Any) -> str:
-        """Why the job waits, or the class of its last error, with the message as a tooltip
-        (``JobAdmin.rows_for_list``).
-        """
-        if has_lost_its_worker(job):
-            return format_html('<strong class="pgqueue-alarm">{}</strong>', LOST)
-        words = job.waiting_reason
-        if not words and job.status not in {Status.RUNNING, Status.DONE}:
-            words = (job.error_class or "").rpartition(".")[2]
-        if not words:
-            return self.get_empty_value_display()
-        shown = texts.breakable(Truncator(redact_text(words, job.task_path)).chars(80))
-        told = beginning(job.error_words or job.waiting_reason, texts.MOST_OF_CALL, job.task_path)
-        return format_html('<span title="{}">{}</span>', told, shown)
 
     @admin.display(description=_("reason"))
     def why(self, job: Any) -> str:
@@ -286,39 +262,52 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         return shown or self.get_empty_value_display()
 
 
+def _state(job: Job) -> str:
+    """Return the status, and whether a running job was asked to stop."""
+    badge = display.status_badge(job.status)
+    if job.status == Status.RUNNING and job.cancel_requested_at is not None:
+        return format_html("{} ({})", badge, _("asked to stop"))
+    return badge
+
+
+def _note(job: Any) -> str:
+    """Return why a job of the list waits, or the class of its last error, with the message as a tooltip."""
+    if _is_lost(job):
+        return format_html('<strong class="pgqueue-alarm">{}</strong>', LOST)
+    words = job.waiting_reason
+    if not words and job.status not in {Status.RUNNING, Status.DONE}:
+        words = (job.error_class or "").rpartition(".")[2]
+    if not words:
+        return ""
+    shown = texts.breakable(Truncator(redact_text(words, job.task_path)).chars(80))
+    told = beginning(job.error_words or job.waiting_reason, texts.MOST_OF_CALL, job.task_path)
+    return format_html('<span title="{}">{}</span>', told, shown)
+
+
 # ----------------------------------------------------------------------------
-# Format the times of a job: in one cell of the list, and as a timeline on its page.
-#
-# The current time is that of the database (``workers.with_clock``), because the clocks of machines may
-# differ.
+# The times of a job, in words.
 
 _A_LIFETIME = timedelta(days=50 * 365)
 
 
 def _main(job: Any) -> tuple[str, datetime]:
-    here: datetime = job.now
+    """Return how long the state has lasted or will last, and the time from or until which."""
     if job.is_finished:
-        return gettext("%(period)s ago") % {
-            "period": formatting.period(here - job.finished_at)
-        }, job.finished_at
-    if job.status == Status.RUNNING:
-        began = job.last_attempted_at or job.started_at or here
-        return gettext("running for %(period)s") % {"period": formatting.period(here - began)}, began
-    if job.status == Status.BLOCKED or _waits_without_a_time(job):
-        waiting = formatting.period(here - job.enqueued_at)
-        return gettext("waiting for %(period)s") % {"period": waiting}, job.enqueued_at
-    if job.run_after > here:
-        return gettext("in %(period)s") % {"period": formatting.period(job.run_after - here)}, job.run_after
-    return gettext("due for %(period)s") % {"period": formatting.period(here - job.run_after)}, job.run_after
+        words, moment = gettext("%(period)s ago"), job.finished_at
+    elif job.status == Status.RUNNING:
+        words, moment = gettext("running for %(period)s"), job.last_attempted_at or job.started_at or job.now
+    elif job.status == Status.BLOCKED or _waits_without_a_time(job):
+        words, moment = gettext("waiting for %(period)s"), job.enqueued_at
+    elif job.run_after > job.now:
+        words, moment = gettext("in %(period)s"), job.run_after
+    else:
+        words, moment = gettext("due for %(period)s"), job.run_after
+    return words % {"period": formatting.period(abs(job.now - moment))}, moment
 
 
 def _waits_without_a_time(job: Any) -> bool:
     """Return whether the job waits for an event that may come at any time. It is due in almost a century."""
     return not job.is_finished and bool(job.run_after - job.now > _A_LIFETIME)
-
-
-def _until(job: Any) -> str:
-    return _main(job)[0] if Status(job.status).is_claimable else ""
 
 
 def _last_start(job: Any) -> datetime | None:

@@ -14,7 +14,7 @@ from django.contrib.admin import AdminSite
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.formats import number_format
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ... import formatting
@@ -48,17 +48,16 @@ def progress_of_job(job: Any, progress: Progress | None) -> str:
     step = step and format_html("{} {}", _("step"), texts.breakable(step))
     if progress is None:
         return display.with_more("", step)
-    told: str = format_html('<span class="pgqueue-amount">{}</span>', _amount(progress))
+    amount = _amount(progress)
+    told = format_html('<span class="pgqueue-amount">{}</span>', amount)
     if progress.fraction is not None:
         told = format_html(
             '<progress class="pgqueue-bar" max="100" value="{}" aria-label="{}" aria-valuetext="{}">'
             "</progress> {}",
-            _percent(progress.fraction), _("Progress"), _amount(progress), told,
+            _percent(progress.fraction), _("Progress"), amount, told,
         )  # fmt: skip
     told = format_html('<span class="pgqueue-progress">{}</span>', told)
-    for text in (redact_text(progress.note, job.task_path), step):
-        told = display.with_more(told, text)
-    return told
+    return display.with_more(display.with_more(told, redact_text(progress.note, job.task_path)), step)
 
 
 def progress_in_words(stored: Any, task_path: str) -> str:
@@ -67,13 +66,26 @@ def progress_in_words(stored: Any, task_path: str) -> str:
     return "" if progress is None else f"{_amount(progress)} {redact_text(progress.note, task_path)}".strip()
 
 
+def _amount(progress: Progress) -> str:
+    done = _number(progress.done)
+    if progress.fraction is None or progress.total is None:
+        return _("%(done)s done") % {"done": done}
+    amounts = {"done": done, "total": _number(progress.total), "percent": _percent(progress.fraction)}
+    return _("%(done)s of %(total)s (%(percent)d %%)") % amounts
+
+
+def _percent(fraction: float) -> int:
+    return int(fraction * 100)  # 100 only if all is done
+
+
+def _number(value: float) -> str:
+    return formatting.number(value) if isinstance(value, int) else number_format(value, 2, use_l10n=True)
+
+
 def live_progress(site: AdminSite, job: Any) -> str:
     """Format how far a job is, for a script to show it anew while the job runs."""
-    shown = _now(job)
-    if not _changes(job):
-        return shown
-    address = site_url(site, "django_pgqueue_job_progress")
-    return _live(address, job.pk, shown) if address else shown
+    address = site_url(site, "django_pgqueue_job_progress") if _changes(job) else ""
+    return _live(address, job) if address else _now(job)
 
 
 def has_progress(job: Any) -> bool:
@@ -93,24 +105,20 @@ def _is_awaited(job: Any) -> bool:
 def _now(job: Any) -> str:
     if _is_awaited(job):
         return _("It has not started yet.")
-    return progress_of_job(job, job.progress) or _outcome(job)
+    if told := progress_of_job(job, job.progress):
+        return told
+    # What an action on many jobs has changed, also for users who may not view results: it has nothing of the
+    # jobs in it but their number.
+    is_action = job.status == Status.DONE and job.task_path == task.run.module_path
+    return str(job.result.get("words", "")) if is_action and isinstance(job.result, dict) else ""
 
 
-def _outcome(job: Any) -> str:
-    """Return what an action on many jobs has changed, also for users who may not view results: it has nothing
-    of the jobs in it but their number.
-    """
-    if job.status != Status.DONE or job.task_path != task.run.module_path or not isinstance(job.result, dict):
-        return ""
-    return str(job.result.get("words", ""))
-
-
-def _live(address: str, key: int, shown: str) -> str:
+def _live(address: str, job: Any) -> str:
     """Return the element of a running job."""
     return format_html(
         '<div id="pgqueue-progress-{}" data-pgqueue-source="{}" data-pgqueue-key="{}"'
         ' data-pgqueue-pause="{}">{}</div>',
-        key, address, key, _PAUSE, shown,
+        job.pk, address, job.pk, _PAUSE, _now(job),
     )  # fmt: skip
 
 
@@ -119,34 +127,19 @@ def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
     those of jobs whose page this user may not view.
     """
     given = map(whole_number, request.GET.get("keys", "").split(","))
-    keys = [key for key in given if key is not None]
-    jobs = with_progress(admin.get_queryset(request).filter(pk__in=keys[:MOST_KEYS], shelf=0))
+    keys = list(dict.fromkeys(key for key in given if key is not None))[:MOST_KEYS]
     # The queue is what a project may decide by.
-    jobs = jobs.only(*COLUMNS, "shelf", "queue_name")
-    found = {job.pk: job for job in jobs if admin.has_view_permission(request, job)}
-    parts: list[str] = []
-    for key in dict.fromkeys(keys[:MOST_KEYS]):
-        job = found.get(key)
-        if job is None or not _changes(job):
-            over = _("It runs no more. Show how it is now.")
-            parts.append(format_html('<div id="pgqueue-progress-{}"><a href="">{}</a></div>', key, over))
-        else:
-            parts.append(_live(request.path, key, _now(job)))
-    return HttpResponse(format_html_join("\n", "{}", ((part,) for part in parts)))
-
-
-def _amount(progress: Progress) -> str:
-    done = _number(progress.done)
-    if progress.fraction is None or progress.total is None:
-        return _("%(done)s done") % {"done": done}
-    amounts = {"done": done, "total": _number(progress.total), "percent": _percent(progress.fraction)}
-    return _("%(done)s of %(total)s (%(percent)d %%)") % amounts
-
-
-def _percent(fraction: float) -> int:
-    """Return whole percent. It is 100 only if all is done."""
-    return int(fraction * 100)
-
-
-def _number(value: float) -> str:
-    return formatting.number(value) if isinstance(value, int) else number_format(value, 2, use_l10n=True)
+    jobs = with_progress(admin.get_queryset(request)).only(*COLUMNS, "shelf", "queue_name")
+    found = {
+        job.pk: job
+        for job in jobs.filter(pk__in=keys, shelf=0)
+        if admin.has_view_permission(request, job) and _changes(job)
+    }
+    over = _("It runs no more. Show how it is now.")
+    parts = [
+        _live(request.path, found[key])
+        if key in found
+        else format_html('<div id="pgqueue-progress-{}"><a href="">{}</a></div>', key, over)
+        for key in keys
+    ]
+    return HttpResponse("\n".join(parts))
