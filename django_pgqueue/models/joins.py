@@ -1,15 +1,34 @@
 """``job.join()``: wait until a job has finished.
 
-The job is read on the caller's connection before and after the wait. In between, ``poller`` looks for all
-waiters of the process.
+The job is read on the caller's connection before and after the wait. In between, one thread for each database
+looks for all waiters of the process:
+
+    watch() --> a Future, which is due for a look after 5 ms, then after 10, 20 .. 250 ms
+    the thread --> one statement for all that is due, or nearly due: which of these jobs are still live?
+    a job that is not live any more --> its Future has a result
+
+The thread has a connection of its own, beside those of Django and of a connection pool. It starts with the
+first waiter, and ends when nobody has waited for a second. In a test it ends at once, and before the last
+waiter continues, so that the test database can be dropped.
+
+Race: a job ends between the moment when its waiter has read it and ``watch()``. Nothing is lost, since the
+look comes after ``watch()``, and a job that has left the live leaf earlier is not live then either.
+
+PostgreSQL could notify instead. But a notification in the transaction that ends a job would let the commits
+of the whole database wait for each other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from concurrent import futures
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
+from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +39,27 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
 from ..exceptions import duration
+from ..formatting import get_logger
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
+from ..postgres.session import LOST_CONNECTION, Session, connect
 from ..tasks.link import Link
-from .poller import watch
+from ..tasks.routing import is_test
 
 if TYPE_CHECKING:
     from typing import Self
 
+logger = get_logger(__name__)
 
+LIVE_SQL = Path(__file__).with_name("live_jobs.sql").read_text(encoding="utf-8")
 #: The exception of a task's timeout reaches a thread between two instructions, so no wait is longer.
 SLICE = 1.0
+FIRST_PAUSE = 0.005  # seconds until the first look; doubled after each look
+LONGEST_PAUSE = 0.25
+LINGER = 1.0
+#: Pauses of the attempts to connect again.
+FIRST_RETRY = 0.1
+LONGEST_RETRY = 2.0
 
 
 class Joins:
@@ -54,30 +83,19 @@ class Joins:
         forever), ``Job.DoesNotExist`` if it was not committed or is no longer kept, and
         ``TransactionManagementError`` in a transaction of its database.
         """
-        wait = _Wait(self, timeout)
-        while not wait.is_finished():
-            future = wait.watch()
-            try:
-                while not future.done() and not wait.has_timed_out:
-                    futures.wait([future], min(SLICE, wait.left))
-            finally:
-                future.cancel()
-            wait.check(future)
+        waiting = _Wait(self, timeout)
+        while not waiting.is_finished():
+            with waiting.watched() as future:
+                while not future.done() and waiting.left:
+                    wait([future], min(SLICE, waiting.left))
         return self
 
     async def ajoin(self, timeout: float | timedelta | None = None) -> Self:
         """Like ``join()``, for async code. It takes no thread while it waits."""
-        wait = _Wait(self, timeout)
-        while not await sync_to_async(wait.is_finished)():
-            future = wait.watch()
-            ours = asyncio.wrap_future(future)
-            try:
-                await asyncio.wait([ours], timeout=min(wait.left, 86400.0))
-            finally:
-                if not ours.cancel() and not ours.cancelled():
-                    ours.exception()  # read here, so that asyncio does not log that nobody has read it
-                future.cancel()
-            wait.check(future)
+        waiting = _Wait(self, timeout)
+        while not await sync_to_async(waiting.is_finished)():
+            with waiting.watched() as future, suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.wrap_future(future), min(waiting.left, 86400.0))
         return self
 
 
@@ -86,10 +104,16 @@ class _Wait:
 
     def __init__(self, job: Any, timeout: float | timedelta | None) -> None:
         self._seconds = None if timeout is None else duration("join(timeout=...)", timeout)
-        self._until = None if self._seconds is None else monotonic() + self._seconds
+        self._until = float("inf") if self._seconds is None else monotonic() + self._seconds
         self._job = job
         self._has_looked = False
-        _check_is_row(job)
+        if job._state.adding:
+            raise ValueError(
+                f"{_name(job)} is not in a database, so it will never be over. dummy_jobs() and DummyBackend "
+                "keep jobs in memory and run none. To run it in a test, use immediate_jobs() or run_jobs()."
+            )
+        if hasattr(job, "_running"):
+            raise ValueError(f"{_name(job)} is the job that is running here, and it cannot wait for itself.")
 
     @cached_property
     def _alias(self) -> str:
@@ -99,28 +123,27 @@ class _Wait:
     @property
     def left(self) -> float:
         """How many seconds the wait may still last."""
-        return float("inf") if self._until is None else max(0.0, self._until - monotonic())
+        return max(0.0, self._until - monotonic())
 
-    @property
-    def has_timed_out(self) -> bool:
-        """Whether the timeout is over."""
-        return not self.left
-
-    def watch(self) -> futures.Future[None]:
-        """Return a Future that has a result when the job is not live any more."""
-        return watch(self._alias, self._job.pk)
-
-    def check(self, future: futures.Future[None]) -> None:
-        """Raise what the poller could not do."""
-        if not future.cancelled() and (error := future.exception()):
-            raise error
+    @contextmanager
+    def watched(self) -> Iterator[Future[None]]:
+        """Yield a Future that has a result when the job is not live any more. Raise what the thread could
+        not do.
+        """
+        future = watch(self._alias, self._job.pk)
+        try:
+            yield future
+        finally:
+            future.cancel()
+        if not future.cancelled():
+            future.result()
 
     def is_finished(self) -> bool:
         """Read the job, and return whether it is over. Raise ``TimeoutError`` if it is not and it must be.
 
         A job that has left the live leaf may be live again, because a user has retried it.
         """
-        is_last = self._has_looked and self.has_timed_out
+        is_last = self._has_looked and not self.left
         lost, in_test = None, False
         try:
             in_test = _check_transaction(connections[self._alias], self._job)
@@ -168,16 +191,6 @@ _IN_TEST = (
 )
 
 
-def _check_is_row(job: Any) -> None:
-    if job._state.adding:
-        raise ValueError(
-            f"{_name(job)} is not in a database, so it will never be over. dummy_jobs() and DummyBackend "
-            "keep jobs in memory and run none. To run it in a test, use immediate_jobs() or run_jobs()."
-        )
-    if hasattr(job, "_running"):
-        raise ValueError(f"{_name(job)} is the job that is running here, and it cannot wait for itself.")
-
-
 def _check_transaction(connection: BaseDatabaseWrapper, job: Any) -> bool:
     """Refuse a transaction of the code. Return whether there is one of a ``TestCase``.
 
@@ -206,6 +219,158 @@ def _kind(job: Any) -> str:
 def _name(job: Any) -> str:
     if hasattr(job, "is_batch"):
         return f"Batch {job}"
-    if "task_path" in job.get_deferred_fields():
-        return f"Job {job.pk}"
-    return f"Job {job.pk} ({job.task_path})"
+    path = "" if "task_path" in job.get_deferred_fields() else f" ({job.task_path})"
+    return f"Job {job.pk}{path}"
+
+
+# ----------------------------------------------------------------------------
+# The thread that looks for all waiters.
+
+
+def watch(alias: str, job: int) -> Future[None]:
+    """Return a Future that has a result when the job is not live, which includes one that does not exist.
+
+    Whoever stops waiting cancels it.
+    """
+    with _lock:
+        poller = _pollers.get(alias)
+        if poller is None:
+            poller = _pollers[alias] = Poller(alias)
+    return poller.watch(job)
+
+
+_lock = Lock()
+_pollers: dict[str, Poller] = {}
+
+
+def _forget_all() -> None:
+    """After a fork: the threads are those of the parent, and so are their connections and the locks."""
+    global _lock, _pollers
+    _lock, _pollers = Lock(), {}
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+class _Waiter:
+    """A job that a caller waits for."""
+
+    def __init__(self, job: int) -> None:
+        self.job = job
+        self.future: Future[None] = Future()
+        self.pause = FIRST_PAUSE
+        self.due = monotonic() + FIRST_PAUSE
+
+
+class Poller:
+    """Looks at the jobs of one database."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._changed = Condition()
+        self._waiters: list[_Waiter] = []
+        self._thread: Thread | None = None
+        self._next_look = float("inf")
+        self._session: Session | None = None
+        self._retry_pause = 0.0
+
+    def watch(self, job: int) -> Future[None]:
+        """See the function ``watch``."""
+        waiter = _Waiter(job)
+        with self._changed:
+            if self._thread is None or not self._thread.is_alive():
+                thread = Thread(target=self._run, name=f"pgqueue join {self._alias}", daemon=True)
+                thread.start()  # it cannot do anything before this block ends
+                self._thread = thread
+            self._waiters.append(waiter)
+            if waiter.due < self._next_look:
+                self._changed.notify()
+        waiter.future.add_done_callback(self._left)
+        return waiter.future
+
+    def _left(self, _: Future[None]) -> None:
+        with self._changed:
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while due := self._wait_for_due():
+            self._look(due)
+
+    def _wait_for_due(self) -> list[_Waiter]:
+        """Return those to look at, after a wait; an empty list if the thread shall end.
+
+        Those that are due soon are looked at together with those that are due, and so are all who have just
+        come. So waiters that have started at different times share their statements later.
+        """
+        with self._changed:
+            while True:
+                self._waiters = [waiter for waiter in self._waiters if not waiter.future.done()]
+                self._next_look = min((waiter.due for waiter in self._waiters), default=float("inf"))
+                now = monotonic()
+                if self._next_look <= now:
+                    return [
+                        waiter
+                        for waiter in self._waiters
+                        if waiter.due <= now + max(waiter.pause / 2, FIRST_PAUSE)
+                    ]
+                if self._waiters:
+                    self._changed.wait(self._next_look - now)
+                elif not self._changed.wait_for(lambda: self._waiters, 0 if is_test() else LINGER):
+                    # Race: a caller begins to wait now. So this is in the block: either the thread sees
+                    # that waiter, or the waiter starts another thread, which opens its own session.
+                    self._close()
+                    self._thread = None
+                    return []
+
+    def _look(self, waiters: list[_Waiter]) -> None:
+        try:
+            if self._session is None:
+                self._session = self._open()
+            jobs = sorted({waiter.job for waiter in waiters})
+            live = {job for (job,) in self._session.rows(LIVE_SQL, (jobs, jobs))}
+        except LOST_CONNECTION as error:
+            self._put_off(waiters, error)
+            return
+        except Exception as error:  # a missing table, a missing right: waiting would not help
+            self._close()
+            _tell(waiters, error)
+            return
+        self._retry_pause = 0.0
+        over = [waiter for waiter in waiters if waiter.job not in live]
+        for waiter in waiters:
+            waiter.pause = min(2 * waiter.pause, LONGEST_PAUSE)
+            waiter.due = monotonic() + waiter.pause
+        if is_test() and len(over) == len(self._waiters):
+            self._close()
+        _tell(over, None)
+
+    def _put_off(self, waiters: list[_Waiter], error: Exception) -> None:
+        """Look again after a pause, in a new session. Waiters give up when their own timeout is over."""
+        self._close()
+        if not self._retry_pause:
+            logger.warning("waiting for jobs in the database %r: %s", self._alias, str(error).strip())
+        self._retry_pause = min(2 * self._retry_pause or FIRST_RETRY, LONGEST_RETRY)
+        for waiter in waiters:
+            waiter.due = monotonic() + self._retry_pause
+
+    def _open(self) -> Session:
+        session = connect(self._alias, name="pgqueue join", standby=True)
+        if not session.pooled:
+            # How many jobs there are, and how many of them are waited for, changes all the time.
+            session.connection.execute("SET plan_cache_mode TO force_custom_plan")
+        return session
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+def _tell(waiters: Iterable[_Waiter], error: Exception | None) -> None:
+    for waiter in waiters:
+        if not waiter.future.set_running_or_notify_cancel():
+            continue
+        if error is None:
+            waiter.future.set_result(None)
+        else:
+            waiter.future.set_exception(error)

@@ -55,7 +55,8 @@ _INSTALLED = """
         UNION ALL
         SELECT 'function', proname,
             format('%%I.%%I', place.nspname, proname) || substring(oid::regprocedure::text FROM '[(].*')
-        FROM pg_proc WHERE pronamespace = place.oid AND proname = ANY (%(definers)s::text[] || %(worker_only)s::text[])
+        FROM pg_proc
+        WHERE pronamespace = place.oid AND proname = ANY (%(definers)s::text[] || %(worker_only)s::text[])
         ORDER BY 2
     ) AS object (kind, key, name)
     WHERE root.oid = 'pgqueue_job'::regclass

@@ -12,9 +12,8 @@ import pytest
 from django.db import ProgrammingError
 
 from django_pgqueue import cancel, enqueue
-from django_pgqueue.models import Job, joins, poller
-from django_pgqueue.models.poller import Poller, watch
-from django_pgqueue.postgres.session import Session
+from django_pgqueue.models import Job, joins
+from django_pgqueue.models.joins import Poller, watch
 from tests.app import worker_tasks
 from tests.support.databases import alias
 from tests.support.poolers import pgbouncer
@@ -44,11 +43,13 @@ class FakeSession:
 
 def connected(alias: str = "default") -> bool:
     """Whether the thread for this database has a session."""
-    return poller._pollers[alias]._session is not None
+    return joins._pollers[alias]._session is not None
 
 
 def poller_of(session: FakeSession) -> Poller:
-    return Poller("default", lambda _: cast("Session", session))
+    poller: Any = Poller("default")
+    poller._open = lambda: session
+    return cast("Poller", poller)
 
 
 def test_a_thousand_waiters_are_one_statement() -> None:
@@ -93,7 +94,7 @@ def test_the_thread_ends_with_the_last_waiter_and_starts_again() -> None:
 
 def test_it_stays_for_a_second_outside_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who waits for one job after another keeps the connection."""
-    monkeypatch.setattr(poller, "is_test", lambda: False)
+    monkeypatch.setattr(joins, "is_test", lambda: False)
     session = FakeSession(live=set())
     ours = poller_of(session)
     ours.watch(1).result(DEADLINE)
@@ -101,7 +102,7 @@ def test_it_stays_for_a_second_outside_of_tests(monkeypatch: pytest.MonkeyPatch)
     assert thread is not None
     ours.watch(2).result(DEADLINE)
     assert (ours._thread, session.is_closed) == (thread, False)
-    monkeypatch.setattr(poller, "LINGER", 0.0)
+    monkeypatch.setattr(joins, "LINGER", 0.0)
     ours.watch(3).result(DEADLINE)
     thread.join(DEADLINE)
     assert session.is_closed
@@ -151,7 +152,7 @@ def test_a_forked_process_has_a_thread_of_its_own() -> None:
     cancel(end)
     waits = watch("default", job.pk)
     until(connected)
-    with poller._lock:  # as if another thread held it at the fork
+    with joins._lock:  # as if another thread held it at the fork
         child = os.fork()
         if child == 0:  # pragma: no cover - another process
             try:

@@ -17,7 +17,7 @@ from django_pgqueue.management._job_filters import Filters
 from django_pgqueue.management.subcommands.jobs import readable
 from django_pgqueue.models import Job
 from django_pgqueue.models.job import Status
-from django_pgqueue.models.poller import LIVE_SQL
+from django_pgqueue.models.joins import LIVE_SQL
 from tests.support.jobs import LONG_AGO, Range, add, cancel, claim, finish, retry, value
 from tests.support.plans import MODES, fill, nodes, plan, reads
 from tests.support.sessions import Connection, open_raw

@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue import cancel, enqueue
 from django_pgqueue.models import joins
-from django_pgqueue.models.poller import Poller, watch
+from django_pgqueue.models.joins import Poller, watch
 from tests.app import worker_tasks
 from tests.support.coroutines import run
 from tests.support.sessions import Connect
@@ -45,23 +45,23 @@ def test_the_job_is_retried_before_its_end_is_read(
 ) -> None:
     """Then the wait goes on, until the next end."""
     job, other = enqueue(worker_tasks.noop), connect(autocommit=True)
-    looks: list[str] = []
-    check = joins._Wait.check
+    looks: list[Any] = []
+    is_finished = joins._Wait.is_finished
 
-    def retried(wait: Any, future: Any) -> None:
-        check(wait, future)
-        looks.append("retried" if not looks else "cancelled")
-        if len(looks) == 1:
+    def look(wait: Any) -> bool:
+        if len(looks) == 1:  # after the first wait
             other.execute("SELECT pgqueue_retry(ARRAY[%s::bigint])", (job.pk,))
+        looks.append(is_finished(wait))
+        return bool(looks[-1])
 
     def ended(alias: str, pk: int) -> Any:
         other.execute("SELECT pgqueue_cancel(ARRAY[%s::bigint])", (pk,))
         return watch(alias, pk)
 
-    monkeypatch.setattr(joins._Wait, "check", retried)
+    monkeypatch.setattr(joins._Wait, "is_finished", look)
     monkeypatch.setattr(joins, "watch", ended)
     assert joined(job, how).status == "cancelled"
-    assert looks == ["retried", "cancelled"]
+    assert looks == [False, False, True]
 
 
 def test_somebody_begins_to_wait_while_the_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
