@@ -103,10 +103,9 @@ else:
                     f"{__name__} has no {name!r}. The task backend is "
                     f'"{__name__}.backend.PgQueueBackend": write that as BACKEND in TASKS.'
                 )
-            from .tasks.misuse import ELSEWHERE
+            from .tasks.misuse import check_import
 
-            if name in ELSEWHERE:
-                raise ImportError(f"{__name__} has no {name!r}. Use {ELSEWHERE[name]}.")
+            check_import(__name__, name)
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 

@@ -28,7 +28,7 @@ from .conf import Settings
 from .exceptions import UnknownTask
 from .jobs import results
 from .tasks import options as validation
-from .tasks.link import parse_id
+from .tasks.links import parse_id
 from .tasks.routing import IMPLICIT, QueueBackend, resolve
 from .tasks.task import BoundTask, DjangoMadeTask, Task, adopt, find_task
 
@@ -232,7 +232,7 @@ def _options(where: str, given: Any, names: tuple[str, ...]) -> dict[str, Any]:
             f"{where}['OPTIONS'] has no option {unknown[0]!r}.", _nearest(str(unknown[0]), names)
         )
     try:
-        validation.alias("database", given.get("database"))
+        validation.checked("database", given.get("database"))
     except InvalidTask as error:
         raise BadParameters(
             f"{where}['OPTIONS']: {error}", f"The aliases are {', '.join(connections.settings)}."

@@ -20,7 +20,7 @@ from .jobs.enqueue import enqueue
 from .models import Job
 from .postgres.aliases import write_alias
 from .redaction import redact_call, redact_text
-from .tasks.link import parse_id
+from .tasks.links import parse_id
 from .tasks.routing import default_backend
 from .worker.one_process import run_job
 

@@ -30,7 +30,7 @@ from ..maintenance.schedules import database_of, import_task_modules
 from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings
 from ..schedules.policy import call_keys
 from ..tasks.keys import limit_name, limit_numbers
-from ..tasks.link import LONGEST_ALIAS
+from ..tasks.links import LONGEST_ALIAS
 from ..tasks.paths import AT_SETUP, app_of, check_path, is_task_module, second_name, task_modules
 from ..tasks.routing import default_backend, implicit_backend, is_test, our_aliases
 from ..tasks.signatures import check_call

@@ -20,7 +20,7 @@ from ..jobs.control import locate
 from ..models import Job
 from ..monitoring.workers import one_is_starting
 from ..redaction import beginning, redact_text
-from ..tasks.link import public_id
+from ..tasks.links import public_id
 from .words import plain, sentence
 
 _SQL = "SELECT code, facts::text FROM pgqueue_why_v1(%s, %s, %s)"

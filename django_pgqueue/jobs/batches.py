@@ -20,9 +20,8 @@ from ..exceptions import ParentGone
 from ..models import BatchCounts, Job, JobBatch, JobQuerySet
 from ..models.batch import counts_of
 from ..tasks.call import as_ours, call_options, several
-from ..tasks.link import Link
-from ..tasks.links import IfFailed
-from ..tasks.misuse import BATCH, BatchHabits, hints
+from ..tasks.links import IfFailed, Link
+from ..tasks.misuse import Habits, hints
 from ..tasks.routing import default_backend
 from ..tasks.task import BoundTask
 from .enqueue import MISTAKES, JobList, enqueue, enqueue_many, explained
@@ -37,8 +36,8 @@ _NOT_OPEN = (
 )
 
 
-@hints(BATCH)
-class Batch(BatchHabits):
+@hints
+class Batch(Habits):
     """A batch of jobs. ``name`` is for people; ``using`` is the alias of its database.
 
         with Batch("import") as batch:
@@ -53,6 +52,8 @@ class Batch(BatchHabits):
     """
 
     is_batch = True
+
+    _kind = "a batch"
 
     def __init__(self, name: str = "", *, using: str | None = None) -> None:
         if not isinstance(name, str):

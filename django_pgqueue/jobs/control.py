@@ -17,7 +17,7 @@ from ..exceptions import WrongBackend
 from ..exceptions import duration as seconds
 from ..models import Job, Worker, changes
 from ..postgres.aliases import write_alias
-from ..tasks.link import parse_id
+from ..tasks.links import parse_id
 from ..tasks.routing import default_backend, is_ours, resolve
 
 #: What is one job, although a string is an iterable.

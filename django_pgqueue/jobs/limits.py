@@ -14,7 +14,7 @@ from ..compat import InvalidTask, for_async, is_task
 from ..models import Limit
 from ..tasks import options
 from ..tasks.keys import KEY_LENGTH, OnFull, RateLimit, limit_name, name_problem
-from ..tasks.misuse import LIMIT, hints, rate_hint
+from ..tasks.misuse import hints, rate_hint
 from ..tasks.routing import default_backend
 from ..tasks.task import AnyTask, adopt
 
@@ -31,7 +31,7 @@ class Unchanged:
 UNCHANGED: Final = Unchanged()
 
 
-@hints(LIMIT)
+@hints
 def set_limit(
     *,
     queue: str | None = None,
@@ -62,12 +62,10 @@ def set_limit(
     return Limit.objects.using(alias).get(pk=target)
 
 
-# In two steps, as in `pause`.
 aset_limit = for_async(set_limit)
-aset_limit = hints(LIMIT)(aset_limit)
 
 
-@hints(LIMIT)
+@hints
 def reset_limit(
     *,
     queue: str | None = None,
@@ -85,7 +83,6 @@ def reset_limit(
 
 
 areset_limit = for_async(reset_limit)
-areset_limit = hints(LIMIT)(areset_limit)
 
 
 def write_limit(

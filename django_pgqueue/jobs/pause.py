@@ -14,7 +14,7 @@ from ..exceptions import duration as seconds
 from ..exceptions import moment
 from ..models import Pause
 from ..tasks import options
-from ..tasks.misuse import PAUSE, hints
+from ..tasks.misuse import hints
 from ..tasks.routing import default_backend
 from ..tasks.task import AnyTask
 
@@ -23,7 +23,7 @@ _AHEAD = "SELECT date_part('epoch', %s::timestamptz - clock_timestamp())"
 _RESUME = "SELECT pgqueue_resume_v1(%s, %s)"
 
 
-@hints(PAUSE)
+@hints
 def pause(
     *,
     queue: str | None = None,
@@ -53,12 +53,10 @@ def pause(
     return Pause.objects.using(alias).get(pk=pk)
 
 
-# In two steps: pyright infers Any from nested calls.
 apause = for_async(pause)
-apause = hints(PAUSE)(apause)
 
 
-@hints(PAUSE)
+@hints
 def resume(
     *,
     queue: str | None = None,
@@ -77,7 +75,6 @@ def resume(
 
 
 aresume = for_async(resume)
-aresume = hints(PAUSE)(aresume)
 
 
 def _target(function: str, queue: Any, task: Any, everything: Any) -> tuple[str, str]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from ..compat import DjangoTask, GenericResult, TaskError, TaskResultStatus
 from ..exceptions import WrongBackend
 from ..redaction import redact, redact_call, redact_text
-from ..tasks.link import public_id
-from ..tasks.misuse import ResultHabits
+from ..tasks.links import public_id
+from ..tasks.misuse import Habits
 from ..tasks.routing import is_ours, resolve
 
 if TYPE_CHECKING:
@@ -27,13 +27,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class QueueTaskResult(ResultHabits, GenericResult[P, R]):
+class QueueTaskResult(Habits, GenericResult[P, R]):
     """A `TaskResult` of this package's backend, with its job, and two more methods.
 
     It has no fields of its own, so that it is equal, copied and pickled like Django's.
     """
 
     __slots__ = ()
+    _kind = "a result"
 
     def __repr__(self) -> str:
         """Show the arguments, the result and the errors redacted, because this ends up in logs and shells."""

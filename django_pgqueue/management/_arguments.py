@@ -20,7 +20,7 @@ from .. import conf
 from ..compat import InvalidTask
 from ..exceptions import moment as with_zone
 from ..monitoring.spans import SPANS, TimeSpan
-from ..tasks.link import parse_id
+from ..tasks.links import parse_id
 from ..tasks.options import queue_name
 from ..tasks.routing import default_backend
 

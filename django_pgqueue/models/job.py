@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..compat import for_async
 from ..exceptions import duration as seconds
-from ..tasks.misuse import JobHabits
+from ..tasks.misuse import Habits
 from ..tasks.progress import HAS_PROGRESS, Progress, stored_progress
 from ..tasks.unique import EnqueueOutcome
 from .changes import CANCEL, EDIT, EXTEND, RETRY, RUN_NOW, Changes, change_all, edit_values
@@ -238,7 +238,7 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
-class Job(JobHabits, Changes, Joins, JobFields):
+class Job(Habits, Changes, Joins, JobFields):
     """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state."""
 
     if TYPE_CHECKING:

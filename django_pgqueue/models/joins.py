@@ -43,7 +43,7 @@ from ..formatting import get_logger
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..postgres.session import LOST_CONNECTION, Session, connect
-from ..tasks.link import Link
+from ..tasks.links import Link
 from ..tasks.routing import is_test
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from ..compat import InvalidTask
 from ..encoding import encode_arguments
 from ..exceptions import InvalidJSON
 from ..tasks import options as validation
-from ..tasks.misuse import SCHEDULE, hints
+from ..tasks.misuse import hints
 from ..tasks.signatures import check_call
 from ..tasks.task import Task
 from .cron import check_jitter, timing_of
@@ -60,7 +60,7 @@ class Declaration:
     priority: int | None = None
 
 
-@hints(SCHEDULE)
+@hints
 def schedule(
     cron: str | None = None,
     *,

@@ -21,8 +21,7 @@ from ..exceptions import InvalidJSON, JobExists, PgQueueError, WrongBackend
 from ..postgres.aliases import same_database, write_alias
 from .hooks import Hook, before_enqueue
 from .keys import group_key, limit_key
-from .link import Link
-from .links import Links
+from .links import Link, Links
 from .payload import key_arguments, payload_of_call
 from .routing import is_ours
 from .signatures import check_call

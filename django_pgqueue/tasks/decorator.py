@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import MISSING, fields
 from datetime import timedelta
-from inspect import Parameter, Signature
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -19,13 +18,14 @@ from typing import (
     TypedDict,
     TypeVar,
     Unpack,
-    cast,
     overload,
 )
 
 from .keys import Concurrency, Key, RateLimit
+from .misuse import check_names
 from .options import Backoff, Duration, ExceptionTypes, LogLevel, OnLost
-from .task import Task, check_names
+from .signatures import show_options
+from .task import Task
 from .unique import Unique
 
 if TYPE_CHECKING:
@@ -138,9 +138,7 @@ def task(function: Any = None, /, **options: Any) -> Any:
     Raise InvalidTask for a function that a worker could not find, and for invalid values.
     """
 
-    check_names(options, _NAMES)
-    if options.get("metadata", ...) is None:
-        del options["metadata"]
+    check_names("task", options, _NAMES)
 
     def declare(func: Any) -> Task[..., Any]:
         return Task(func=func, **options)
@@ -148,15 +146,5 @@ def task(function: Any = None, /, **options: Any) -> Any:
     return declare if function is None else declare(function)
 
 
-def _signature() -> Signature:
-    """Return what ``help(task)`` shows: the options, with the defaults of `Task`."""
-    defaults = {each.name: None if each.default is MISSING else each.default for each in fields(Task)}
-    return Signature(
-        [
-            Parameter("function", Parameter.POSITIONAL_ONLY, default=None),
-            *(Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name]) for name in _NAMES),
-        ]
-    )
-
-
-cast("Any", task).__signature__ = _signature()
+_DEFAULTS = {each.name: None if each.default is MISSING else each.default for each in fields(Task)}
+show_options(task, {name: _DEFAULTS[name] for name in _NAMES}, "function", None)

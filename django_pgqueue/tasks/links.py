@@ -1,4 +1,5 @@
-"""What ties a call to jobs and batches: those that it waits for, and the batch that it belongs to.
+"""What ties a call to jobs and batches: those that it waits for, and the batch that it belongs to; and the
+public ids of jobs.
 
 ``task.using(after=..., if_failed=..., batch=...)`` checks what can be known without a database, and the
 enqueue checks the rest. A task stores it as one value, because only few calls have it.
@@ -7,19 +8,42 @@ enqueue checks the rest. A task stores it as one value, because only few calls h
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+from django.db import DEFAULT_DB_ALIAS
+
 from ..compat import InvalidTask, TaskResult
-from ..encoding import MAX_BIGINT
-from .link import Link, parse_id
+from ..encoding import MAX_BIGINT, whole_number
 
 IfFailed = Literal["hold", "cancel", "run"]
 """What a job does whose parent has failed: wait for its retry, be cancelled, or run."""
+
+#: The bits of ``marks`` of a job after which others were enqueued, and of one that belongs to a batch.
+HAS_CHILDREN = 2
+IN_BATCH = 4
 
 #: A job that is to wait for more takes a batch. Edges are written, locked and deleted one by one.
 MOST_PARENTS = 100
 
 _BATCH_HINT = "Put them into a Batch, and pass that."
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A job or a batch to which a call is tied."""
+
+    alias: str | None
+    """The database that it was read from; None: that of the call."""
+    id: int
+    is_row: bool = True
+    """Whether it is in a database. The jobs of dummy mode are not."""
+    row: Any = field(default=None, compare=False, repr=False)
+    """The row, if there is one: the router may name another alias for it, which only a query can check."""
+
+    def as_link(self) -> Link:
+        """Return itself."""
+        return self
 
 
 class Links(NamedTuple):
@@ -113,13 +137,6 @@ def batch(value: Any) -> Link:
     raise InvalidTask(f"batch must be a Batch or its id. It is {value!r}.{hint}")
 
 
-def check_links(links: Links | None) -> Links | None:
-    """Accept what `changed_links` has made. This is not an option of a task."""
-    if links is not None and not isinstance(links, Links):
-        raise InvalidTask("links cannot be set. Use task.using(after=..., batch=...).")
-    return links
-
-
 def _parent(value: Any) -> Link:
     if isinstance(value, Linkable):
         return _place(value)
@@ -161,3 +178,29 @@ def _not_a_parent(value: Any) -> str:
     elif type(value).__name__ in ("BoundTask", "Task", "DjangoMadeTask"):
         hint = " A task has no end, but its job has: pass what enqueue() has returned, or use chain()."
     return f"after must be jobs, batches or their ids. It has {value!r:.200}.{hint}"
+
+
+# ----------------------------------------------------------------------------
+# The public id of a job.
+
+#: The longest alias with which every id is shorter than 64 characters, which `django.tasks` promises.
+LONGEST_ALIAS = 63 - len(f":{MAX_BIGINT}")
+
+
+def public_id(job_id: int, alias: str | None) -> str:
+    """Return a job's public id: ``"5"`` in the database ``default``, and ``"other:5"`` in another one.
+
+    It contains the alias, not the backend, so that it means the same job whichever backend is asked.
+    """
+    return str(job_id) if alias in (None, DEFAULT_DB_ALIAS) else f"{alias}:{job_id}"
+
+
+def parse_id(public: str) -> tuple[str, int]:
+    """Return the alias and the number of an id. Raise ValueError."""
+    alias, colon, number = public.rpartition(":")  # an alias may contain colons, a number cannot
+    job_id = whole_number(number, 1)
+    if job_id is None or (colon and not alias):
+        raise ValueError(
+            f"{public!r} is not the id of a job. An id looks like '5', or 'other:5' for another database."
+        )
+    return alias or DEFAULT_DB_ALIAS, job_id

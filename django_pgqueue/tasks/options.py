@@ -31,7 +31,6 @@ ExceptionTypes = type[BaseException] | Sequence[type[BaseException]]
 
 CENTURY = timedelta(days=36525)
 _MAX_PATH = 255
-_MOST_INT = 2**31 - 1
 _TASK_PATH = re.compile(r"[^\s.0-9][^\s.]*(\.[^\s.0-9][^\s.]*)+")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
@@ -64,24 +63,36 @@ def check_function(func: Any, *, takes_context: bool, atomic: bool) -> None:
         )
 
 
+def checked(name: str, value: Any) -> Any:
+    """Return the value of an option in the form in which a task stores it. Raise InvalidTask."""
+    if value is None and name not in _NEVER_NONE:
+        return None
+    return _CHECKS[name](name, value)
+
+
+def wrong(name: str, what: str, value: Any) -> InvalidTask:
+    """Return the error for a bad value."""
+    return InvalidTask(f"{name} must be {what}. It is {value!r}.")
+
+
 def priority(value: Any) -> int:
     """Accept a whole number from -100 to 100; higher priorities run first."""
     if not isinstance(value, (int, float)) or not -100 <= value <= 100 or int(value) != value:
-        raise InvalidTask(f"priority must be a whole number between -100 and 100. It is {value!r}.")
+        raise wrong("priority", "a whole number between -100 and 100", value)
     return int(value)
 
 
 def task_path(value: Any) -> str:
     """Accept the dotted path of a task."""
     if not isinstance(value, str) or len(value) > _MAX_PATH or not _TASK_PATH.fullmatch(value):
-        raise InvalidTask(f"task must be a task or its path, such as 'shop.tasks.sync'. It is {value!r}.")
+        raise wrong("task", "a task or its path, such as 'shop.tasks.sync'", value)
     return value
 
 
 def queue_name(value: Any) -> str:
     """Accept 1 to 100 ASCII letters, digits, underscores, hyphens and periods."""
     if not isinstance(value, str) or not _QUEUE_NAME.fullmatch(value):
-        raise InvalidTask(f"queue_name must be 1 to 100 letters, digits, '_', '-' or '.'. It is {value!r}.")
+        raise wrong("queue_name", "1 to 100 letters, digits, '_', '-' or '.'", value)
     return value
 
 
@@ -93,30 +104,22 @@ def run_after(value: Any) -> tuple[datetime | None, timedelta | None]:
         if value < timedelta(0):
             raise InvalidTask(f"run_after must not be negative. It is {value!r}.")
         if value > CENTURY:
-            raise InvalidTask(f"run_after must be within 100 years. It is {value!r}.")
+            raise wrong("run_after", "within 100 years", value)
         return None, value
     if not isinstance(value, datetime):
-        raise InvalidTask(f"run_after must be an aware datetime or a timedelta. It is {value!r}.")
+        raise wrong("run_after", "an aware datetime or a timedelta", value)
     try:
         value = moment("run_after", value)
-    except TypeError:
-        raise InvalidTask(
-            f"run_after must be an aware datetime. {value!r} has no time zone. "
-            "Use now() or make_aware() of django.utils.timezone."
-        ) from None
+    except TypeError as error:
+        raise InvalidTask(str(error)) from None
     if abs(value - datetime.now(UTC)) > CENTURY:
-        raise InvalidTask(f"run_after must be within 100 years. It is {value!r}.")
+        raise wrong("run_after", "within 100 years", value)
     return value, None
 
 
-def whole(name: str, value: Any) -> int | None:
-    """Accept None, or a whole number of at least 1."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_INT:
-        what = "whole seconds" if name == "timeout" else "a whole number"
-        raise InvalidTask(f"{name} must be {what}, at least 1, or None for the setting. It is {value!r}.")
-    return value
+def is_whole(value: Any) -> bool:
+    """Return whether a value is a whole number, at least 1, that the database can store."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 2**31 - 1
 
 
 def length(name: str, value: Any) -> timedelta:
@@ -124,33 +127,8 @@ def length(name: str, value: Any) -> timedelta:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and is_delay(value):
         value = timedelta(seconds=value)
     if not isinstance(value, timedelta) or not timedelta(0) < value <= CENTURY:
-        raise InvalidTask(
-            f"{name} must be seconds or a timedelta, greater than zero and within 100 years. It is {value!r}."
-        )
+        raise wrong(name, "seconds or a timedelta, greater than zero and within 100 years", value)
     return value
-
-
-def timeout(value: Any) -> int | None:
-    """Accept None, or whole seconds, also as a timedelta."""
-    if isinstance(value, timedelta):
-        if value.microseconds:
-            raise InvalidTask(f"timeout must be whole seconds. It is {value!r}.")
-        value = int(value.total_seconds())
-    return whole("timeout", value)
-
-
-def backoff(value: Any) -> Backoff | None:
-    """Accept what the type says; return a sequence as a tuple."""
-    if value is None:
-        return None
-    if callable(value):
-        call: Backoff = value
-        return call
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        if not value:
-            raise InvalidTask("backoff must not be an empty sequence. Leave it out for the default.")
-        return tuple(_delay(item) for item in value)
-    return _delay(value)
 
 
 def is_delay(value: Any) -> bool:
@@ -159,64 +137,83 @@ def is_delay(value: Any) -> bool:
     return number and math.isfinite(value) and 0 <= value <= CENTURY.total_seconds()
 
 
-def exception_types(name: str, value: Any) -> tuple[type[BaseException], ...] | None:
-    """Accept None, or one or several exception classes; return them as a tuple."""
-    if value is None:
-        return None
+def one_of(name: str, value: Any, *known: str) -> str:
+    """Accept one of some words."""
+    if value not in known:
+        raise wrong(name, f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}", value)
+    return str(value)
+
+
+def alias(name: str, value: Any) -> str:
+    """Accept the alias of a database or a backend."""
+    if not isinstance(value, str) or not value:
+        raise wrong(name, "an alias (a string)", value)
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise wrong(name, "True or False", value)
+    return value
+
+
+def _whole(name: str, value: Any) -> int:
+    if not is_whole(value):
+        raise wrong(name, "a whole number, at least 1, or None for the setting", value)
+    return int(value)
+
+
+def _timeout(name: str, value: Any) -> int:
+    seconds: Any = value
+    if isinstance(value, timedelta) and not value.microseconds:
+        seconds = int(value.total_seconds())
+    if not is_whole(seconds):
+        raise wrong(name, "whole seconds, at least 1, or None for the setting", value)
+    return int(seconds)
+
+
+def _backoff(name: str, value: Any) -> Backoff:
+    if callable(value):
+        call: Backoff = value
+        return call
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        return _delay(name, value)
+    if not value:
+        raise InvalidTask("backoff must not be an empty sequence. Leave it out for the default.")
+    return tuple(_delay(name, item) for item in value)
+
+
+def _delay(name: str, value: Any) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not is_delay(seconds):
+        what = "seconds or a timedelta from 0 to 100 years, a sequence of them, or a callable (exc, result)"
+        raise wrong(name, what, value)
+    return float(seconds)
+
+
+def _exception_types(name: str, value: Any) -> tuple[type[BaseException], ...]:
     types = (value,) if isinstance(value, type) else value
     if isinstance(types, (str, bytes)) or not isinstance(types, (Sequence, set, frozenset)):
-        raise InvalidTask(f"{name} must be exception classes. It is {value!r}.")
+        raise wrong(name, "exception classes", value)
     for item in types:
         if not isinstance(item, type) or not issubclass(item, BaseException):
             raise InvalidTask(f"{name} must be exception classes. {item!r} is not one.")
     return tuple(types)
 
 
-def expires_after(value: Any) -> timedelta | None:
-    """Accept None, or seconds or a timedelta, greater than zero."""
-    return None if value is None else length("expires_after", value)
-
-
-def on_lost(value: Any) -> OnLost:
-    """Accept what to do with a job whose worker died while running it: 'rerun' or 'fail'."""
-    if value == "rerun":
-        return "rerun"
-    if value == "fail":
-        return "fail"
-    raise InvalidTask(f"on_lost must be 'rerun' or 'fail'. It is {value!r}.")
-
-
-def flag(name: str, value: Any) -> bool:
-    """Accept True or False."""
-    if not isinstance(value, bool):
-        raise InvalidTask(f"{name} must be True or False. It is {value!r}.")
-    return value
-
-
-def capture_logs(value: Any) -> bool | str | None:
-    """Accept None, True, False, or the name of a level of logging."""
-    if value is not None:
-        try:
-            log_level(value)
-        except ValueError as error:
-            raise InvalidTask(f"capture_logs must be {error}. It is {value!r}.") from None
+def _capture_logs(name: str, value: Any) -> bool | str:
+    try:
+        log_level(value)
+    except ValueError as error:
+        raise wrong(name, str(error), value) from None
     return value  # type: ignore[no-any-return]
 
 
-def alias(name: str, value: Any) -> str | None:
-    """Accept None, or the alias of a database or a backend."""
-    if value is not None and (not isinstance(value, str) or not value):
-        raise InvalidTask(f"{name} must be an alias (a string). It is {value!r}.")
-    return value
-
-
-def metadata(value: Any) -> dict[str, Any]:
-    """Accept a JSON object and return a copy; None means an empty one."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InvalidTask(f"metadata must be a dict. It is {value!r}.")
-    copy = dict(value)
+def _metadata(name: str, value: Any) -> dict[str, Any]:
+    """Return a copy of a JSON object; None means an empty one."""
+    if value is not None and not isinstance(value, Mapping):
+        raise wrong(name, "a dict", value)
+    copy = dict(value or {})
     try:
         encoding.encode_metadata(copy)
     except InvalidJSON as error:
@@ -224,15 +221,26 @@ def metadata(value: Any) -> dict[str, Any]:
     return copy
 
 
-def _delay(value: Any) -> float:
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    if not is_delay(value):
-        raise InvalidTask(
-            "backoff must be seconds or a timedelta from 0 to 100 years, a sequence of them, or a callable "
-            f"(exc, result). It is {value!r}."
-        )
-    return float(value)
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "priority": lambda _, value: priority(value),
+    "queue_name": lambda _, value: queue_name(value),
+    "backend": alias,
+    "database": alias,
+    "takes_context": _flag,
+    "atomic": _flag,
+    "max_attempts": _whole,
+    "timeout": _timeout,
+    "backoff": _backoff,
+    "retry_on": _exception_types,
+    "fail_on": _exception_types,
+    "expires_after": length,
+    "on_lost": lambda name, value: one_of(name, value, "rerun", "fail"),
+    "capture_logs": _capture_logs,
+    "metadata": _metadata,
+}
+CHECKED = tuple(_CHECKS)
+"""The options that `checked` knows: those that do not depend on the function of the task."""
+_NEVER_NONE = {"priority", "queue_name", "backend", "takes_context", "atomic", "on_lost", "metadata"}
 
 
 def _kind(func: Any) -> str:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from django.db import models, router
 from django.db.models.expressions import DatabaseDefault
 
 from ..compat import InvalidTask
-from .signatures import parameters_of_call
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .signatures import argument_names, parameters_of_call
 
 _tasks: WeakValueDictionary[type[Any], Any] = WeakValueDictionary()
 
@@ -44,12 +41,11 @@ def checked(task: Any) -> type[Any] | None:
     return model  # type: ignore[no-any-return]
 
 
-def key_function(task: Any) -> Callable[..., Any]:
-    """Return what keys are checked against: the function of the task, or the columns of its payload."""
-    func: Callable[..., Any] = task.func
+def key_names(task: Any) -> list[str] | None:
+    """Return what keys may name: arguments of the function, or columns of the payload. None: any name."""
     if task.payload is None:
-        return func
-    return StandIn(func, task.payload, takes_context=task.takes_context)
+        return argument_names(task.func, takes_context=task.takes_context)
+    return sorted(_key_fields(task.payload))
 
 
 def task_of_model(model: type[Any]) -> Any:
@@ -124,21 +120,6 @@ def _check_keys(path: str, task: Any) -> None:
 # columns.
 
 _TYPES = (models.IntegerField, models.CharField, models.TextField, models.UUIDField)
-
-
-class StandIn:
-    """Takes the place of a task's function where keys are checked: its arguments are the columns."""
-
-    def __init__(self, func: Callable[..., Any], model: type[models.Model], *, takes_context: bool) -> None:
-        self.__module__ = func.__module__
-        self.__qualname__ = self.__name__ = func.__name__
-        names = [*(["context"] if takes_context else []), *sorted(_key_fields(model))]
-        self.__signature__ = inspect.Signature(
-            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-        )
-
-    def __call__(self) -> None:
-        """Never called."""
 
 
 def column_of(model: type[models.Model], name: str) -> str:

@@ -80,6 +80,27 @@ def parameters_of_call(
     return dict(list(parameters.signature.parameters.items())[len(parameters.context) :])
 
 
+def argument_names(func: Callable[..., Any], *, takes_context: bool) -> list[str] | None:
+    """Return the names that arguments of a call may have. None: it may have any, also for ``**kwargs``."""
+    parameters = (parameters_of_call(func, takes_context=takes_context) or {}).values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return None
+    return [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL]
+
+
+def show_options(
+    function: Any, options: Mapping[str, Any], first: str, default: Any = inspect.Parameter.empty
+) -> None:
+    """Let ``help()`` show a function that takes its first parameter and ``**options``, with the defaults."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    function.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter(first, inspect.Parameter.POSITIONAL_ONLY, default=default),
+            *(inspect.Parameter(name, kind, default=value) for name, value in options.items()),
+        ]
+    )
+
+
 def signature_of(func: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of the call of `func` itself. Raise TypeError or ValueError if it has none."""
     while getattr(func, "__code__", None) in _PASS_ON:

@@ -6,13 +6,12 @@ Declaring a task reads neither settings nor TASKS. Without ``backend=`` the back
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import cache
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypedDict, TypeVar
 from weakref import WeakValueDictionary
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -23,42 +22,21 @@ from .. import conf
 from ..compat import DjangoTask, GenericTask, InvalidTask, is_task
 from . import keys, links, options
 from . import payload as payloads
-from .keys import Concurrency, Key, RateLimit, checked_rate_limit
+from .keys import Concurrency, Key, RateLimit
 from .links import BatchLike, Links
-from .misuse import CALL, DECLARATION, CallHabits, Habits, hints, remedy
+from .misuse import Habits, check_names
 from .options import Backoff, OnLost
 from .paths import AT_SETUP, check_path, import_task
 from .routing import IMPLICIT, is_ours, resolve
-from .signatures import check_call
-from .unique import Unique, check_unique, checked_unique_key
+from .signatures import check_call, show_options
+from .unique import Unique, check_unique
 
 if TYPE_CHECKING:
-    from typing import Self, TypedDict, Unpack
+    from typing import Self, Unpack
 
     from ..compat import BaseTaskBackend
     from ..jobs.results import QueueTaskResult
     from .links import After, IfFailed
-
-    class UsingOptions(TypedDict, total=False):
-        """The options of a call; see `Task.using`."""
-
-        priority: int | None
-        queue_name: str | None
-        run_after: datetime | timedelta | None
-        backend: str | None
-        metadata: Mapping[str, Any] | None
-        database: str | None
-        limit_key: str | None
-        group_key: str | None
-        unique: Unique | bool | None
-        unique_key: str | None
-        after: After | None
-        if_failed: IfFailed | None
-        batch: BatchLike | int | None
-        max_attempts: int | None
-        timeout: int | timedelta | None
-        expires_after: float | timedelta | None
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,6 +54,27 @@ class Policy(NamedTuple):
     """Seconds."""
 
 
+class UsingOptions(TypedDict, total=False):
+    """The options of a call; see `Task.using`."""
+
+    priority: int | None
+    queue_name: str | None
+    run_after: datetime | timedelta | None
+    backend: str | None
+    metadata: Mapping[str, Any] | None
+    database: str | None
+    limit_key: str | None
+    group_key: str | None
+    unique: Unique | bool | None
+    unique_key: str | None
+    after: After | None
+    if_failed: IfFailed | None
+    batch: BatchLike | int | None
+    max_attempts: int | None
+    timeout: int | timedelta | None
+    expires_after: float | timedelta | None
+
+
 class AnyTask(Protocol[P, R_co]):
     """What `enqueue` takes: a task of this package, one made by Django's own decorator, or a call."""
 
@@ -89,6 +88,18 @@ class Task(Habits, GenericTask[P, R]):
 
     Tasks are immutable. ``@task`` makes them, and `using` makes a variant for one call.
     """
+
+    if not TYPE_CHECKING:
+        _kind = "a task"
+        do_not_call_in_templates = True  # Django's templates call what is callable
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """Refuse the call, and name the two that may be meant."""
+            name = self.func.__name__
+            raise TypeError(
+                f"{self.module_path} is a task, which cannot be called like a function. To let a worker run "
+                f"it, write enqueue({name}, ...). To run it now, write {name}.call(...)."
+            )
 
     # Declared again because Django 6.0 has no defaults for them.
     priority: int = 0
@@ -143,7 +154,8 @@ class Task(Habits, GenericTask[P, R]):
     _reachable: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        set_values(self, **checked_values(self), _reachable=False)
+        for name, value in {**_checked_values(self), "_reachable": False}.items():
+            object.__setattr__(self, name, value)
         _declared[id(self)] = self
         if not apps.ready:
             AT_SETUP.add(self.func.__module__)
@@ -152,27 +164,7 @@ class Task(Habits, GenericTask[P, R]):
         """Return the backend in TASKS for this task. Raise InvalidTaskBackend for an unknown alias."""
         return resolve(self.backend)
 
-    @hints(CALL)
-    def using(
-        self,
-        *,
-        priority: int | None = None,
-        queue_name: str | None = None,
-        run_after: datetime | timedelta | None = None,
-        backend: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        database: str | None = None,
-        limit_key: str | None = None,
-        group_key: str | None = None,
-        unique: Unique | bool | None = None,
-        unique_key: str | None = None,
-        after: After | None = None,
-        if_failed: IfFailed | None = None,
-        batch: BatchLike | int | None = None,
-        max_attempts: int | None = None,
-        timeout: int | timedelta | None = None,
-        expires_after: float | timedelta | None = None,
-    ) -> Self:
+    def using(self, **options: Unpack[UsingOptions]) -> Self:
         """Return a variant of this task for a call; None leaves an option unchanged.
 
         `run_after` is a datetime (aware, unless USE_TZ is off), or a timedelta that is counted from the
@@ -183,16 +175,12 @@ class Task(Habits, GenericTask[P, R]):
         failed, the job waits for its retry ("hold"), is cancelled ("cancel") or runs ("run"), as `if_failed`
         says. `batch`: the batch that the job belongs to. Raise InvalidTask for invalid values.
         """
-        changes = changed_values(
-            self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend,
-            metadata=metadata, database=database, limit_key=limit_key, group_key=group_key,
-            unique=unique, unique_key=unique_key, after=after, if_failed=if_failed, batch=batch,
-            max_attempts=max_attempts, timeout=timeout, expires_after=expires_after,
-        )  # fmt: skip
+        check_names("Task.using", options, UsingOptions.__annotations__)
+        changes = _changed_values(self, {name: each for name, each in options.items() if each is not None})
         variant = self.with_values(changes)
         # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.
         # The backend of a task that names none is ours, and restricts nothing but the queue.
-        if apps.ready and (queue_name is not None or variant.backend != IMPLICIT):
+        if apps.ready and ("queue_name" in changes or variant.backend != IMPLICIT):
             variant._validate_for_backend()
         return variant
 
@@ -214,7 +202,7 @@ class Task(Habits, GenericTask[P, R]):
         """
         cls: Any = type(self)
         variant = object.__new__(cls)
-        for name in field_names(cls):
+        for name in _field_names(cls):
             object.__setattr__(variant, name, changes[name] if name in changes else getattr(self, name))
         return variant  # type: ignore[no-any-return]
 
@@ -295,13 +283,25 @@ class Task(Habits, GenericTask[P, R]):
             backend.validate_task(self._for(backend))
 
 
+show_options(Task.using, dict.fromkeys(UsingOptions.__annotations__), "self")
+
+
 @dataclass(frozen=True, slots=True)
-class BoundTask(CallHabits):
+class BoundTask(Habits):
     """A call: a task with arguments. `Task.bind` makes it, and `enqueue` and `enqueue_many` take it."""
 
     task: Task[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+    if not TYPE_CHECKING:
+        _kind = "a call"
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """Refuse it."""
+            raise TypeError(
+                f"This is a call of {self.task.module_path}. To let a worker run it, write enqueue(call)."
+            )
 
     def using(self, **options: Unpack[UsingOptions]) -> BoundTask:
         """Return this call with other options; they are those of `Task.using`."""
@@ -368,119 +368,72 @@ def _restore(path: str, changes: dict[str, Any]) -> Task[..., Any]:
 
 # ----------------------------------------------------------------------------
 # The values of a task: those of its declaration, and those that ``task.using(...)`` changes for one call.
-#
-# Each value is validated and returned in the form in which the task stores it. In a call, None leaves an
-# option unchanged.
 
 
 @cache
-def field_names(cls: type[Any]) -> tuple[str, ...]:
-    """Return the names of the fields of a class of tasks."""
+def _field_names(cls: type[Any]) -> tuple[str, ...]:
     return tuple(each.name for each in fields(cls))
 
 
-def set_values(task: DjangoTask[..., Any], **values: Any) -> None:
-    """Set fields of a task that is being made. Later it is immutable."""
-    for name, value in values.items():
-        object.__setattr__(task, name, value)
-
-
-def checked_values(task: Any) -> dict[str, Any]:
+def _checked_values(task: Any) -> dict[str, Any]:
     """Return the values of a task that is being declared. Raise InvalidTask for invalid ones."""
-    takes_context = options.flag("takes_context", task.takes_context)
-    atomic = options.flag("atomic", task.atomic)
-    options.check_function(task.func, takes_context=takes_context, atomic=atomic)
+    values = {name: options.checked(name, getattr(task, name)) for name in options.CHECKED}
+    options.check_function(task.func, takes_context=task.takes_context, atomic=task.atomic)
+    path = f"{task.func.__module__}.{task.func.__qualname__}"
     run_after, delta = options.run_after(task.run_after)
-    payload, func = payloads.checked(task), payloads.key_function(task)
+    payload, arguments = payloads.checked(task), payloads.key_names(task)
+    concurrency, rate_limit = keys.checked_limits(task.concurrency, task.rate_limit, path, arguments)
     return {
-        "priority": options.priority(task.priority),
-        "queue_name": options.queue_name(task.queue_name),
-        "backend": options.alias("backend", task.backend),
-        "database": options.alias("database", task.database),
+        **values,
         "run_after": run_after,
-        "run_after_delta": options.run_after(task.run_after_delta)[1] if delta is None else delta,
-        "max_attempts": options.whole("max_attempts", task.max_attempts),
-        "timeout": options.timeout(task.timeout),
-        "backoff": options.backoff(task.backoff),
-        "retry_on": options.exception_types("retry_on", task.retry_on),
-        "fail_on": options.exception_types("fail_on", task.fail_on),
-        "expires_after": options.expires_after(task.expires_after),
-        "on_lost": options.on_lost(task.on_lost),
-        "concurrency": keys.checked_concurrency(task.concurrency, func, takes_context=takes_context),
-        "limit_key": keys.checked_limit_key(task.limit_key),
-        "rate_limit": checked_rate_limit(
-            task.rate_limit, task.concurrency, func, takes_context=takes_context
-        ),
-        "group": keys.checked_group(task.group, func, takes_context=takes_context),
-        "group_key": keys.checked_group_key(task.group_key),
-        "unique": check_unique(task.unique, task.func, takes_context=takes_context),
-        "unique_key": None if task.unique_key is None else checked_unique_key(task.unique_key),
-        "links": links.check_links(task.links),
-        "capture_logs": options.capture_logs(task.capture_logs),
-        "metadata": options.metadata(task.metadata),
+        "run_after_delta": task.run_after_delta if delta is None else delta,
+        "concurrency": concurrency,
+        "rate_limit": rate_limit,
+        "group": keys.checked_group(task.group, path, arguments),
+        "unique": check_unique(task, task.unique),
         "payload": payload,
     }
 
 
-def changed_values(task: DjangoTask[..., Any], *, unique_key: str | None, **given: Any) -> dict[str, Any]:
+def _changed_values(task: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the new values of the fields of `task`. Raise InvalidTask for invalid ones."""
-    changes: dict[str, Any] = {}
-    for name, value in given.items():
-        if value is not None:
-            changes.update(_CHANGES[name](task, value))
-    # Not in the table: a key needs a `unique`, that of the call or that of the task.
-    if unique_key is not None:
-        unique = changes.get("unique", getattr(task, "unique", None))
-        changes.update(unique=unique or Unique(), unique_key=checked_unique_key(unique_key))
+    changes = {
+        name: _OF_CALLS[name](task, value) if name in _OF_CALLS else options.checked(name, value)
+        for name, value in given.items()
+    }
+    if "run_after" in changes:
+        changes["run_after"], changes["run_after_delta"] = changes["run_after"]
+    if "metadata" in changes:
+        changes["metadata"] = {**task.metadata, **changes["metadata"]}
+    if "unique_key" in changes:  # a key needs a `unique`, that of the call or that of the task
+        changes["unique"] = changes.get("unique", task.unique) or Unique()
     changes = links.changed_links(task, changes)
-    links.check_conflict(
-        changes.get("links", getattr(task, "links", None)),
-        changes.get("unique", getattr(task, "unique", None)),
-    )
+    links.check_conflict(changes.get("links", task.links), changes.get("unique", task.unique))
     return changes
 
 
-def differences(one: DjangoTask[..., Any], other: DjangoTask[..., Any]) -> dict[str, Any]:
+def _unique(task: Any, value: Any) -> Unique | None:
+    if isinstance(value, Unique):
+        payloads.check_unique_of_call(task, value)
+    return check_unique(task, value)
+
+
+_OF_CALLS: dict[str, Any] = {
+    "run_after": lambda _, value: options.run_after(value),
+    "limit_key": keys.checked_limit_key,
+    "group_key": lambda _, value: keys.checked_text("group_key", value),
+    "unique": _unique,
+    "unique_key": lambda _, value: keys.checked_text("unique_key", value),
+    "after": lambda _, value: links.after(value),
+    "if_failed": lambda _, value: links.if_failed(value),
+    "batch": lambda _, value: links.batch(value),
+}
+
+
+def differences(one: Task[..., Any], other: Task[..., Any]) -> dict[str, Any]:
     """Return the values of `other` that `one` does not have."""
     names = (each.name for each in fields(other) if each.compare and each.name != "func")
     return {name: getattr(other, name) for name in names if getattr(other, name) != getattr(one, name)}
-
-
-def _unique(task: Any, value: Any) -> Mapping[str, Any]:
-    if isinstance(value, Unique) and getattr(task, "payload", None) is not None:
-        payloads.check_unique_of_call(task, value)
-    return {"unique": check_unique(value, task.func, takes_context=task.takes_context)}
-
-
-def _run_after(task: Any, value: Any) -> Mapping[str, Any]:
-    moment, delta = options.run_after(value)
-    return {"run_after": moment, "run_after_delta": delta}
-
-
-def _limit_key(task: Any, value: Any) -> Mapping[str, Any]:
-    key = keys.checked_limit_key(value)
-    if key is not None:
-        keys.check_limit_key(task, key)
-    return {"limit_key": key}
-
-
-_CHANGES: dict[str, Any] = {
-    "priority": lambda task, value: {"priority": options.priority(value)},
-    "queue_name": lambda task, value: {"queue_name": options.queue_name(value)},
-    "run_after": _run_after,
-    "backend": lambda task, value: {"backend": options.alias("backend", value)},
-    "metadata": lambda task, value: {"metadata": {**task.metadata, **options.metadata(value)}},
-    "limit_key": _limit_key,
-    "group_key": lambda task, value: {"group_key": keys.checked_group_key(value)},
-    "unique": _unique,
-    "database": lambda task, value: {"database": options.alias("database", value)},
-    "after": lambda task, value: {"after": links.after(value)},
-    "if_failed": lambda task, value: {"if_failed": links.if_failed(value)},
-    "batch": lambda task, value: {"batch": links.batch(value)},
-    "max_attempts": lambda task, value: {"max_attempts": options.whole("max_attempts", value)},
-    "timeout": lambda task, value: {"timeout": options.timeout(value)},
-    "expires_after": lambda task, value: {"expires_after": options.expires_after(value)},
-}
 
 
 # ----------------------------------------------------------------------------
@@ -502,21 +455,11 @@ class DjangoMadeTask(Task[P, R]):
 
     def __new__(cls, **options: Any) -> Self:
         """Raise TypeError for an option that tasks do not have."""
-        check_names(options, [each.name for each in fields(cls)])  # a subclass may have more
+        names = {each.name for each in fields(cls)}  # a subclass may have more
+        of_calls = {"run_after_delta", "links", "limit_key", "group_key", "unique_key"}
+        check_names("task", options, names - of_calls - {"_reachable"})
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
         Task.__post_init__(self)  # a slotted dataclass has no zero-argument super() before Python 3.14
         self._validate_for_backend()
-
-
-def check_names(given: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise TypeError for options that tasks do not have, with the remedy."""
-    known = [name for name in names if not name.startswith("_") and name != "links"]
-    unknown = [name for name in given if name not in known]
-    if found := [remedy("task", DECLARATION, name, given[name]) for name in unknown if name in DECLARATION]:
-        raise TypeError(" ".join(found))
-    for name in unknown:
-        near = get_close_matches(name.lower(), known, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"The options are {', '.join(sorted(known))}."
-        raise TypeError(f"task() got an unexpected keyword argument {name!r}. {hint}")

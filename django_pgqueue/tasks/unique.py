@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..compat import InvalidTask
 from ..exceptions import InvalidKey
-from .keys import Key, as_text, check_key, key_problem, key_value
-from .misuse import UNIQUE, hints
-from .options import length
-from .signatures import bind_call, parameters_of_call
+from .keys import KEY_LENGTH, Key, as_text, can_be_stored, check_form, check_key, checked_text, key_value
+from .misuse import hints
+from .options import length, one_of
+from .signatures import argument_names, bind_call, parameters_of_call
 
 if TYPE_CHECKING:
     from ..compat import DjangoTask
@@ -29,11 +29,10 @@ OnConflict = Literal["existing", "replace", "earliest", "raise"]
 EnqueueOutcome = Literal["created", "existing", "replaced"]
 """What an enqueue returned: a new job, the other job as it is, or the other job with the new arguments."""
 
-MAX_KEY = 200  # characters
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 
 
-@hints(UNIQUE)
+@hints
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unique:
     """Says that a call of a task is not enqueued again while there is a job of the same call.
@@ -67,25 +66,18 @@ class Unique:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        if problem := key_problem("Unique(key=...)", self.key):
-            raise InvalidTask(problem)
+        check_form("Unique(key=...)", self.key)
         if self.name is not None:
-            _literal("The name of Unique()", self.name)
-        if self.scope not in ("waiting", "live"):
-            raise InvalidTask(f"scope must be 'waiting' or 'live'. It is {self.scope!r}.")
+            checked_text("The name of Unique()", self.name)
+        one_of("scope", self.scope, "waiting", "live")
         if self.window is not None:
             object.__setattr__(self, "window", length("window", self.window))
-        if self.on_conflict not in ("existing", "replace", "earliest", "raise"):
-            raise InvalidTask(
-                "on_conflict must be 'existing', 'replace', 'earliest' or 'raise'. "
-                f"It is {self.on_conflict!r}."
-            )
+        one_of("on_conflict", self.on_conflict, "existing", "replace", "earliest", "raise")
 
 
-def check_unique(value: Any, func: Callable[..., Any], *, takes_context: bool) -> Unique | None:
-    """Return the value for the task with this function; True is ``Unique()``. Raise InvalidTask if it does
-    not fit the function.
-    """
+def check_unique(task: Any, value: Any) -> Unique | None:
+    """Return the value for a task; True is ``Unique()``. Raise InvalidTask if it does not fit the task."""
+    func, takes_context = task.func, task.takes_context
     if value is None or value is False:
         return None
     if value is True:
@@ -104,7 +96,7 @@ def check_unique(value: Any, func: Callable[..., Any], *, takes_context: bool) -
             f"The signature of {path} cannot be read, so its arguments have no names. Use "
             "Unique(key=callable), which is called with the arguments, or Unique(key=())."
         )
-    check_key(value.key, "Unique(key=...)", func, takes_context=takes_context)
+    check_key(value.key, "Unique(key=...)", path, argument_names(func, takes_context=takes_context))
     named = (value.key,) if isinstance(value.key, str) else value.key
     for name in parameters if named is None else named:
         if name in parameters:
@@ -152,45 +144,27 @@ def fixed_key(unique: Unique, task: DjangoTask[..., Any]) -> dict[str, str]:
     return {"unique_key": unique_key(unique, None, task, (), {})} if unique.key == () else {}
 
 
-def checked_unique_key(value: Any) -> str:
-    """Accept the unique key of a call as a string that can be stored."""
-    return _literal("A unique key", value)
-
-
 def _text(task: DjangoTask[..., Any], value: object) -> str:
     try:
         text = as_text(value)
         text = _encode(value) if text is None else text
-        text.encode()  # a lone surrogate cannot be stored
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidKey(
             f"The unique key of {task.module_path} is {value!r:.100}, which cannot be written as JSON "
             f"({error}). Use a callable that returns a string or a number, or a list of them: key=lambda ..."
         ) from error
-    if "\0" in text:
-        raise InvalidKey(f"The unique key of {task.module_path} has a null character: {text!r:.100}.")
+    if not can_be_stored(text):
+        raise InvalidKey(
+            f"The unique key of {task.module_path} has a character that cannot be stored: {text!r:.100}."
+        )
     return text
 
 
 def _short(key: str) -> str:
-    if len(key) <= MAX_KEY:
+    if len(key) <= KEY_LENGTH:
         return key
     digest = hashlib.sha256(key.encode()).hexdigest()
-    return f"{key[: MAX_KEY - len(digest) - 1]}#{digest}"
-
-
-def _literal(what: str, value: Any) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise InvalidTask(f"{what} must be a string, not empty and without NUL. It is {value!r}.")
-    if len(value) > MAX_KEY:
-        raise InvalidTask(
-            f"{what} may have {MAX_KEY} characters. {value[:40]!r}... has {len(value)}: use a hash of it."
-        )
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidTask(f"{what}, {value!r}, has a lone surrogate, which UTF-8 cannot encode.") from None
-    return value
+    return f"{key[: KEY_LENGTH - len(digest) - 1]}#{digest}"
 
 
 def _check_default(path: str, parameter: inspect.Parameter) -> None:

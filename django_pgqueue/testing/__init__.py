@@ -36,10 +36,9 @@ else:
 
     def __getattr__(name):
         if name not in _HOME_OF:
-            from ..tasks.misuse import TESTING
+            from ..tasks.misuse import check_import
 
-            if name in TESTING:  # of an AttributeError, an import would not show the words
-                raise ImportError(f"{__name__} has no {name!r}. Use {TESTING[name]}.")
+            check_import(__name__, name)
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 

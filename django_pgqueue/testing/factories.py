@@ -23,7 +23,7 @@ except ImportError as error:
 
 from ..models import Edge, Job, JobBatch, JobStat, Queue, Schedule, Tally, Worker
 from ..models.statistics import HISTOGRAM_BOUNDS
-from ..tasks.link import HAS_CHILDREN, IN_BATCH
+from ..tasks.links import HAS_CHILDREN, IN_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

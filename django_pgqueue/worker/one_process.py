@@ -30,7 +30,7 @@ from ..jobs.finish import Outcome
 from ..models import Job
 from ..postgres.clock import server_now
 from ..postgres.session import LOST_CONNECTION, Session, connect
-from ..tasks.link import public_id
+from ..tasks.links import public_id
 from .executor import outcomes
 from .executor.outcomes import Result
 from .executor.progress import WRITE_EVERY, Changed

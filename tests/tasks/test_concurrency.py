@@ -143,7 +143,7 @@ def test_a_callable_must_not_be_async() -> None:
 def test_the_key_of_a_call_is_checked_at_once() -> None:
     with pytest.raises(InvalidTask, match="limit_key must be a string"):
         tasks.two.using(limit_key=7)  # type: ignore[arg-type]
-    with pytest.raises(InvalidTask, match="at most 200 characters"):
+    with pytest.raises(InvalidTask, match="has 201 characters"):
         tasks.two.using(limit_key="x" * 201)
 
 

@@ -13,8 +13,7 @@ from django_pgqueue import Batch, Unique, enqueue, enqueue_many
 from django_pgqueue.compat import InvalidTask, TaskResult
 from django_pgqueue.jobs.results import task_result
 from django_pgqueue.models import Job, JobBatch
-from django_pgqueue.tasks.link import Link
-from django_pgqueue.tasks.links import Links
+from django_pgqueue.tasks.links import Link, Links
 from tests.app.worker_tasks import add
 
 FOREIGN = {"BACKEND": f"{TaskResult.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}
@@ -106,13 +105,11 @@ def test_what_it_may_not(options: dict[str, Any], message: str) -> None:
         TASK.using(**options)
 
 
-def test_a_result_of_another_backend_and_the_declaration() -> None:
+def test_a_result_of_another_backend() -> None:
     strange = result(5, "default")
     object.__setattr__(strange, "id", "abc")
     with pytest.raises(InvalidTask, match=r"the result 'abc' of the backend 'default', which is not one of"):
         add.using(after=strange)
-    with pytest.raises(InvalidTask, match=r"links cannot be set"):
-        type(TASK)(func=add.func, links=5)
 
 
 @override_settings(TASKS={"default": FOREIGN, "ours": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}})

@@ -138,7 +138,7 @@ def test_several_keywords_and_those_of_nobody() -> None:
 def test_a_keyword_of_an_async_function() -> None:
     assert inspect.iscoroutinefunction(apause)
     wrong: Any = apause
-    with pytest.raises(TypeError, match=r"^apause\(\) has no queue_name=\. Write queue='mail'\.$"):
+    with pytest.raises(TypeError, match=r"^pause\(\) has no queue_name=\. Write queue='mail'\.$"):
         async_to_sync(wrong)(queue_name="mail")
 
 
@@ -250,7 +250,7 @@ def test_other_attributes_of_a_job_are_those_of_python() -> None:
     assert (caught.value.name, caught.value.obj) == ("statuss", job)
     assert not hasattr(job, "resolve_expression")
     assert copy.deepcopy(job).task_path == pickle.loads(pickle.dumps(job)).task_path == "x"  # noqa: S301
-    assert not set(misuse.JobHabits._habits) & {*dir(Job)}  # type: ignore[attr-defined]
+    assert not set(misuse.words()["a job"]) & {*dir(Job)}
 
 
 def test_an_error_in_a_property_of_a_job_is_not_hidden() -> None:
@@ -259,9 +259,9 @@ def test_an_error_in_a_property_of_a_job_is_not_hidden() -> None:
         _ = running.batch
 
 
-@pytest.mark.parametrize("name", misuse.ELSEWHERE)
+@pytest.mark.parametrize("name", misuse.words()["django_pgqueue"])
 def test_names_that_are_imported_by_habit(name: str) -> None:
-    ours = misuse.ELSEWHERE[name].partition(":")[0]
+    ours = misuse.words()["django_pgqueue"][name].partition(":")[0].format(word=name)
     if "." not in ours:
         assert ours in django_pgqueue.__all__
     elif not ours.startswith("django.tasks.") or django.VERSION >= (6, 0):
@@ -273,13 +273,11 @@ def test_names_that_are_imported_by_habit(name: str) -> None:
 
 
 def test_no_word_of_another_queue_is_ours() -> None:
-    tables = [
-        (misuse.CALL, TASK.using), (misuse.DECLARATION, task), (misuse.UNIQUE, Unique),
-        (misuse.LIMITED, Concurrency), (misuse.RATE, RateLimit), (misuse.SCHEDULE, schedule),
-        (misuse.PAUSE, pause), (misuse.LIMIT, set_limit), (misuse.LATER, RetryLater),
-    ]  # fmt: skip
-    for table, function in tables:
-        assert not set(table) & set(inspect.signature(function).parameters), function
+    functions = (
+        TASK.using, task, Unique, Concurrency, RateLimit, schedule, pause, set_limit, RetryLater,
+    )  # fmt: skip
+    for function in functions:
+        assert not set(misuse.words()[function.__qualname__]) & set(inspect.signature(function).parameters)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +303,7 @@ def test_attributes_of_a_batch(name: str, ours: str) -> None:
         getattr(batch, name)
     assert str(caught.value) == f"A batch has no {name!r}. Write {ours}."
     assert not hasattr(batch, "nothing_like_it")
-    assert not set(misuse.BatchHabits._habits) & {*dir(Batch)}  # type: ignore[attr-defined]
+    assert not set(misuse.words()["a batch"]) & {*dir(Batch)}
 
 
 def test_options_of_a_batch() -> None:
@@ -330,4 +328,4 @@ def test_a_number_is_no_time_to_run_after() -> None:
 def test_names_that_people_look_for_in_the_test_kit() -> None:
     with pytest.raises(ImportError, match=r"has no 'drain'\. Use run_jobs"):
         from django_pgqueue.testing import drain  # type: ignore[attr-defined]  # noqa: F401
-    assert set(misuse.TESTING.values()) <= set(django_pgqueue.testing.__all__)
+    assert set(misuse.words()["django_pgqueue.testing"].values()) <= set(django_pgqueue.testing.__all__)

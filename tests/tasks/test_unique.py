@@ -116,11 +116,11 @@ def test_a_key_of_the_call_is_used_as_it_is() -> None:
         (lambda: make_unique(key=["a"]), "must be the name of an argument, a tuple of names, or a callable"),
         (lambda: make_unique(key=5), "must be the name of an argument, a tuple of names, or a callable"),
         (lambda: make_unique(key=("a", "a")), "names an argument twice"),
-        (lambda: make_unique(name=""), "must be a string, not empty"),
-        (lambda: make_unique(name=7), "must be a string, not empty"),
-        (lambda: make_unique(name="a\0"), "without NUL"),
-        (lambda: make_unique(name="\ud800"), "lone surrogate"),
-        (lambda: make_unique(name="x" * 201), "may have 200 characters.* has 201: use a hash"),
+        (lambda: make_unique(name=""), "must be a string that is not empty"),
+        (lambda: make_unique(name=7), "must be a string that is not empty"),
+        (lambda: make_unique(name="a\0"), "a character that cannot be stored"),
+        (lambda: make_unique(name="\ud800"), "a character that cannot be stored"),
+        (lambda: make_unique(name="x" * 201), "has 201 characters, but the limit is 200.* Use a hash"),
         (lambda: make_task(unique=5)(index), r"unique must be True or a Unique\(\.\.\.\)"),
         (
             lambda: make_task(unique=Unique(key="id"))(index),
@@ -132,7 +132,7 @@ def test_a_key_of_the_call_is_used_as_it_is() -> None:
         (lambda: make_task(unique=Unique(key="when"))(since), "default of 'when'"),
         (lambda: make_task(index).using(unique=Unique(key="id")), "has no argument 'id'"),
         (lambda: make_task(index).using(unique="doc"), "unique must be True or a Unique"),
-        (lambda: make_task(index).using(unique_key=""), "must be a string, not empty"),
+        (lambda: make_task(index).using(unique_key=""), "must be a string that is not empty"),
         (lambda: make_task(index).using(unique_key=7), "must be a string"),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_function_without_a_signature_needs_a_callable_or_a_key(monkeypatch: p
         (lambda document_id: None, "returned None. Return what the job is unique by"),
         (lambda document_id: object(), "cannot be written as JSON"),
         (lambda document_id: {1: float("nan")}, "cannot be written as JSON"),
-        (lambda document_id: "\ud800", "cannot be written as JSON"),
+        (lambda document_id: "\ud800", "has a character that cannot be stored"),
     ],
 )
 def test_a_callable_that_gives_no_key_fails_the_enqueue(by: Any, message: str) -> None:

@@ -33,7 +33,7 @@ from django.utils.translation import pgettext
 from ... import formatting
 from ...models import Job, JobBatch
 from ...models.job import Status
-from ...tasks.link import HAS_CHILDREN
+from ...tasks.links import HAS_CHILDREN
 from ..base import ReadOnlyAdmin, written_out
 from ..console import console_page, hidden_of, page_url
 from ..jobs.search import BATCH

@@ -24,7 +24,7 @@ from ... import formatting
 from ...models.job import Status
 from ...postgres.timeout import TimeLimitReached, within
 from ...redaction import redact_text
-from ...tasks.link import HAS_CHILDREN
+from ...tasks.links import HAS_CHILDREN
 
 _JOBS = (Path(__file__).parent / "jobs.sql").read_text(encoding="utf-8")
 _BATCHES = (Path(__file__).parent / "batches.sql").read_text(encoding="utf-8")

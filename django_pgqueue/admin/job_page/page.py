@@ -38,7 +38,7 @@ from ...monitoring.jobs import moment, recorded_steps
 from ...monitoring.spans import DAY, series
 from ...postgres.timeout import TimeLimitReached
 from ...redaction import REDACTED, names_of_call, redact, redact_call, redact_text
-from ...tasks.link import HAS_CHILDREN
+from ...tasks.links import HAS_CHILDREN
 from .. import display
 from ..batches import fields as batch_fields
 from ..charts import MEDIA, Chart, percentiles

@@ -31,7 +31,7 @@ from ...models.job import Status
 from ...postgres.aliases import same_database
 from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
-from ...tasks.link import parse_id
+from ...tasks.links import parse_id
 from ...tasks.registry import KEPT_QUEUES
 from ..lists import NEWEST, PERIODS, Column, KeysetChangeList, KeysetOrder, is_span, task_paths
 from .filters import KEPT_SHELF, LIVE_SHELF, PAUSE

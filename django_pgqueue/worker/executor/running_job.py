@@ -29,7 +29,7 @@ from ...models import Job
 from ...models.batch import Parents
 from ...models.current import CurrentJob
 from ...postgres.clock import known, stored
-from ...tasks.link import IN_BATCH
+from ...tasks.links import IN_BATCH
 from ...tasks.task import Task
 from .errors import Failure
 from .log_capture import LogCapture
