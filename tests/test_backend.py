@@ -26,7 +26,7 @@ from django_pgqueue.compat import (
 from django_pgqueue.exceptions import InvalidJSON, WrongBackend
 from django_pgqueue.jobs import results
 from django_pgqueue.models import Job
-from django_pgqueue.tasks import link
+from django_pgqueue.tasks import links
 from django_pgqueue.tasks.routing import IMPLICIT, implicit_backend, is_ours, resolve
 from django_pgqueue.tasks.task import Task
 from tests.support.coroutines import run
@@ -400,12 +400,12 @@ def test_the_task_of_a_retried_job_does_not_claim_a_start_time() -> None:
     ("public", "parsed"), [("5", ("default", 5)), ("other:5", ("other", 5)), ("a:b:5", ("a:b", 5))]
 )
 def test_public_ids(public: str, parsed: tuple[str, int]) -> None:
-    assert link.parse_id(public) == parsed
-    assert link.public_id(parsed[1], parsed[0]) == public
+    assert links.parse_id(public) == parsed
+    assert links.public_id(parsed[1], parsed[0]) == public
 
 
 def test_public_ids_are_shorter_than_64_characters() -> None:
-    assert len(link.public_id(2**63 - 1, "x" * link.LONGEST_ALIAS)) == 63
+    assert len(links.public_id(2**63 - 1, "x" * links.LONGEST_ALIAS)) == 63
 
 
 @pytest.mark.django_db

@@ -3,7 +3,7 @@
 task, decorator  ``Task`` and ``@task``
 options          the values of options
 keys, unique     concurrency limits, rates and groups; which calls are not enqueued again
-links            what a call waits for, and its batch
+links            what a call waits for, its batch, and public ids
 retry            when a failed attempt is tried again
 signatures       whether arguments fit
 paths, registry  the path of a task; the tasks of all apps
