@@ -26,18 +26,14 @@ from ..models.statistics import HISTOGRAM_BOUNDS
 from ..tasks.links import HAS_CHILDREN, IN_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 __all__ = [
-    "ERROR",
-    "BatchFactory",
-    "JobFactory",
-    "JobStatFactory",
-    "PayloadFactory",
-    "QueueFactory",
-    "ScheduleFactory",
-    "WorkerFactory",
-]
+    "ERROR", "BatchFactory", "JobFactory", "JobStatFactory", "PayloadFactory", "QueueFactory",
+    "ScheduleFactory", "WorkerFactory",
+]  # fmt: skip
+
+NOW: Any = LazyFunction(timezone.now)
 
 ERROR = {
     "class": "shop.errors.GatewayDown",
@@ -51,13 +47,14 @@ ERROR = {
 """An entry of ``Job.errors``."""
 
 
-def _live(parents: Iterable[Any]) -> list[Any]:
-    return [each for each in parents if not each.is_finished]
+def _ahead(**parts: float) -> Any:
+    """Return the time that lies ahead by this much."""
+    return LazyFunction(lambda: timezone.now() + timedelta(**parts))
 
 
-def _reason(parents: list[Any]) -> str:
-    ids = ", ".join(str(each.pk) for each in parents)
-    return f"waits for job{'s' if len(parents) > 1 else ''} {ids}" if parents else ""
+def _reason(made: Any) -> str:
+    live = [str(each.pk) for each in made.parents if not each.is_finished]
+    return f"waits for job{'s' if len(live) > 1 else ''} {', '.join(live)}" if live else ""
 
 
 def _attach(job: Job) -> None:
@@ -93,31 +90,13 @@ class JobFactory(DjangoModelFactory[Job]):
     class Params:
         """The other states."""
 
-        scheduled = Trait(run_after=LazyFunction(lambda: timezone.now() + timedelta(hours=1)))
-        retrying = Trait(
-            status=Job.Status.RETRY,
-            attempts=1,
-            errors=[ERROR],
-            run_after=LazyFunction(lambda: timezone.now() + timedelta(minutes=1)),
-        )
+        scheduled = Trait(run_after=_ahead(hours=1))
+        retrying = Trait(status=Job.Status.RETRY, attempts=1, errors=[ERROR], run_after=_ahead(minutes=1))
         blocked = Trait(status=Job.Status.BLOCKED, waiting_reason="waits for another job")
-        expired = Trait(expires_at=LazyFunction(lambda: timezone.now() - timedelta(minutes=1)))
-        running = Trait(
-            status=Job.Status.RUNNING,
-            attempts=1,
-            worker=7,
-            lease=Sequence(lambda n: n + 1),
-            started_at=LazyFunction(timezone.now),
-            last_attempted_at=LazyFunction(timezone.now),
-        )
-        over = Trait(
-            shelf=1,
-            attempts=1,
-            worker=7,
-            started_at=LazyFunction(timezone.now),
-            last_attempted_at=LazyFunction(timezone.now),
-            finished_at=LazyFunction(timezone.now),
-        )
+        expired = Trait(expires_at=_ahead(minutes=-1))
+        begun = Trait(attempts=1, worker=7, started_at=NOW, last_attempted_at=NOW)
+        running = Trait(begun=True, status=Job.Status.RUNNING, lease=Sequence(lambda n: n + 1))
+        over = Trait(begun=True, shelf=1, finished_at=NOW)
         done = Trait(over=True, status=Job.Status.DONE, result="fine")
         failed = Trait(
             over=True, shelf=9, status=Job.Status.FAILED, errors=[ERROR], error_fingerprint="f" * 40
@@ -134,12 +113,12 @@ class JobFactory(DjangoModelFactory[Job]):
     args: Any = LazyFunction(list[Any])
     kwargs: Any = LazyFunction(dict[str, Any])
     queue_name = LazyAttribute(lambda made: getattr(made.task, "queue_name", "default"))
-    status = LazyAttribute(lambda made: Job.Status.BLOCKED if _live(made.parents) else Job.Status.PENDING)
-    waiting_reason = LazyAttribute(lambda made: _reason(_live(made.parents)))
+    status = LazyAttribute(lambda made: Job.Status.BLOCKED if _reason(made) else Job.Status.PENDING)
+    waiting_reason = LazyAttribute(_reason)
     max_attempts = 5
     on_lost = "rerun"
-    run_after = LazyFunction(timezone.now)
-    enqueued_at = LazyFunction(timezone.now)
+    run_after = NOW
+    enqueued_at = NOW
 
     @classmethod
     def _create(cls, model_class: Any, *args: Any, **kwargs: Any) -> Job:
@@ -167,7 +146,7 @@ class BatchFactory(DjangoModelFactory[JobBatch]):
     class Params:
         """The other states."""
 
-        over = Trait(finished_at=LazyFunction(timezone.now), outcome="done")
+        over = Trait(finished_at=NOW, outcome="done")
 
     name = Sequence(lambda n: f"batch-{n}")
     is_open = False

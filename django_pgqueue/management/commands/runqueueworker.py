@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import sys
 from argparse import ArgumentTypeError
@@ -44,6 +45,8 @@ from .._parser import USAGE, hinting
 
 logger = get_logger(__name__)
 
+_AS_GIVEN = ("processes", "async_slots", "burst", "max_jobs", "max_memory", "one_process")
+
 
 class Command(BaseCommand):
     """Parse, call, exit code."""
@@ -67,56 +70,22 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the options."""
         add = hinting(parser).add_argument
-        add(
-            "--queues",
-            type=weighted_queues,
-            default=(),
-            metavar="A,B:3",
-            help="only these queues (default: all), those of one priority as often as their weights say",
-        )
+        only = "only these queues, those of one priority as often as their weights say (default: all)"
+        alive = "write this file every five seconds, for a probe that looks at its age"
+        add("--queues", type=weighted_queues, default=(), metavar="A,B:3", help=only)
         add("--exclude-queues", type=queue_names, default=(), metavar="A,B", help="all queues except these")
         add("--processes", type=at_least(1), default=1, metavar="N", help="worker processes (default: 1)")
-        add(
-            "--threads",
-            type=at_least(1),
-            default=4,
-            metavar="N",
-            help="jobs that a process runs at the same time (default: 4)",
-        )
-        add(
-            "--async-slots",
-            type=at_least(1),
-            metavar="N",
-            help="async jobs that a process runs besides those in its threads (default: share them)",
-        )
+        add("--threads", type=at_least(1), default=4, metavar="N", help="jobs at a time in each (default: 4)")
+        add("--async-slots", type=at_least(1), metavar="N", help="async jobs besides (default: among these)")
         add("--burst", action="store_true", help="stop when no more jobs are due")
         add("--schedules", action="store_true", help="begin a burst with the schedules that are due")
-        add("--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs")
+        add("--database", type=database_alias, metavar="ALIAS", help="the database of the jobs")
         add("--max-jobs", type=at_least(1), metavar="N", help="replace a process after this many jobs")
-        add(
-            "--max-memory",
-            type=at_least(1),
-            metavar="MB",
-            help="replace a process that uses more memory than this",
-        )
-        add(
-            "--grace",
-            type=seconds(),
-            metavar="DURATION",
-            help="for running jobs to finish when stopping, such as 90s (default: GRACE in PGQUEUE, 30 s)",
-        )
-        add(
-            "--alive-file",
-            type=writable_path,
-            metavar="PATH",
-            help="write this file every five seconds, for a probe that looks at its age",
-        )
+        add("--max-memory", type=at_least(1), metavar="MB", help="replace a process that uses more memory")
+        add("--grace", type=seconds(), metavar="DURATION", help="for running jobs to finish (default: GRACE)")
+        add("--alive-file", type=writable_path, metavar="PATH", help=alive)
         add("--reload", action="store_true", help="restart when code changes; for development only")
-        add(
-            "--one-process",
-            action="store_true",
-            help="run one job at a time in this process, without timeouts; for a debugger",
-        )
+        add("--one-process", action="store_true", help="one job at a time, here, without timeouts; to debug")
 
     def execute(self, *args: Any, **given: Any) -> str | None:
         """Skip the system checks in the reloader, because its child runs them."""
@@ -162,24 +131,17 @@ class Command(BaseCommand):
             check_one_process(given, queues)
         if given["reload"] and not self._is_program:
             raise ArgumentTypeError("--reload works on the command line only, not with call_command().")
-        grace = conf.current().grace
-        if given["reload"]:
-            grace = min(grace, _reload.GRACE)
+        grace = min(conf.current().grace, _reload.GRACE if given["reload"] else math.inf)
         return WorkerOptions(
             alias=database_alias(given["database"]),
             queues=tuple(queues),
             weights={name: weight for name, weight in queues.items() if weight is not None},
             exclude_queues=excluded,
-            processes=given["processes"],
             threads=1 if given["one_process"] else given["threads"],
-            async_slots=given["async_slots"],
-            burst=given["burst"],
             schedules=given["schedules"] or not given["burst"],
-            max_jobs=given["max_jobs"],
-            max_memory=given["max_memory"],
             grace=grace if given["grace"] is None else seconds()(given["grace"]),
             alive_file=given["alive_file"] or "",
-            one_process=given["one_process"],
+            **{name: given[name] for name in _AS_GIVEN},
         )
 
     def _supervise(self, options: WorkerOptions, given: dict[str, Any]) -> None:
