@@ -14,9 +14,9 @@ import pytest
 from django.core.management import CommandError
 from django.utils import timezone
 
+from django_pgqueue.jobs import chunks
 from django_pgqueue.jobs.control import retry
-from django_pgqueue.management import _changing
-from django_pgqueue.management.subcommands import retry as subcommand
+from django_pgqueue.management.subcommands import changing
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
@@ -34,6 +34,13 @@ def refusal(*arguments: str) -> tuple[str, int]:
     with pytest.raises(CommandError) as refused:
         run(*arguments)
     return str(refused.value), refused.value.returncode
+
+
+def retrying(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """Let ``pgqueue retry`` change jobs in this way."""
+    retry, *others = changing.SUBCOMMANDS
+    run = partial(changing.run, replace(changing.CHANGES[0], run=change))
+    monkeypatch.setattr(changing, "SUBCOMMANDS", [replace(retry, run=run), *others])
 
 
 @pytest.mark.parametrize(
@@ -78,7 +85,7 @@ def test_a_done_job_runs_a_second_time_only_on_request() -> None:
 
 
 def test_chosen_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_changing, "CHUNK", 2)
+    monkeypatch.setattr(chunks, "FIRST_SIZE", 2)
     meant = [JobFactory.create(failed=True, queue_name="mail").pk for _ in range(5)]
     other = JobFactory.create(failed=True)
     chosen = ("retry", "--queue", "mail")
@@ -170,7 +177,7 @@ def test_a_name_that_nothing_has() -> None:
 
 def test_jobs_that_change_after_the_count_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a job that fails again at once would be retried again and again."""
-    monkeypatch.setattr(_changing, "CHUNK", 1)
+    monkeypatch.setattr(chunks, "FIRST_SIZE", 1)
     late = timezone.now() + timedelta(hours=1)
     jobs = [JobFactory.create(failed=True, finished_at=end) for end in (timezone.now(), timezone.now(), late)]
 
@@ -181,7 +188,7 @@ def test_jobs_that_change_after_the_count_are_left_alone(monkeypatch: pytest.Mon
         JobFactory.create(failed=True)
         return changed
 
-    monkeypatch.setattr(subcommand, "_CHANGE", replace(subcommand._CHANGE, run=beside))
+    retrying(monkeypatch, beside)
     assert run("retry", "--status", "failed", "--yes") == (
         "1 job runs again. 1 job was left alone: it was in another state by then, or another job has the "
         "same unique key."
@@ -190,7 +197,7 @@ def test_jobs_that_change_after_the_count_are_left_alone(monkeypatch: pytest.Mon
 
 
 def test_ctrl_c_ends_it_between_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_changing, "CHUNK", 2)
+    monkeypatch.setattr(chunks, "FIRST_SIZE", 2)
     for _ in range(5):
         JobFactory.create(failed=True)
     before = signal.getsignal(signal.SIGINT)
@@ -199,7 +206,7 @@ def test_ctrl_c_ends_it_between_two_chunks(monkeypatch: pytest.MonkeyPatch) -> N
         signal.raise_signal(signal.SIGINT)
         return retry(rows)
 
-    monkeypatch.setattr(subcommand, "_CHANGE", replace(subcommand._CHANGE, run=pressed))
+    retrying(monkeypatch, pressed)
     assert refusal("retry", "--status", "failed", "--yes") == (
         "Stopped. 2 jobs of 5 changed; the others did not.", 130,
     )  # fmt: skip
@@ -211,9 +218,9 @@ def test_the_second_ctrl_c_interrupts(request: pytest.FixtureRequest) -> None:
     # A shell lets the programs that it starts in the background ignore the signal.
     request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with _changing.interruptible() as interruption:
+    with changing.interruptible() as interruption:
         signal.raise_signal(signal.SIGINT)
-        assert interruption.is_asked
+        assert interruption.is_set()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
@@ -222,7 +229,7 @@ def test_a_count_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     def late(*_: object) -> Any:
         raise TimeLimitReached
 
-    monkeypatch.setattr(_changing, "time_limit", late)
+    monkeypatch.setattr(changing, "time_limit", late)
     message, code = refusal("cancel", "--queue", "mail", "--yes")
     assert message.startswith("The jobs could not be counted within 30 s. Choose fewer")
     assert code == 1
@@ -231,8 +238,8 @@ def test_a_count_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_watches_sees_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_changing, "CHUNK", 1)
+    monkeypatch.setattr(chunks, "FIRST_SIZE", 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     JobFactory.create_batch(2, failed=True)
     assert run("retry", "--status", "failed", "--yes") == "2 jobs run again."
-    assert capsys.readouterr().err == "\r1 of 2 jobs \r2 of 2 jobs \r2 of 2 jobs \r\033[K"
+    assert capsys.readouterr().err == "\r1 of 2 jobs \r2 of 2 jobs \r\033[K"

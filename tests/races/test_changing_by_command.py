@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.jobs.control import retry
-from django_pgqueue.management._changing import change_each
+from django_pgqueue.management.subcommands.changing import change_each
 from django_pgqueue.models import Job
 from tests.management.test_subcommands import run
 from tests.support.jobs import add, claim, finish, statuses, value
