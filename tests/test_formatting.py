@@ -132,7 +132,7 @@ def test_every_logger_of_the_package_is_of_this_kind() -> None:
     assert made == {
         "formatting.py",  # makes them
         "compat.py",  # imports nothing of the package, and logs only a repr()
-        "worker/executor/log_capture.py",  # other people's loggers, by their names
+        "worker/executor/running_job.py",  # other people's loggers, by their names
         "worker/executor/task_signals.py",  # those of Django
         "worker/logs.py",  # sets levels
     }

@@ -39,7 +39,7 @@ from ..tasks.retry import exponential
 from .executor import fork
 from .executor.errors import error_entry, remote_error
 from .executor.outcomes import Backoffs, Result, backoff_of
-from .executor.progress import WRITE_EVERY, Told
+from .executor.progress import WRITE_EVERY
 from .executor.runner import Runner
 from .executor.running_job import RunningJob
 from .executor.threads import Executor
@@ -149,7 +149,10 @@ class Isolation:
 
 
 def _listen(
-    reading: int, process: subprocess.Popen[bytes], begun: Callable[[], None], told: Callable[[Told], None]
+    reading: int,
+    process: subprocess.Popen[bytes],
+    begun: Callable[[], None],
+    told: Callable[[str | None, Progress | None], None],
 ) -> list[bytes]:
     """Return the lines that the process has sent when it has finished or died. ``told`` is called with what
     the job tells in the meantime. One that hangs while it starts, before a timeout counts, is killed.
@@ -168,8 +171,8 @@ def _listen(
         for line in lines:
             if line.startswith(TOLD):
                 with suppress(ValueError, TypeError):  # the task has written it
-                    job, lease, step, progress = json.loads(line.removeprefix(TOLD))
-                    told(Told(job, lease, step, None if progress is None else Progress(*progress)))
+                    _, _, step, progress = json.loads(line.removeprefix(TOLD))
+                    told(step, None if progress is None else Progress(*progress))
                 continue
             if not said:
                 begun()

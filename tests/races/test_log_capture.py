@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.worker.executor.log_capture import LogCapture
+from django_pgqueue.worker.executor.running_job import LogCapture
 from tests.support.waiting import DEADLINE
 
 

@@ -36,9 +36,8 @@ from ...tasks.hooks import Hook, around_attempt
 from ...tasks.signatures import check_call
 from ...telemetry import sentry, tracing
 from .fork import await_body, call_body
-from .log_capture import capture_of
 from .outcomes import BadCall
-from .running_job import RunningJob
+from .running_job import RunningJob, capture_of
 
 T = TypeVar("T")
 logger = get_logger(__name__)

@@ -31,7 +31,6 @@ from ...exceptions import (
     EventTimeout,
     RetryLater,
     Snooze,
-    StepError,
     Suspended,
     TaskTimeout,
     WorkerLost,
@@ -182,13 +181,8 @@ class Outcomes:
     def succeeded(self, running: RunningJob, value: Any) -> Outcome:
         """Return the outcome of a task that returned. Raise ``BadResult`` if the result cannot be stored."""
         row, ran = running.row, running.ran
-        if running.suspended is not None:
-            raise StepError(
-                f"The job waits for {running.suspended.name!r}, but its task went on and returned. "
-                "Let the exception Suspended pass."
-            )
         if running.has_steps:
-            running.warn_of_unused_steps()
+            running.steps.check_end()
         if running.told is not None:
             # If the transaction of an atomic task is tried again, that tells nothing: under REPEATABLE READ,
             # each change of the row of its progress would make it fail once more.

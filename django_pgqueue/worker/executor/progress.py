@@ -22,10 +22,6 @@ WRITE_EVERY = 1.0  # seconds
 
 #: The outcomes whose last word matters: the job is still there, or its row names the step that failed.
 _KEPT = {"retry", "snooze", "wait", "failed"}
-_IN_CHILD = (
-    "job %s: set_progress() was called in a process that the task has forked. Nothing is stored from there: "
-    "call it in the process of the task."
-)
 
 
 class Told(NamedTuple):
@@ -45,8 +41,7 @@ class Changed:
     """
 
     def __init__(self) -> None:
-        self.is_urgent = False
-        """Whether it has to be written before the next outcomes are reported, which end leases."""
+        self.is_urgent = False  # whether to write it before the next outcomes are reported, which end leases
         self._jobs: deque[ReportedProgress] = deque()
         self._process = os.getpid()
 
@@ -56,19 +51,18 @@ class Changed:
     def add(self, job: ReportedProgress) -> None:
         """Add a job. It is not added again before it was taken."""
         if os.getpid() != self._process:
-            logger.warning(_IN_CHILD, job.id)
+            logger.warning(
+                "job %s: set_progress() was called in a process that the task has forked. Nothing is stored "
+                "from there: call it in the process of the task.", job.id,
+            )  # fmt: skip
             return
         self._jobs.append(job)
 
     def take(self) -> list[ReportedProgress]:
         """Return the jobs, and forget them."""
         self.is_urgent = False
-        jobs = []
-        while self._jobs:
-            job = self._jobs.popleft()
-            if not job.is_finished:
-                jobs.append(job)
-        return jobs
+        taken = [self._jobs.popleft() for _ in range(len(self._jobs))]
+        return [job for job in taken if not job.is_finished]
 
 
 class ReportedProgress:
@@ -78,17 +72,11 @@ class ReportedProgress:
     what it has taken, so neither can undo the other.
     """
 
-    __slots__ = (
-        "_changed", "_end", "_is_added", "_is_last", "_now", "_taken", "id", "is_finished", "lease", "step",
-    )  # fmt: skip
-
     def __init__(self, row: Claimed, changed: Changed) -> None:
         self.id = row.id
         self.lease = row.lease
-        self.is_finished = False
-        """Whether it has ended, and nothing of it needs to be written."""
-        self.step = ""
-        """The step that has begun last, or the wait that it has reached."""
+        self.is_finished = False  # whether it has ended, and nothing of it needs to be written
+        self.step = ""  # the one that has begun last, or the wait that it has reached
         self._changed = changed
         self._end: Kind | None = None
         self._is_added = False
@@ -99,8 +87,7 @@ class ReportedProgress:
     @property
     def last(self) -> Progress | None:
         """What it has last told."""
-        now = self._now
-        return None if now is None else Progress(*now)
+        return None if (now := self._now) is None else Progress(*now)
 
     def tell(self, done: Any, total: Any = None, note: Any = "") -> None:
         """Remember how far the job is. Raise TypeError or ValueError for what cannot be stored."""
@@ -118,16 +105,10 @@ class ReportedProgress:
         if not self._is_added:
             self._add()
 
-    def begin_step(self, name: str) -> None:
-        """Remember that a step has begun."""
-        self.step = name
-        if not self._is_added:
-            self._add()
-
-    def hear(self, told: Told) -> None:
-        """Take over what the job tells in its own process."""
-        self.step = told.step or self.step
-        self._now = told.progress or self._now
+    def hear(self, step: str | None, progress: Progress | None) -> None:
+        """Remember that a step has begun, or what the job tells in its own process."""
+        self.step = step or self.step
+        self._now = progress or self._now
         if not self._is_added:
             self._add()
 
@@ -157,10 +138,8 @@ class ReportedProgress:
         """
         if self._is_last:
             return
-        self._taken = (
-            self._taken[0] if told.progress is None else None,
-            self._taken[1] if told.step is None else "",
-        )
+        now, step = self._taken
+        self._taken = (now if told.progress is None else None, step if told.step is None else "")
         if not self._is_added:
             self._add()
         if self._end is not None:
@@ -175,11 +154,6 @@ class ReportedProgress:
         self.is_finished = kind not in _KEPT or (kind == "failed" and self.step == self._taken[1])
         if self._is_added and not self.is_finished:
             self._changed.is_urgent = True
-
-    def in_error(self) -> dict[str, Any]:
-        """Return what an entry of ``Job.errors`` contains of it."""
-        last = self.last
-        return {} if last is None else {"progress": last._asdict()}
 
     def _add(self) -> None:
         self._is_added = True

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import logging
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from threading import Event, Lock
 from time import monotonic
@@ -17,12 +19,15 @@ from weakref import ReferenceType
 from django.db import connections
 from django.db.models import DEFERRED
 
+from ... import conf
 from ...compat import TaskResult
+from ...conf import log_level
 from ...encoding import load
-from ...exceptions import Suspended, duration
-from ...formatting import get_logger
+from ...exceptions import duration
+from ...formatting import storable
 from ...jobs.batches import Batch
 from ...jobs.claim import Claimed
+from ...jobs.current import RUNNING
 from ...jobs.finish import Outcome
 from ...jobs.results import task_result
 from ...models import Job
@@ -32,15 +37,12 @@ from ...postgres.clock import known, stored
 from ...tasks.links import IN_BATCH
 from ...tasks.task import Task
 from .errors import Failure
-from .log_capture import LogCapture
 from .progress import Changed, ReportedProgress
 from .steps import JobSteps
 from .timeouts import Timeout
 
 # Race: the task may read its event at the same time as the worker asks it to stop.
 _LOCK = Lock()
-
-logger = get_logger(__name__)
 
 _EXTEND_SQL = "SELECT pgqueue_extend_v1(ARRAY[%s::bigint], %s, %s)"
 
@@ -49,40 +51,23 @@ class RunningJob:
     """One claimed job that a thread or the event loop runs."""
 
     # Defaults of the class: an attribute that is set for each job takes longer than one that few jobs need.
-    started = 0.0
-    """``time.monotonic()`` when the task began."""
-    outcome: Outcome | None = None
-    """The outcome of an async job, once it is known."""
-    reported = False
-    """Whether its row has the outcome already."""
-    error: BaseException | None = None
-    """The exception because of which the attempt has failed."""
-    scope: Any = None
-    """The Sentry scope in which it runs, if there is one."""
-    log: LogCapture | None = None
-    """What it logs, if that is kept."""
+    started = 0.0  # ``time.monotonic()`` when the task began
+    outcome: Outcome | None = None  # of an async or atomic job, once it is known
+    reported = False  # whether its row has the outcome already
+    error: BaseException | None = None  # because of which the attempt has failed
+    scope: Any = None  # of Sentry
+    log: LogCapture | None = None  # what it logs, if that is kept
     coroutine: asyncio.Task[Any] | None = None
-    timeout: Timeout | None = None
-    """Set when it starts, if it has a timeout."""
-    on_stop: Callable[[], None] | None = None
-    """Called when the job is asked to stop, if it runs isolated."""
-    session: ReferenceType[Any] | None = None
-    """Stands for the session in which the transaction of an atomic task runs."""
-    is_finishing = False
-    """Whether the body of an atomic task is over, and its end is being written in its transaction."""
-    in_outer_transaction = False
-    """Whether it was claimed in an open transaction (``inline``)."""
+    timeout: Timeout | None = None  # once it has started
+    on_stop: Callable[[], None] | None = None  # called when it is asked to stop, if it runs isolated
+    session: ReferenceType[Any] | None = None  # stands for that of the transaction of an atomic task
+    is_finishing = False  # whether the end of an atomic task is being written in its transaction
+    in_outer_transaction = False  # whether it was claimed in an open transaction (``inline``)
     asked_to_stop = False
-    suspended: Suspended | None = None
-    """Why the job has to wait, if its task has reached such a place."""
-    has_steps = False
-    """Whether its task has used a step."""
-    told: ReportedProgress | None = None
-    """``progress``, once its task has told anything."""
-    companions: Any = None
-    """The claimed rows among which it waited. Their payloads are read together with its own."""
-    payload: Any = None
-    """Its payload, if a test has given it."""
+    has_steps = False  # whether its task has used a step
+    told: ReportedProgress | None = None  # ``progress``, once its task has told anything
+    companions: Any = None  # the rows of its claim, whose payloads are read together with its own
+    payload: Any = None  # if a test has given it
     _event: Event | None = None
 
     def __init__(
@@ -93,8 +78,6 @@ class RunningJob:
         self.task = task
         self.worker = worker
         self.alias = alias
-        self.forgiven_attempts = row.forgiven_attempts
-        """The attempts that do not count: a step that this attempt has recorded forgives those before it."""
         self._changed = changed
 
     @property
@@ -127,7 +110,12 @@ class RunningJob:
     @property
     def needs_lease(self) -> bool:
         """Whether it has not given up its lease by itself: it waits, or writes its end."""
-        return self.suspended is None and not self.is_finishing
+        return not self.is_finishing and not (self.has_steps and self.steps.suspended)
+
+    @property
+    def forgiven_attempts(self) -> int:
+        """The attempts that do not count."""
+        return self.steps.forgiven_attempts if self.has_steps else self.row.forgiven_attempts
 
     def ask_to_stop(self) -> bool:
         """Ask the job to stop because it was cancelled. Return False if it was asked before."""
@@ -189,7 +177,7 @@ class RunningJob:
     def steps(self) -> JobSteps:
         """The steps of the job. Made on demand, because most jobs have none."""
         self.has_steps = True
-        return JobSteps(self)
+        return JobSteps(self.row, self.task, self.alias, self.progress)
 
     @cached_property
     def progress(self) -> ReportedProgress:
@@ -216,16 +204,6 @@ class RunningJob:
             with suppress(asyncio.CancelledError):
                 await self.steps.finish_records()
 
-    def warn_of_unused_steps(self) -> None:
-        """Log a warning if the job has recorded steps that its last attempt did not use."""
-        if names := self.steps.unused:
-            logger.warning(
-                "job %s did not use the recorded steps %s. Their names have probably changed, so that they "
-                "ran again under the new ones.",
-                self.row.id,
-                ", ".join(map(repr, names)),
-            )
-
     def failed_result(self, entry: str) -> TaskResult[..., Any]:
         """Return this attempt as a failure, with ``entry`` (JSON) added to its errors."""
         job: Job = copy.copy(self.job)
@@ -242,3 +220,107 @@ class RunningJob:
 
 def _time(text: str | None) -> Any:
     return None if text is None else stored(datetime.fromisoformat(text))
+
+
+# ----------------------------------------------------------------------------
+# What a job logs: a bounded number of records, the first and the last ones, stored with its outcome.
+#
+# One handler at the root logger serves all jobs, and their threads and coroutines. The first such job of a
+# process adds it, and it stays.
+
+_FORMATTER = logging.Formatter()
+_OVERHEAD = 80  # bytes of a line in JSON besides its texts, about
+
+
+class LogCapture:
+    """The lines of one attempt. Half of the room is for the first lines, and half for the last ones."""
+
+    def __init__(self, level: int, lines: int, size: int) -> None:
+        self.level = level
+        self._most = size // 4  # of one message, so that one of them does not displace all others
+        self._lines = lines // 2
+        self._size = size // 2
+        self._first: list[dict[str, str]] = []
+        self._first_size = 0
+        self._last: deque[tuple[int, dict[str, str]]] = deque()
+        self._last_size = 0
+        self._left_out = 0
+        # Race: a thread of the task logs while the lines are reported, or while another thread logs.
+        self._lock = Lock()
+
+    def add(self, record: logging.LogRecord) -> None:
+        """Add a record. If there is no room, the oldest of the last lines is left out."""
+        message = storable(_FORMATTER.format(record))  # with its traceback, but without a prefix
+        if len(message) > self._most:
+            message = message[: self._most - 1] + "…"
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": storable(record.name)[:200],
+            "message": message,
+        }
+        size = _OVERHEAD + len(line["logger"]) + len(message.encode())
+        with self._lock:
+            is_first = not self._last and not self._left_out and len(self._first) < self._lines
+            if is_first and self._first_size + size <= self._size:
+                self._first.append(line)
+                self._first_size += size
+                return
+            self._last.append((size, line))
+            self._last_size += size
+            while len(self._last) > self._lines or (self._last_size > self._size and len(self._last) > 1):
+                self._last_size -= self._last.popleft()[0]
+                self._left_out += 1
+
+    def as_json(self, attempt: int) -> str | None:
+        """Return the lines as they are stored; None if there are none."""
+        with self._lock:
+            if not self._first and not self._last:
+                return None
+            entry: dict[str, Any] = {"attempt": attempt, "lines": list(self._first)}
+            if self._left_out:
+                entry["left_out"] = self._left_out
+                entry["after"] = len(self._first)
+            entry["lines"] += [line for _, line in self._last]
+            return json.dumps(entry, ensure_ascii=False)
+
+
+def capture_of(wanted: bool | str | None, queue_name: str) -> LogCapture | None:
+    """Return what keeps the logs of a job, if they are kept. ``wanted``: what its task says."""
+    settings = conf.current()
+    if wanted is None:
+        levels = settings.capture_logs
+        level = levels.get(queue_name, levels.get("*", 0)) if levels else 0
+    else:
+        level = log_level(wanted)
+    if not level:
+        return None
+    logging.root.addHandler(_HANDLER)  # unless it is there: a task may have configured logging anew
+    return LogCapture(level, settings.log_lines, settings.log_bytes)
+
+
+class _Handler(logging.Handler):
+    """Gives each record to the job that has emitted it, which the context of the record tells."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log: LogCapture | None = getattr(RUNNING.get(None), "log", None)
+        if log is not None and record.levelno >= log.level:
+            try:
+                log.add(record)
+            except Exception:  # the arguments of the record may not fit its message
+                self.handleError(record)
+        fallback = logging.lastResort
+        if fallback is not None and record.levelno >= fallback.level and self._is_alone(record):
+            fallback.handle(record)
+
+    def _is_alone(self, record: logging.LogRecord) -> bool:
+        """Return whether no other handler gets the record. Without this one, it would be printed."""
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            if any(handler is not self for handler in logger.handlers):
+                return False
+            logger = logger.parent if logger.propagate else None
+        return True
+
+
+_HANDLER = _Handler()

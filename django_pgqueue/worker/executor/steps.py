@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import cached_property
 from inspect import isawaitable, iscoroutinefunction
 from time import monotonic
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -48,24 +48,18 @@ class _Stored(NamedTuple):
     result: str | None
 
 
-class _Running(Protocol):
-    """What the steps need of a ``RunningJob``."""
-
-    row: Claimed
-    task: Task[..., Any]
-    alias: str
-    forgiven_attempts: int
-    suspended: Suspended | None
-
-    @property
-    def progress(self) -> ReportedProgress: ...
-
-
 class JobSteps:
     """The steps of one attempt of a job."""
 
-    def __init__(self, running: _Running) -> None:
-        self._running = running
+    def __init__(self, row: Claimed, task: Task[..., Any], alias: str, progress: ReportedProgress) -> None:
+        self.suspended: Suspended | None = None
+        """Why the job has to wait, if its task has reached such a place."""
+        self.forgiven_attempts = row.forgiven_attempts
+        """The attempts that do not count: a step that this attempt has recorded forgives those before it."""
+        self._row = row
+        self._task = task
+        self._alias = alias
+        self._progress = progress
         self._used: set[str] = set()
         self._recorded = 0
         self._records: set[asyncio.Future[Any]] = set()
@@ -80,13 +74,13 @@ class JobSteps:
     def run_atomic(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a step and record it in one transaction of the database of the queue."""
         self._refuse_transaction("atomic_step", name)
-        with transaction.atomic(using=self._running.alias):
+        with transaction.atomic(using=self._alias):
             return self._run("atomic_step", name, function, args, kwargs)
 
     async def arun(self, name: str, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         """Await a step, or return its recorded result."""
         if not self._is_loaded:
-            await sync_to_async(self._load)()
+            await sync_to_async(lambda: self._stored)()
         _refuse_value("astep", name, function)
         inputs = _checksum(args, kwargs)
         stored = self._begin("astep", name, inputs)
@@ -141,14 +135,14 @@ class JobSteps:
                     f"{call}({name!r}): the job has {MOST_STEPS:,} steps, which is the limit. "
                     "Let it enqueue jobs."
                 )
-            self._running.progress.begin_step(name)
+            self._progress.hear(name, None)
             return None
         if stored.kind != "step":
             self._refuse_kind(call, name, stored.kind)
         if inputs is not None and stored.inputs is not None and inputs != stored.inputs:
             logger.warning(
                 "job %s: the step %r was recorded with other arguments. Its recorded result is used.",
-                self._running.row.id,
+                self._row.id,
                 name,
             )
         return stored
@@ -158,10 +152,8 @@ class JobSteps:
         note_step(error, name)
 
     def _record(self, name: str, value: Any, seconds: float, inputs: int | None) -> Any:
-        running = self._running
-        text = step_result(name, value)
-        row = running.row
-        with connections[running.alias].cursor() as cursor:
+        row, text = self._row, step_result(name, value)
+        with connections[self._alias].cursor() as cursor:
             cursor.execute(
                 _RECORD_SQL,
                 [row.id, row.lease, self._recorded == 0, row.attempts, name, seconds, inputs, text],
@@ -172,7 +164,7 @@ class JobSteps:
         if answer == "taken":
             self._refuse_kind("step", name, "event")
         self._recorded += 1
-        running.forgiven_attempts = max(running.forgiven_attempts, row.attempts - 1)
+        self.forgiven_attempts = max(self.forgiven_attempts, row.attempts - 1)
         return _value(text)
 
     # -- waits
@@ -189,19 +181,19 @@ class JobSteps:
     def _wait(self, call: str, name: str, kind: str, seconds: float) -> Any:
         self._refuse_transaction(call, name)
         self._use(call, name)
-        stored, row = self._stored.get(name), self._running.row
+        stored, row = self._stored.get(name), self._row
         if stored is not None and stored.is_finished:
             return self._over(call, name, kind, stored.kind, stored.result)
-        with connections[self._running.alias].cursor() as cursor:
+        with connections[self._alias].cursor() as cursor:
             cursor.execute(_WAIT_SQL, [row.id, row.lease, name, kind, min(seconds, _LONGEST_WAIT)])
             held, found, ready, result, remaining = cursor.fetchone()
         if not held:
             self._refuse_lease()
         if ready or found != kind:
             return self._over(call, name, kind, found, result)
-        self._running.progress.wait_at(name)
-        self._running.suspended = Suspended(kind, name, max(0.0, remaining))
-        raise self._running.suspended
+        self._progress.wait_at(name)
+        self.suspended = Suspended(kind, name, max(0.0, remaining))
+        raise self.suspended
 
     def _over(self, call: str, name: str, kind: str, found: str, result: str | None) -> Any:
         if found == "timeout" and kind == "event":
@@ -212,34 +204,39 @@ class JobSteps:
 
     # -- what both need
 
-    @property
-    def unused(self) -> list[str]:
-        """The recorded steps for which this attempt has not asked. Their names have probably changed."""
-        if not self._is_loaded:
-            return []
-        return sorted(
-            name for name, stored in self._stored.items() if stored.kind == "step" and name not in self._used
-        )
+    def check_end(self) -> None:
+        """Refuse a return of the task if the job waits, and warn of recorded steps that it did not use."""
+        if self.suspended is not None:
+            raise StepError(
+                f"The job waits for {self.suspended.name!r}, but its task went on and returned. "
+                "Let the exception Suspended pass."
+            )
+        recorded = self._stored if self._is_loaded else {}
+        unused = [name for name, step in recorded.items() if step.kind == "step" and name not in self._used]
+        if unused:
+            logger.warning(
+                "job %s did not use the recorded steps %s. Their names have probably changed, so that they "
+                "ran again under the new ones.",
+                self._row.id,
+                ", ".join(map(repr, sorted(unused))),
+            )
 
     @cached_property
     def _stored(self) -> dict[str, _Stored]:
-        if not self._running.row.marks & HAS_STEPS:
+        if not self._row.marks & HAS_STEPS:
             return {}
-        with connections[self._running.alias].cursor() as cursor:
-            cursor.execute(_LOAD_SQL, [self._running.row.id])
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(_LOAD_SQL, [self._row.id])
             return {name: _Stored(*rest) for name, *rest in cursor.fetchall()}
 
     @property
     def _is_loaded(self) -> bool:
         return "_stored" in self.__dict__
 
-    def _load(self) -> None:
-        _ = self._stored
-
     def _use(self, call: str, name: str) -> None:
         step_name(f"{call}(name, ...)", name)
-        suspended = self._running.suspended
-        if suspended is not None and iscoroutinefunction(self._running.task.func):
+        suspended = self.suspended
+        if suspended is not None and iscoroutinefunction(self._task.func):
             # Race: another part of the task waits. This one may come here before it is cancelled.
             raise Suspended(suspended.kind, suspended.name, suspended.seconds)
         if suspended is not None:
@@ -258,9 +255,9 @@ class JobSteps:
         """A step in a transaction could be recorded although its effects are rolled back, and the other way
         round.
         """
-        if self._running.task.atomic:
+        if self._task.atomic:
             raise StepError(f"{call}({name!r}): a task with atomic=True is one step. Remove atomic=True.")
-        connection = connections[self._running.alias]
+        connection = connections[self._alias]
         # A test case runs each test in a transaction of its own.
         blocks: Any = connection.atomic_blocks
         if connection.in_atomic_block and not blocks[-1]._from_testcase:
@@ -275,7 +272,7 @@ class JobSteps:
 
     def _refuse_lease(self) -> NoReturn:
         raise LeaseLost(
-            f"Job {self._running.row.id} was given to another worker while this one ran it. "
+            f"Job {self._row.id} was given to another worker while this one ran it. "
             "What this attempt does no longer counts."
         )
 

@@ -14,7 +14,6 @@ from django.db import connection
 from django_pgqueue import enqueue
 from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.worker import isolation
-from django_pgqueue.worker.executor.progress import Told
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, until, working
 
@@ -33,15 +32,15 @@ for word in words:
 def listen(*words: str) -> tuple[list[bytes], int]:
     """Return what is received from a process that sends these words, and how often the job has started."""
     begun: list[int] = []
-    told: list[Told] = []
+    told: list[Any] = []
     reading, writing = os.pipe()
     with subprocess.Popen(
         [sys.executable, "-c", SPEAKER, str(writing), *words], pass_fds=[writing]
     ) as process:
         os.close(writing)
-        heard = isolation._listen(reading, process, lambda: begun.append(1), told.append)
+        heard = isolation._listen(reading, process, lambda: begun.append(1), lambda *each: told.append(each))
     os.close(reading)
-    assert [each.progress for each in told] == [Progress(3, 4, "x")] * len(told)
+    assert [progress for _, progress in told] == [Progress(3, 4, "x")] * len(told)
     return heard, len(begun)
 
 
@@ -53,7 +52,7 @@ def test_a_process_that_hangs_while_it_starts_is_killed(
     reading, writing = os.pipe()
     with subprocess.Popen(["sleep", "1000"], pass_fds=[writing], process_group=0) as process:
         os.close(writing)
-        assert isolation._listen(reading, process, lambda: pytest.fail("begun"), lambda told: None) == []
+        assert isolation._listen(reading, process, lambda: pytest.fail("begun"), lambda *told: None) == []
     os.close(reading)
     assert process.returncode == -signal.SIGKILL
     (said,) = caplog.messages

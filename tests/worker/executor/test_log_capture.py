@@ -14,7 +14,7 @@ from django.db import connection
 
 from django_pgqueue import enqueue, retry
 from django_pgqueue.jobs.current import RUNNING
-from django_pgqueue.worker.executor.log_capture import _HANDLER, LogCapture
+from django_pgqueue.worker.executor.running_job import _HANDLER, LogCapture
 from tests.app import context_tasks as tasks
 from tests.support.workers import fresh, run_due
 

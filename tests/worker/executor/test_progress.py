@@ -170,7 +170,7 @@ def telling() -> tuple[Telling, Changed]:
 def test_what_is_told_while_a_writer_takes_is_taken_the_next_time() -> None:
     job, changed = telling()
     job.tell(1)
-    job.begin_step("a")
+    job.hear("a", None)
     assert changed.take() == [job]
     told = job.take()
     assert (told.step, told.progress) == ("a", Progress(1))
@@ -184,7 +184,7 @@ def test_what_is_told_while_a_writer_takes_is_taken_the_next_time() -> None:
 def test_what_could_not_be_written_is_told_again() -> None:
     job, changed = telling()
     job.tell(1)
-    job.begin_step("a")
+    job.hear("a", None)
     changed.take()
     job.put_back(job.take())
     assert not changed.is_urgent
@@ -199,7 +199,7 @@ def test_what_could_not_be_written_is_told_again() -> None:
 def test_the_attempt_ends_while_its_last_word_cannot_be_written(kind: Any, kept: bool) -> None:
     job, changed = telling()
     job.tell(1)
-    job.begin_step("a")
+    job.hear("a", None)
     changed.take()
     told = job.take()  # and the row is locked, by the statement with which the task falls asleep
     job.end(kind)
@@ -218,7 +218,7 @@ def test_the_second_try_of_the_transaction_of_an_atomic_task_writes_nothing() ->
     job.tell(2)
     assert changed.take() == []
     job.end("failed")
-    assert job.in_error() == {"progress": {"done": 2, "total": None, "note": ""}}
+    assert job.last == Progress(2)
 
 
 def test_progress_whose_row_somebody_has_locked_is_written_later(connect: Connect) -> None:
@@ -280,7 +280,7 @@ def test_a_process_that_the_task_forks_is_told_that_it_stores_nothing(
 def test_a_job_that_does_not_end_after_its_timeout_names_the_step_at_which_it_is() -> None:
     runner = make_producer()._runner
     running = RunningJob(claimed(enqueue(tasks.reports).pk), tasks.reports, 1, "default", runner.changed)
-    running.progress.begin_step("long")
+    running.progress.hear("long", None)
     running.progress.tell(1, 2)
     error = json.loads(runner.overdue(running).outcome.error or "")
     assert (error["step"], error["progress"]) == ("long", {"done": 1, "total": 2, "note": ""})
