@@ -30,6 +30,7 @@ from .running_job import RunningJob
 logger = get_logger(__name__)
 
 _LOGGERS = ("django.tasks", "django_tasks")
+_SENDING = threading.local()
 
 
 class Announcer:
@@ -39,7 +40,7 @@ class Announcer:
         self._checked = -1.0
         self._started = self._finished = self._failed = False
         for name in _LOGGERS:
-            logging.getLogger(name).addFilter(_QUIET)
+            logging.getLogger(name).addFilter(_is_wanted)
 
     def started(self, running: RunningJob) -> None:
         """The task is about to run."""
@@ -72,17 +73,9 @@ class Announcer:
             self._failed = self._finished or any(logger.isEnabledFor(logging.ERROR) for logger in named)
 
 
-class _Quiet(logging.Filter):
-    """Drops the lines that Django's own receivers log about jobs of this worker."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to keep the record."""
-        return not getattr(_SENDING, "now", False) or _is_named(record.name)
-
-
-_QUIET = _Quiet()
-#: Whether this thread is sending a signal about a job of this worker.
-_SENDING = threading.local()
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Return whether to keep a record. Django's own receivers log while this thread sends a signal."""
+    return not getattr(_SENDING, "now", False) or _is_named(record.name)
 
 
 def _send(signal: Signal, make_result: Callable[[], TaskResult[..., Any]]) -> None:
@@ -100,9 +93,8 @@ def _send(signal: Signal, make_result: Callable[[], TaskResult[..., Any]]) -> No
 
 
 def _while_handled(error: BaseException | None, call: Callable[[], None]) -> None:
-    """Make the call while ``sys.exc_info()``, which receivers read, returns this exception.
-
-    The exception that is being handled may be another one, such as a ``BadCall`` that wraps it.
+    """Make the call while ``sys.exc_info()``, which receivers read, returns this exception, and not one that
+    wraps it, such as a ``BadCall``.
     """
     if error is None or sys.exc_info()[1] is error:
         call()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 from collections.abc import Callable
+from contextlib import closing
 from threading import Condition, Lock, Thread, get_ident
 from time import monotonic
 from typing import Any
@@ -40,7 +41,6 @@ _SECONDS_LEFT_SQL = """
     SELECT id, lease, extract(epoch FROM deadline - clock_timestamp())::double precision
     FROM pgqueue_job_live WHERE id = ANY(%s::bigint[]) AND deadline IS NOT NULL
 """
-_MOST_NAMED = 10  # jobs in a log line
 
 
 class Timeout:
@@ -55,25 +55,24 @@ class Timeout:
         started_jobs: StartedJobs,
     ) -> None:
         self.row = row
-        self.until = monotonic() + seconds
-        """When the timeout is over; the job may postpone it."""
-        self.look_at = self.until
-        """When to check it next."""
-        self.timed_out = False
-        """Whether ``TaskTimeout`` was sent."""
+        self.until = 0.0  # when it is over; the job may postpone it
+        self.timed_out = False  # whether ``TaskTimeout`` was sent
         self.ended = False
         self.on_overdue = on_overdue
-        """Called on the watching thread if the job still runs after its timeout and the grace period."""
         self._coroutine = coroutine
         self._started_jobs = started_jobs
         self._lock = Lock()
         self._thread: int | None = None
-        self._note()
+        self.put_off(seconds)
+        self.look_at = self.until  # when to check it next
 
     def call(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call the body of a sync task. ``TaskTimeout`` may be raised only inside it."""
         try:
-            self._enter()
+            with self._lock:
+                self._thread = get_ident()
+                if self.timed_out:  # before the body: its payload, or a hook, has taken all the time
+                    raise TaskTimeout
             value = function(*args, **kwargs)
         except BaseException:
             self._leave()
@@ -85,46 +84,27 @@ class Timeout:
         """Postpone the timeout so that it does not come within the next ``seconds``."""
         with self._lock:
             self.until = max(self.until, monotonic() + seconds)
-            self._note()
+            self._started_jobs.limit(self.row.id, self.until + conf.current().timeout_grace)
 
     def raise_in_task(self) -> None:
-        """Send ``TaskTimeout``, unless the task has ended.
-
-        Race: the task may postpone its timeout at this moment. It either does so in time and gets no
-        exception, or is too late and gets one.
-        """
+        """Send ``TaskTimeout``, unless the task has ended."""
         if self._coroutine is not None:
-            self._coroutine.get_loop().call_soon_threadsafe(self._cancel)
-            return
+            self._coroutine.get_loop().call_soon_threadsafe(self._send)
+        else:
+            self._send()
+
+    def _send(self) -> None:
+        # Race: the task may postpone its timeout at this moment. It either does so in time and gets no
+        # exception, or is too late and gets one.
         with self._lock:
-            if not self._is_over():
+            if self.ended or self.until > monotonic():
                 return
-            self._say()
-            if self._thread is not None:
-                _raise_in_thread(self._thread, ctypes.py_object(TaskTimeout))
-
-    def _cancel(self) -> None:
-        """On the thread of the loop."""
-        with self._lock:
-            if self._is_over() and self._coroutine is not None:
-                self._say()
+            self.timed_out = True
+            logger.warning("job %s has run longer than its timeout", self.row.id)
+            if self._coroutine is not None:
                 self._coroutine.cancel()
-
-    def _say(self) -> None:
-        self.timed_out = True
-        logger.warning("job %s has run longer than its timeout", self.row.id)
-
-    def _note(self) -> None:
-        self._started_jobs.limit(self.row.id, self.until + conf.current().timeout_grace)
-
-    def _is_over(self) -> bool:
-        return not self.ended and self.until <= monotonic()
-
-    def _enter(self) -> None:
-        with self._lock:
-            self._thread = get_ident()
-            if self.timed_out:  # before the body: its payload, or a hook, has taken all the time
-                raise TaskTimeout
+            elif self._thread is not None:
+                _raise_in_thread(self._thread, ctypes.py_object(TaskTimeout))
 
     def _leave(self) -> None:
         while True:
@@ -156,7 +136,9 @@ class Timeouts:
         on_overdue: Callable[[], None],
         coroutine: asyncio.Task[Any] | None = None,
     ) -> Timeout:
-        """Watch a job that starts now. ``coroutine``: its asyncio task, if it is async."""
+        """Watch a job that starts now. ``on_overdue`` is called on the watching thread if it still runs after
+        its timeout and the grace period. ``coroutine``: its asyncio task, if it is async.
+        """
         timeout = Timeout(row, seconds, on_overdue, coroutine, self._started_jobs)
         self._watched.add(timeout)
         # Thousands of jobs come and go, mostly with the same timeout. So the thread is woken only for a job
@@ -214,21 +196,16 @@ class Timeouts:
             timeout.on_overdue()
 
     def _seconds_left(self, rows: list[Claimed]) -> dict[int, float]:
-        """Return the seconds until the deadlines of these rows, of those that have one and can be read.
-
-        One connection serves them all: thousands of async jobs may have started at the same time.
+        """Return the seconds until the deadlines of these rows, if they can be read. One connection serves
+        them all: thousands of async jobs may have started at the same time.
         """
         if not rows:
             return {}
         try:
-            session = connect(self._alias)
-            try:
+            with closing(connect(self._alias)) as session:
                 found = session.rows(_SECONDS_LEFT_SQL, ([row.id for row in rows],))
-            finally:
-                session.close()
         except psycopg.Error as error:
-            ids = ", ".join(str(row.id) for row in rows[:_MOST_NAMED])
-            reason = str(error).strip()
+            ids, reason = [row.id for row in rows[:10]], str(error).strip()
             logger.warning("the deadlines of %d jobs (%s) could not be read: %s", len(rows), ids, reason)
             return {}
         leases = {row.id: row.lease for row in rows}
