@@ -1,14 +1,11 @@
 """Turn what a task did into the outcome that is reported: done, again later, failed, cancelled.
 
-An atomic task whose transaction was lost with its connection, because the server restarted or an
-administrator ended the session, has not failed: nothing of it is there, so the job runs again, and the
-attempt does not count. It is not known whether a lost COMMIT was done. If it was, the job has finished, and
-this report is refused. The same applies to a transaction that the server could not write because its disk is
-full, and to one whose last statement, with which the worker writes the end of the job, was cancelled by a
-timeout: the session has the timeouts of its user, and another session may hold a lock on the row of the job.
-
-A task may be the reason itself, with a query that takes the server down or fills its disk. So each process
-gives a job only so many attempts back, and after that the attempts count.
+An atomic task whose transaction was lost with its connection has not failed: nothing of it is there, so the
+job runs again, and the attempt does not count. If a lost COMMIT was done, the job has finished, and this
+report is refused. The same applies to a transaction that the server could not write because its disk is full,
+and to one whose last statement, with which the worker writes the end of the job, was cancelled by a timeout:
+another session may hold a lock on the row of the job. A task may be the reason itself, with a query that takes
+the server down, so each process gives a job only so many attempts back.
 """
 
 from __future__ import annotations
@@ -21,20 +18,11 @@ from weakref import ReferenceType, ref
 
 import psycopg
 from django.db import connections
-from django.db.transaction import TransactionManagementError
 from django.db.utils import IntegrityError, InterfaceError, InternalError, OperationalError
 
 from ... import conf
 from ...encoding import encode_result
-from ...exceptions import (
-    CancelJob,
-    EventTimeout,
-    RetryLater,
-    Snooze,
-    Suspended,
-    TaskTimeout,
-    WorkerLost,
-)  # fmt: skip
+from ...exceptions import CancelJob, EventTimeout, RetryLater, Snooze, Suspended, TaskTimeout, WorkerLost
 from ...formatting import get_logger, storable
 from ...jobs.claim import Claimed
 from ...jobs.finish import Kind, Outcome
@@ -50,10 +38,8 @@ from .task_signals import Announcer
 logger = get_logger(__name__)
 
 REASON_LIMIT = 500
-MOST_GIVEN_BACK = 5
-"""Attempts that a process gives back to a job whose transaction was lost."""
-DELAYS = (1.0, 30.0)
-"""Seconds until such a job runs again, at first and at most."""
+MOST_GIVEN_BACK = 5  # attempts that a process gives back to a job whose transaction was lost
+DELAYS = (1.0, 30.0)  # seconds until such a job runs again, at first and at most
 _REMEMBERED = 100_000  # jobs; there is a limit because they may end in other workers
 
 #: What a task raises to control its own job. If a group contains nothing else, the first kind in this order
@@ -63,18 +49,15 @@ _CONTROL = (CancelJob, asyncio.CancelledError, RetryLater, Suspended, Snooze)
 _LOST_LEASES = {"23Q01", "23Q02", "23Q03"}
 _SERIALIZATION_FAILURES = {"40001", "40P01"}
 #: The session was ended by an administrator or by a crash, or the server starts or has no free connection.
-#: All of class 08 is about the connection: pgbouncer says 08P01 when its own session has crashed. Without a
-#: code, the connection broke, or there was none.
+#: All of class 08 is about the connection: pgbouncer says 08P01 when its own session has crashed.
 _LOST_CONNECTIONS = ("57P01", "57P02", "57P03", "53300", "08")
 _DISK_FULL = "53100"
-#: A lock timeout, and a statement timeout or a request to cancel.
-_CANCELLED = {"55P03", "57014"}
+_CANCELLED = {"55P03", "57014"}  # a lock timeout, and a statement timeout or a request to cancel
 CONNECTION_LOST = "The connection to the database was lost, and with it the transaction of the job."
 _NOT_WRITTEN = "The end of the job could not be written in time, and its transaction was rolled back."
 _NO_SPACE = "The disk of the database was full, so the transaction of the job was rolled back."
 
-#: The base and ceiling of the backoff in seconds for each queue with its own settings; None where it sets
-#: none.
+#: The base and ceiling of the backoff in seconds for each queue with its own settings, or None.
 Backoffs = dict[str, tuple[float | None, float | None]]
 
 
@@ -95,10 +78,6 @@ class BadCall(Exception):
 
 class BadResult(Exception):
     """The task did its work but returned a value that cannot be stored. A retry would do the work twice."""
-
-
-# ----------------------------------------------------------------------------
-# What needs no task.
 
 
 def expired(row: Claimed) -> Outcome:
@@ -122,11 +101,8 @@ def stopped(row: Claimed, worker: int) -> Outcome:
 def backoff_of(queue_name: str, backoffs: Backoffs) -> tuple[float, float]:
     """Return the base and ceiling of a queue's backoff, in seconds."""
     base, ceiling = backoffs.get(queue_name, (None, None))
-    settings = conf.current()
-    return (
-        settings.backoff_base if base is None else base,
-        settings.backoff_ceiling if ceiling is None else ceiling,
-    )
+    usual = conf.current().backoff_base, conf.current().backoff_ceiling
+    return usual[0] if base is None else base, usual[1] if ceiling is None else ceiling
 
 
 def is_serialization_failure(error: BaseException) -> bool:
@@ -198,7 +174,7 @@ class Outcomes:
 
     def unsuccessful(self, running: RunningJob, error: BaseException) -> Outcome:
         """Return the outcome of a task that raised, and announce it if it is a failed attempt. Then
-        ``running.error`` is the cause. Call this while the exception is being handled.
+        ``running.error`` is the cause.
         """
         if running.task.atomic and (lost := self._lost_transaction(running, error)) is not None:
             return lost
@@ -218,12 +194,7 @@ class Outcomes:
         """
         if not unsaved or outcome.kind != "done" or running.reported:
             return outcome
-        try:
-            raise left_open(unsaved)
-        except TransactionManagementError as error:
-            return self.unsuccessful(running, error)
-
-    # -- an atomic task whose transaction was undone
+        return self.unsuccessful(running, left_open(unsaved))
 
     def _lost_transaction(self, running: RunningJob, error: BaseException) -> Outcome | None:
         """Return the outcome of an atomic task whose transaction was undone, if that is not its failure."""
@@ -252,10 +223,7 @@ class Outcomes:
         return Outcome(row.id, row.lease, "release", delay=exponential(times, *DELAYS), reason=reasons[0])
 
     def _why_lost(self, running: RunningJob, error: BaseException) -> str | None:
-        """Return why the transaction is lost; None if it is not, or if the task is the reason.
-
-        The disk may be that of another database, since the error does not say which one it is about.
-        """
+        """Return why the transaction is lost; None if it is not, or if the task is the reason."""
         # The FATAL of a pooler or a server may come together with the answer to a COMMIT, which psycopg
         # refuses with an InternalError that has no code.
         is_candidate = isinstance(error, (OperationalError, InterfaceError, InternalError))
@@ -272,8 +240,6 @@ class Outcomes:
         # connection has broken, so the session is another one then.
         is_lost = running.session is None or session_of(self._alias) != running.session
         return CONNECTION_LOST if is_lost else None
-
-    # -- a task that raised
 
     def _ended(self, running: RunningJob, error: BaseException) -> Outcome:
         ran = running.ran
@@ -337,22 +303,16 @@ class Outcomes:
         attempt = row.attempts - running.forgiven_attempts
         if attempt >= (row.max_attempts or running.task.max_attempts or conf.current().max_attempts):
             return None
-        longest = 0.0
-        for each in leaves(error):
-            delay = self._delay_after(running, each, error, attempt)
-            if delay is None:
-                return None
-            longest = max(longest, delay)
-        return longest
+        delays = [self._delay_after(running, each, error, attempt) for each in leaves(error)]
+        return None if None in delays else max(filter(None, delays), default=0.0)
 
     def _delay_after(
         self, running: RunningJob, error: BaseException, whole: BaseException, attempt: int
     ) -> float | None:
         """Return the delay because of one exception. ``whole``: the group that it is in, or itself."""
         backoff = backoff_of(running.row.queue_name, self.backoffs)
-        # A time that is over is over for every further attempt as well.
         if isinstance(error, (CancelJob, EventTimeout)):
-            return None
+            return None  # a time that is over is over for every further attempt as well
         if isinstance(error, Suspended):
             return 0.0  # its time is recorded, and goes on meanwhile
         if isinstance(error, Snooze):

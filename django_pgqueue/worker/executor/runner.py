@@ -80,13 +80,12 @@ class Runner:
         self._announcer = Announcer()
         self.outcomes = Outcomes(alias, worker, self._announcer)
         self.timeouts = Timeouts(alias, started_jobs)
+        #: Called on any thread with a job that still runs after its timeout and the grace period.
         self.on_overdue: Callable[[RunningJob], None] = lambda _: None
-        """Called on any thread with a job that still runs after its timeout and the grace period."""
         self.changed = Changed()  # the running jobs that have something to tell
         self._started_jobs = started_jobs
         self._isolate = isolate
-        self._tasks: dict[str, tuple[Task[..., Any], bool]] = {}
-        """The tasks that were found, and whether they are async."""
+        self._tasks: dict[str, tuple[Task[..., Any], bool]] = {}  # the found ones, and whether they are async
         self._has_async = False
         self._running: dict[int, RunningJob] = {}
 
@@ -100,7 +99,7 @@ class Runner:
             if ready.task.payload is not None:
                 ready.companions = companions
             if row.crash_count > 0 and self._isolate is not None:
-                outcome = self._run_isolated(ready, self._isolate)
+                outcome = self._run_isolated(ready)
             elif self._tasks[row.task_path][1]:
                 hand_over([ready])
                 return None
@@ -133,11 +132,12 @@ class Runner:
             unsaved = tidy_up()
         return self.outcomes.tidied(running, outcome, unsaved)
 
-    def _run_isolated(self, running: RunningJob, isolate: Isolate) -> Outcome:
+    def _run_isolated(self, running: RunningJob) -> Outcome:
         """Run a job, sync or async, in its own process, and wait for its end on this thread."""
+        assert self._isolate is not None
         self._running[running.row.id] = running  # it may be asked to stop before it has started
         try:
-            outcome = isolate(running, self.outcomes.backoffs, partial(self._begin, running))
+            outcome = self._isolate(running, self.outcomes.backoffs, partial(self._begin, running))
             running.progress.end(outcome.kind)
             return outcome
         except TaskTimeout as error:
@@ -184,8 +184,6 @@ class Runner:
         # A job that lost its lease may have been claimed again in the meantime and run here a second time.
         if self._running.get(running.row.id) is running:
             del self._running[running.row.id]
-
-    # -- a sync task
 
     def _call(self, running: RunningJob) -> Outcome:
         """Call the task, in a context of its own."""
@@ -265,8 +263,6 @@ class Runner:
         """Log what was raised after the transaction of an atomic job was committed."""
         logger.error("job %s (%s) is done%s", running.row.id, running.row.task_path, what, exc_info=error)
 
-    # -- tasks
-
     def find(self, task_path: str) -> tuple[Task[..., Any], bool]:
         """Find a task, and whether it is async. This may import modules. Raises ``UnknownTask``."""
         task = find_task(task_path)
@@ -307,8 +303,6 @@ class Runner:
                     jobs[-1].companions = companions
         return jobs, others
 
-    # -- the jobs that run now
-
     def running(self) -> Iterator[RunningJob]:
         """Return the jobs that are running now."""
         return iter(list(self._running.values()))
@@ -326,10 +320,8 @@ class Runner:
 
     def overdue(self, running: RunningJob) -> Result:
         """Return the result of a job that still runs after its timeout and the grace period."""
-        try:
-            raise TaskTimeout("the task did not end after its timeout, so its process was replaced")
-        except TaskTimeout as error:
-            outcome = self.outcomes.timed_out(running, error)
+        error = TaskTimeout("the task did not end after its timeout, so its process was replaced")
+        outcome = self.outcomes.timed_out(running, error)
         return Result(running.row, outcome, running.ran, failure=running.take_failure())
 
 
