@@ -64,20 +64,12 @@ _END = datetime(9999, 12, 30, tzinfo=UTC)
 class InlineWorker:
     """Runs due jobs here, one at a time. ``close`` must be called at the end.
 
-    ``worker``: its id, if the caller has registered it. A worker that is not registered may be taken for
-    dead, but only by others that see its claims.
+    A worker that nobody registers may be taken for dead, but only by others that see its claims.
     """
 
-    def __init__(
-        self,
-        alias: str,
-        *,
-        queues: Sequence[str] = (),
-        exclude_queues: Sequence[str] = (),
-        worker: int | None = None,
-    ) -> None:
+    def __init__(self, alias: str, *, queues: Sequence[str] = (), exclude_queues: Sequence[str] = ()) -> None:
         self.alias = alias
-        self.worker = new_id() if worker is None else worker
+        self.worker = new_id()
         self.session = BorrowedSession(alias)
         self._queues = list(queues) or None
         self._except = list(exclude_queues)

@@ -39,8 +39,7 @@ from .options import WorkerOptions, new_id
 from .producer.reporter import ProgressWriter
 from .sessions import Registration, requeue_strangers
 from .supervisor.heartbeat import Heartbeat
-from .supervisor.stop import StopSignals
-from .waker import Waker
+from .waker import StopSignals, Waker
 
 logger = get_logger(__name__)
 
@@ -54,7 +53,7 @@ class DebuggedWorker(InlineWorker):
 
     was_interrupted = False
     """Whether the last job was interrupted."""
-    is_stopping: Callable[[], bool] = staticmethod(lambda: False)
+    is_stopping = False
     """Whether to give up when the outcome of a job cannot be reported, because there is no server."""
 
     @property
@@ -92,16 +91,17 @@ class DebuggedWorker(InlineWorker):
             try:
                 return super()._report(result)
             except LOST_CONNECTION as error:
-                if self.is_stopping():
+                if self.is_stopping:
                     raise
                 logger.warning("job %s has ended, and is reported again: %s", result.row.id, error)
                 _close_broken()
                 sleep(LOOK_EVERY)
 
-    def mend(self) -> None:
-        """After a connection was lost, requeue what was claimed, but whose answer was lost with it."""
-        _close_broken()
-        requeue_strangers(self.session, self.worker, ())
+    def run_this(self, job: Job) -> Result | None:
+        """Run this job, even if it is not due or paused. Return None if it cannot be claimed."""
+        self._read_orders()
+        row, _ = self._claim(job.pk, job.queue_name, job.priority, job.group_key)
+        return None if row is None else self._run(row)
 
 
 class OneProcess:
@@ -115,21 +115,10 @@ class OneProcess:
         self._notify = notify
         self._waker = Waker()
         self._signals = StopSignals(self._asked)
-        self._keeper = LeaseKeeper(
-            options,
-            begun=lambda: self._worker.running(),
-            on_cancel=lambda job: self._worker.cancel(job),
-            on_drain=self.stop,
-        )
         self._worker = DebuggedWorker(
-            options.alias,
-            queues=options.queues,
-            exclude_queues=options.exclude_queues,
-            worker=self._keeper.worker,
+            options.alias, queues=options.queues, exclude_queues=options.exclude_queues
         )
-        self._worker.is_stopping = lambda: self._is_over
-        self._keeper.write_progress_of(self._worker.changed)
-        self._is_over = False
+        self._keeper = LeaseKeeper(options, self._worker, on_drain=self.stop)
 
     @property
     def interrupted_by(self) -> signal.Signals | None:
@@ -138,7 +127,7 @@ class OneProcess:
 
     def stop(self) -> None:
         """End after the running job. Safe on any thread."""
-        self._is_over = True
+        self._worker.is_stopping = True
         self._waker.interrupt()
 
     def run(self, check: Callable[[], None]) -> None:
@@ -147,7 +136,7 @@ class OneProcess:
         """
         self._signals.catch(signal.SIGTERM, signal.SIGINT)
         try:
-            if self._keeper.start(check, self._sleep, lambda: self._is_over):
+            if self._keeper.start(check, self._sleep, lambda: self._worker.is_stopping):
                 self._work()
         except KeyboardInterrupt:
             pass  # the job was given back
@@ -158,29 +147,26 @@ class OneProcess:
 
     def _work(self) -> None:
         pause = min(LOOK_EVERY, conf.current().shortest_poll)
-        is_lost = False
-        while not self._is_over:
+        worker, is_lost = self._worker, False
+        while not worker.is_stopping:
             try:
-                if is_lost:
-                    self._worker.mend()
+                if is_lost:  # what was claimed, but whose answer was lost with the connection
+                    requeue_strangers(worker.session, worker.worker, ())
                     is_lost = False
-                is_idle = self._worker.run_next() is None
-                if self._is_over or self._worker.was_interrupted:
+                is_idle = worker.run_next() is None
+                if worker.was_interrupted or (is_idle and self.options.burst):
                     break
             except LOST_CONNECTION as error:
                 logger.warning("the connection to the database is lost; trying again: %s", error)
                 is_idle = is_lost = True
-            else:
-                if is_idle and self.options.burst:
-                    break
             _close_broken()
             if is_idle:
                 self._sleep(pause)
         with suppress(*LOST_CONNECTION):
-            self._worker.close()
+            worker.close()
 
     def _sleep(self, seconds: float) -> None:
-        self._waker.sleep(seconds, lambda: self._is_over)
+        self._waker.sleep(seconds, lambda: self._worker.is_stopping)
 
     def _asked(self) -> None:
         """A signal has asked for a stop. This is called in its handler."""
@@ -216,18 +202,6 @@ class CannotRun(PgQueueError):
     """The job does not wait, or something else prevents it from being run."""
 
 
-class _OneJob(DebuggedWorker):
-    """Claims one job by its id."""
-
-    def run_this(self, job: Job) -> Result:
-        """Run it. Raise ``CannotRun`` if it cannot be claimed."""
-        self._read_orders()
-        row, _ = self._claim(job.pk, job.queue_name, job.priority, job.group_key)
-        if row is None:
-            raise CannotRun(_why_not(Job.objects.using(self.alias).get(pk=job.pk)))
-        return self._run(row)
-
-
 def run_job(pk: int, alias: str) -> Result:
     """Run a job now, on this thread, and return its result.
 
@@ -239,19 +213,16 @@ def run_job(pk: int, alias: str) -> Result:
     if job.status not in (Job.Status.PENDING, Job.Status.RETRY):
         raise CannotRun(_why_not(job))
     options = WorkerOptions(alias=alias, queues=(job.queue_name,), threads=1, burst=True, schedules=False)
-    keeper = LeaseKeeper(
-        options,
-        begun=lambda: worker.running(),
-        on_cancel=lambda job_id: worker.cancel(job_id),
-        on_drain=lambda: None,  # it ends after this job in any case
-    )
-    worker = _OneJob(alias, worker=keeper.worker)
-    keeper.write_progress_of(worker.changed)
+    worker = DebuggedWorker(alias)
+    keeper = LeaseKeeper(options, worker, on_drain=lambda: None)  # it ends after this job in any case
     try:
         keeper.start(lambda: None)
         if job.run_after > server_now(alias):
             run_now(job)
-        return worker.run_this(job)
+        result = worker.run_this(job)
+        if result is None:
+            raise CannotRun(_why_not(Job.objects.using(alias).get(pk=pk)))
+        return result
     finally:
         keeper.stop()
 
@@ -291,8 +262,7 @@ _ASKED_SQL = """
 
 
 class LeaseKeeper:
-    """``begun`` returns the jobs that run now. ``on_cancel`` is called with a job that is to be cancelled, as
-    often as it is asked for, and ``on_drain`` if the worker is asked to end, both on the keeper's thread.
+    """Keeps ``worker`` alive. ``on_drain`` is called on its thread if the worker is asked to end.
 
     It stands for the only process of a supervisor (``supervisor/child.py``).
     """
@@ -300,22 +270,15 @@ class LeaseKeeper:
     lives = True
 
     def __init__(
-        self,
-        options: WorkerOptions,
-        *,
-        begun: Callable[[], list[int]],
-        on_cancel: Callable[[int], object],
-        on_drain: Callable[[], None],
+        self, options: WorkerOptions, worker: DebuggedWorker, *, on_drain: Callable[[], None]
     ) -> None:
-        self._progress: ProgressWriter | None = None
-        self.worker = new_id()
+        self.worker = worker.worker
+        self._debugged = worker
         self._alias = options.alias
-        self._begun = begun
-        self._on_cancel = on_cancel
         self._on_drain = on_drain
+        self._progress = ProgressWriter(worker.changed)
         self._registration = Registration(options, self.worker, new_id())
-        self._heartbeat = Heartbeat(options.alias, fires=options.schedules and not options.burst)
-        self._fires_once = options.schedules and options.burst
+        self._heartbeat = Heartbeat(options)
         self._session: Session | None = None
         self._waker = Waker()
         self._is_over = False
@@ -327,16 +290,12 @@ class LeaseKeeper:
     @property
     def begun(self) -> list[int]:
         """The jobs that run now."""
-        return self._begun()
+        return self._debugged.running()
 
     @property
     def lost_its_lock(self) -> bool:
         """Whether the session that holds the lock of the worker is lost."""
         return self._session is None or not self._session.holds_lock
-
-    def write_progress_of(self, changed: Changed) -> None:
-        """Write what the running job tells, from now on."""
-        self._progress = ProgressWriter(changed)
 
     def start(
         self,
@@ -349,12 +308,8 @@ class LeaseKeeper:
 
         Raise what ``check`` raises, and ``psycopg.Error`` if the server cannot be used.
         """
-        if not self._heartbeat.enter(wait, stopped):
+        if not self._heartbeat.start(check, wait, stopped):
             return False
-        check()
-        self._heartbeat.begin()
-        if self._fires_once:
-            self._heartbeat.fire_once()
         self._register()
         self._thread.start()
         return True
@@ -381,7 +336,7 @@ class LeaseKeeper:
             self._serve()
             now = monotonic()
             pause = min(self._heartbeat.seconds_left(now), conf.current().heartbeat)
-            if self._progress is not None and self._begun():
+            if self.begun:
                 pause = min(pause, WRITE_EVERY, self._progress.seconds_left(now))
             self._waker.sleep(pause, lambda: self._is_over, *self._heartbeat.files)
 
@@ -392,11 +347,10 @@ class LeaseKeeper:
             assert self._session is not None
             for asked_to_end, cancelled in self._session.rows(_ASKED_SQL, (self.worker,)):
                 for job in cancelled:
-                    self._on_cancel(job)
+                    self._debugged.cancel(job)
                 if asked_to_end:
                     self._on_drain()
-            if self._progress is not None:
-                self._progress.write_if_due(self._session, monotonic())
+            self._progress.write_if_due(self._session, monotonic())
         except psycopg.Error as error:
             logger.warning(
                 "the connection that keeps this worker alive failed, and is opened again: %s", error

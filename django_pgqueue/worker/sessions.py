@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,7 +25,7 @@ import psycopg
 from .. import conf
 from ..formatting import get_logger
 from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
-from ..postgres.session import SUPERVISOR, Session, StandbyError, accepts_connections, connect, is_standby
+from ..postgres.session import Session, connect
 from .options import WorkerOptions
 
 logger = get_logger(__name__)
@@ -33,7 +33,6 @@ logger = get_logger(__name__)
 FIRST_PAUSE = 0.1  # seconds; with jitter from half of it
 LONGEST_PAUSE = 5.0
 SAY_AGAIN = 60.0
-PATIENCE = 60.0  # seconds for a server that starts together with the worker
 REGISTER_EVERY = 10.0  # seconds; a deaf session is found after at most two of these, so keep it below 15
 END_WITHIN = 2.0  # seconds until a session that was told to end has ended, unless its server is very slow
 
@@ -67,34 +66,6 @@ class Outage:
             self._pause = 0.0
             self._said = ""
             logger.info("connected again")
-
-
-def wait_for_primary(
-    alias: str, outage: Outage, sleep: Callable[[float], None], stopped: Callable[[], bool]
-) -> Session | None:
-    """Open the first session of a supervisor. Wait while the server is a standby, and for a minute while it
-    starts or does not answer; return None if stopped.
-
-    Raise ``psycopg.OperationalError`` if the server refuses, or if none answers in this time. A server that
-    becomes unreachable later may be a standby that restarts in order to become the primary.
-    """
-    waits = accepts = False
-    patient_until = monotonic() + PATIENCE
-    while not stopped():
-        try:
-            return connect(alias, name=SUPERVISOR)
-        except psycopg.OperationalError as error:
-            standby = isinstance(error, StandbyError) or is_standby(alias)
-            waits = waits or standby
-            # Race: it may have become ready after it had refused. So what counts is the next attempt.
-            accepted, accepts = accepts, accepts_connections(alias)
-            coming = monotonic() < patient_until and not (accepted and accepts)
-            if not (waits or coming):
-                raise
-            if standby or not accepts:
-                outage.tell("no connection yet", StandbyError() if standby else error)
-            sleep(outage.pause())
-    return None
 
 
 # ----------------------------------------------------------------------------

@@ -1,18 +1,20 @@
-"""The sleep of a producer or supervisor, on a pipe that other threads and signal handlers write to."""
+"""The sleep of a main loop, and what ends it: other threads, files, and signals that request a stop."""
 
 from __future__ import annotations
 
 import os
 import select
+import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 
 class Waker:
-    """A sleep that any thread can end.
+    """A sleep on a pipe, which any thread can end.
 
     Race: news may arrive between the last look and the sleep. So the sleeper sets its flag first, then looks
     once more, and then sleeps. A thread with news stores it where the sleeper looks, and then reads the flag.
@@ -56,3 +58,56 @@ class Waker:
         """Close the pipe."""
         os.close(self._read)
         os.close(self._write)
+
+
+class StopSignals:
+    """Counts the signals that request a stop: the second one ends the grace period.
+
+    SIGHUP, which a closing terminal sends, counts once and never as the second request: the shell and the
+    kernel may both send it, and systemd may send it together with SIGTERM. It stays ignored under nohup.
+    ``asked`` is called in the signal handlers, as is ``ask``.
+    """
+
+    def __init__(self, asked: Callable[[], None]) -> None:
+        self._asked = asked
+        self._requests = 0
+        self._hung_up = False
+        self.last: signal.Signals | None = None
+        """The signal of the last request; None if there was none, or if ``ask`` was called without one."""
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def count(self) -> int:
+        """How many requests there were."""
+        return self._requests or int(self._hung_up)
+
+    def ask(self, number: signal.Signals | None = None) -> None:
+        """Request a stop as SIGTERM does; ``number`` is the signal that has arrived, if any."""
+        if number == signal.SIGHUP:
+            self._hung_up = True
+            self.last = self.last or number
+        else:
+            self.last = number
+            self._requests += 1
+        self._asked()
+
+    def catch(self, *numbers: signal.Signals) -> None:
+        """From now on, these signals and SIGHUP request a stop. Call this on the main thread."""
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers = (*numbers, signal.SIGHUP)
+        for number in numbers:
+            self._handle(number, lambda number, _: self.ask(signal.Signals(number)))
+
+    def notice(self, number: signal.Signals) -> None:
+        """From now on, this signal ends a sleep but does not request a stop. Call this on the main thread."""
+        self._handle(number, lambda _number, _: self._asked())
+
+    def release(self) -> None:
+        """Restore the previous handlers, because a program may have called the command."""
+        while self._before:
+            number, handler = self._before.popitem()
+            # None: the handler was not set from Python, so it cannot be restored.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _handle(self, number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> None:
+        self._before.setdefault(number, signal.signal(number, handler))

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 
 from django_pgqueue import enqueue, why
 from django_pgqueue.models import Worker
-from django_pgqueue.worker.sessions import PATIENCE
+from django_pgqueue.worker.supervisor.heartbeat import PATIENCE
 from tests.app import worker_tasks as tasks
 from tests.support.commands import ROOT, SLOW, Command, databases
 from tests.support.databases import fresh_database

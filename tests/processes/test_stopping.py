@@ -90,7 +90,7 @@ def test_a_second_signal_does_not_wait(start: Start, connect: Connect) -> None:
     assert not Worker.objects.exists()
     named = rf"1 running job \({tasks.wait_for_entry.module_path} \d+ s\)"
     assert re.search(rf"Stopping: waiting up to 600 s for {named}\. Send the signal again to", command.log)
-    assert re.search(rf"Stopping now\. {named} is requeued and starts over later\.", command.log)
+    assert re.search(rf"Stopping now\. {named} will be requeued and start over later\.", command.log)
 
 
 def test_a_terminal_that_closes_lets_running_jobs_finish(start: Start) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from django_pgqueue.models import Schedule
-from django_pgqueue.worker.supervisor.heartbeat import ScheduleNews
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.support.factories import ScheduleFactory
 from tests.support.jobs import value
 from tests.support.schedules import fire, overdue
@@ -68,7 +69,7 @@ def test_a_transaction_that_will_be_prepared_can_turn_it_off(one: Connection, ne
 
 def test_behind_a_pooler_nobody_listens() -> None:
     session: Any = SimpleNamespace(pooled=True)
-    news = ScheduleNews()
-    assert not news.listen(session)
-    assert not news.heard(session)
-    assert news.files(session) == ()
+    heartbeat = Heartbeat(WorkerOptions())
+    heartbeat._session = session
+    assert not heartbeat._listen(session)
+    assert heartbeat.files == ()

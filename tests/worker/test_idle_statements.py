@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.postgres import session
+from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.support.workers import make_producer, until
 
@@ -66,8 +67,8 @@ def per_second(clock: Clock, turn: Callable[[], object], sent: list[str]) -> flo
 
 def supervisor(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
     clock = Clock(monkeypatch)
-    heartbeat = Heartbeat("default")
-    assert heartbeat.enter(clock.sleep, lambda: False)
+    heartbeat = Heartbeat(WorkerOptions())
+    assert heartbeat.start(lambda: None, clock.sleep, lambda: False)
     child: Any = SimpleNamespace(lives=True, worker=1, begun=[], lost_its_lock=False)
 
     def turn() -> None:

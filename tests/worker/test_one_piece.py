@@ -45,7 +45,7 @@ def test_registering_beating_and_upkeep(session: Session) -> None:
     rounds.tell_retention(session)
     rounds.Rounds().run(session, 1e9)
     assert recover(session, EndedProcess(1, None, None, "gone", 0.0, 1.0)) == 0
-    heartbeat, child = Heartbeat("default"), Child()
+    heartbeat, child = Heartbeat(WorkerOptions()), Child()
     child.worker = 2
     Registration(WorkerOptions(), worker=2, supervisor=1).register(session)
     before = Worker.objects.get(pk=2).heartbeat_at

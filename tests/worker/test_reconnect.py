@@ -16,9 +16,10 @@ from django.db import connection, connections
 
 from django_pgqueue.postgres.session import connect
 from django_pgqueue.worker import sessions
-from django_pgqueue.worker.sessions import PATIENCE, Outage, wait_for_primary
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.sessions import Outage
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
-from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
+from django_pgqueue.worker.supervisor.heartbeat import PATIENCE, Heartbeat, wait_for_primary
 
 REFUSED = psycopg.OperationalError("connection refused\n")
 
@@ -112,7 +113,7 @@ def test_a_supervisor_waits_a_minute_for_a_server_that_starts_whatever_its_langu
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr(sessions, "monotonic", lambda: now)
+    monkeypatch.setattr(heartbeat_module, "monotonic", lambda: now)
     with refusing(code, text) if code else nullcontext("1") as port:
         monkeypatch.setitem(connections["default"].settings_dict, "HOST", "127.0.0.1")
         monkeypatch.setitem(connections["default"].settings_dict, "PORT", port)
@@ -132,14 +133,14 @@ def test_a_server_that_becomes_ready_after_it_has_refused_is_used(
             raise refusals.pop()
         return session
 
-    monkeypatch.setattr(sessions, "connect", refuse_once)
+    monkeypatch.setattr(heartbeat_module, "connect", refuse_once)
     assert wait_for_primary("default", Outage(), lambda seconds: None, lambda: False) is session
 
 
 @pytest.fixture
 def heartbeat(transactional_db: None) -> Any:
     """The heartbeat of a supervisor without processes, with a connection."""
-    heartbeat = Heartbeat("default")
+    heartbeat = Heartbeat(WorkerOptions())
     heartbeat._session = connect("default")
     yield heartbeat
     heartbeat.end()

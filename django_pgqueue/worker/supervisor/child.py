@@ -18,9 +18,9 @@ import signal
 import socket
 import subprocess
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...formatting import get_logger
 from ..processes.parent_link import Farewell, has_spoken, last_words
@@ -44,24 +44,22 @@ logger = get_logger(__name__)
 
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing
 QUICK = 1.0  # seconds; a process that ends earlier than this is not replaced immediately
-STILLBIRTHS = 5  # give up after this many processes in a row that ended before they had registered
+_NEVER = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """What a process does, and for how long it may do it."""
 
-    told_after: float
+    told_after: float = _NEVER
     """The seconds after which this is logged, as ``told``."""
-    told: str
-    killed_after: float
+    told: str = ""
+    killed_after: float = _NEVER
     """The seconds after which it is killed, because of ``why``: from the beginning of the state, or from the
     end of the grace period in which it drains.
     """
-    why: str
+    why: str = ""
 
 
-_NEVER = float("inf")
 #: It loads the project. What its settings wait for, such as a server of secrets, may never answer.
 STARTING = State(
     told_after=15.0,
@@ -70,7 +68,7 @@ STARTING = State(
     why="it had not loaded the settings and apps within %g s",
 )
 #: It waits for its database, which it logs, or runs jobs, which may have a timeout (``Child.overdue``).
-WORKING = State(_NEVER, "", _NEVER, "")
+WORKING = State()
 #: It claims no more jobs. After ``--max-jobs`` and ``--max-memory``, its grace period never ends.
 DRAINING = State(
     told_after=60.0,
@@ -81,32 +79,25 @@ DRAINING = State(
 )
 #: It has sent its last words. Unless something holds the GIL, it ends itself sooner (``leave_after``).
 ENDING = State(
-    told_after=_NEVER,
-    told="",
     killed_after=END_WITHIN,
     why="it was done, but an exit handler or a thread kept it from ending within %g s",
 )
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """How a process has ended."""
 
     pid: int
-    code: int
-    """The exit code, or the negated signal."""
+    how: str
+    """The exit code or the signal in words, for the log, with the cause if the process sent one."""
+    signal: int
+    """The signal that ended it, or 0."""
     farewell: Farewell
     """The process's own last message."""
     lived: float
     """How long it ran, in seconds."""
     was_killed: bool
     """Whether it was killed at the deadline of its state."""
-
-    @property
-    def how(self) -> str:
-        """The exit code or the signal in words, for the log, with the cause if the process sent one."""
-        what = how_it_ended(self.code)
-        return f"{what} ({self.farewell.cause})" if self.farewell.cause else what
 
 
 class Child:
@@ -141,17 +132,12 @@ class Child:
     @property
     def over(self) -> bool:
         """Whether there is no process and none will be started."""
-        return self._process is None and self.start_at == float("inf")
+        return self._process is None and self.start_at == _NEVER
 
     @property
     def lives(self) -> bool:
         """Whether its process exists and is not suspended."""
         return self._process is not None and not has_ended(self._process) and not is_stopped(self._process)
-
-    @property
-    def awaited(self) -> bool:
-        """Whether its process has started but has not registered yet."""
-        return self._process is not None and not self.registered
 
     @property
     def registered(self) -> bool:
@@ -174,9 +160,7 @@ class Child:
         return self._started_jobs is None or not self._started_jobs.holds_lock
 
     def overdue(self, since: float) -> list[int]:
-        """Return the jobs because of which its process should have been replaced before ``since``
-        (monotonic).
-        """
+        """Return the jobs because of which its process should have been replaced before ``since``."""
         if self._process is None or self._started_jobs is None:
             return []
         return self._started_jobs.overdue(since)
@@ -190,7 +174,6 @@ class Child:
         Call this on the main thread: on Linux, the process dies with the *thread* that started it
         (``parent_link``).
         """
-        assert self._process is None
         self.started_at = monotonic()
         self._started_jobs = None
         self._enter(STARTING)
@@ -198,7 +181,7 @@ class Child:
         with ExitStack() as not_ours:
             self._started_jobs = StartedJobs.create(assignment.options.slots)
             not_ours.callback(self._started_jobs.close_file)
-            self._line, its_end = socket.socketpair()
+            line, its_end = socket.socketpair()
             not_ours.enter_context(its_end)
             given = replace(assignment, started_jobs=self._started_jobs.file)
             try:
@@ -216,14 +199,15 @@ class Child:
                     process_group=0,
                 )
             except OSError:
-                self._line.close()
+                line.close()
                 raise
+        self._line = line
         self.worker = assignment.worker
         logger.info("process %s started", self._process.pid)
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to its process, if there is one."""
-        # Popen.send_signal() would reap a process that has ended: see `_leave`.
+        # Popen.send_signal() would reap a process that has ended: see `poll`.
         if self._process is not None and not has_ended(self._process):
             os.kill(self._process.pid, number)
 
@@ -239,13 +223,10 @@ class Child:
         """
         if self._process is None or self._killed_because:
             return
-        state = self._current_state()
+        state, since = self._current_state()
         if state is not self.state:
             self._enter(state)
-        since = self._since
-        if state is DRAINING and self._started_jobs is not None:
-            since = self._started_jobs.drains_until
-        if monotonic() > since + state.killed_after:
+        if monotonic() > (since or self._since) + state.killed_after:
             self.kill(state.why % state.killed_after)
             logger.error("killing process %s: %s", self._process.pid, self._killed_because)
         elif self.is_slow and not self._told_slow:
@@ -258,52 +239,49 @@ class Child:
         self._since = monotonic()
         self._told_slow = False
 
-    def _current_state(self) -> State:
+    def _current_state(self) -> tuple[State, float]:
+        """Return what its process does, and from when on that has a deadline, if not from its beginning."""
         if self._line is not None and has_spoken(self._line):
-            return ENDING
+            return ENDING, 0.0
         if self._started_jobs is None or not self._started_jobs.is_set_up:
-            return STARTING
-        return DRAINING if self._started_jobs.drains_until else WORKING
+            return STARTING, 0.0
+        until = self._started_jobs.drains_until
+        return (DRAINING, until) if until else (WORKING, 0.0)
 
     def poll(self) -> End | None:
         """Return, once, how its process has ended; None if it has not."""
-        if self._process is None or not has_ended(self._process):
+        process, line = self._process, self._line
+        if process is None or line is None or not has_ended(process):
             return None
-        return self._leave(self._process)
-
-    def wait(self, seconds: float) -> End | None:
-        """Like ``poll``, but wait up to ``seconds`` for the end."""
-        if self._process is None:
-            return None
-        end = monotonic() + seconds
-        while (ended := self.poll()) is None and monotonic() < end:
-            sleep(0.01)
-        return ended
-
-    def _leave(self, process: subprocess.Popen[bytes]) -> End:
-        assert self._line is not None
-        farewell = last_words(self._line)
+        farewell = last_words(line)
         if self._killed_because and farewell == Farewell():
             farewell = Farewell(cause=self._killed_because)
         # Race: another process may get its number, which is also the number of the group, as soon as it is
         # reaped. So the group is signaled before. A process that ended in an orderly way may have started
         # another one that cleans up after it, as multiprocessing does: that one gets SIGTERM. What a crashed
         # process leaves behind gets SIGKILL.
-        _signal_group(process.pid, signal.SIGKILL if farewell.code is None else signal.SIGTERM)
+        # Some systems refuse to signal a group that contains only the process that has ended.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL if farewell.code is None else signal.SIGTERM)
         code = process.wait()
-        self._line.close()
+        line.close()
         self._process = self._line = None
-        return End(process.pid, code, farewell, monotonic() - self.started_at, bool(self._killed_because))
+        how = how_it_ended(code) + (f" ({farewell.cause})" if farewell.cause else "")
+        lived = monotonic() - self.started_at
+        return End(process.pid, how, max(0, -code), farewell, lived, bool(self._killed_because))
+
+    def wait(self, seconds: float) -> End | None:
+        """Like ``poll``, but wait up to ``seconds`` for the end."""
+        end = monotonic() + seconds
+        while (ended := self.poll()) is None and self._process is not None and monotonic() < end:
+            sleep(0.01)
+        return ended
 
     # -- the next process
 
     def retire(self) -> None:
         """Do not start another process here."""
-        self.start_at = float("inf")
-
-    def replace(self) -> None:
-        """Let the next process start immediately."""
-        self.start_at = monotonic()
+        self.start_at = _NEVER
 
     def put_off(self, lived: float) -> None:
         """A process has failed after ``lived`` seconds: delay the next one, longer after each failure."""
@@ -315,27 +293,14 @@ class Child:
         self.start_at = monotonic() + (min(LONGEST_BACKOFF, pause) if failures else 0.0)
 
 
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    # Some systems refuse to signal a group that contains only the process that has ended.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
-# ----------------------------------------------------------------------------
-# Reap orphans: the first process of a container becomes the parent of processes whose parent has ended.
-#
-# In Kubernetes, the worker is this first process unless the image has an init process. A task that starts a
-# browser leaves some processes behind each time. If they are not reaped, they count against the process
-# limit of the container forever.
-
-
-def is_init() -> bool:
-    """Return whether this is the first process of the system or of its container."""
-    return os.getpid() == 1
-
-
 def reap_orphans(own: Container[int | None]) -> None:
-    """Reap all processes that have ended except ``own``, because the supervisor reads their exit codes."""
+    """Reap all processes that have ended except ``own``, because the supervisor reads their exit codes.
+
+    The first process of a container becomes the parent of processes whose parent has ended. In Kubernetes,
+    that is the worker unless the image has an init process. A task that starts a browser leaves some
+    processes behind each time. If they are not reaped, they count against the process limit of the container
+    forever.
+    """
     while True:
         try:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -5,8 +5,13 @@ without blocking the supervisor, which continues to watch its processes.
 The statement of a heartbeat also looks for workers of others whose heartbeats are late. Recovery runs only if
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
 second heartbeat is left out. A row without started jobs therefore counts as late one interval later
-(``sql/allowed_silence_v1.sql``). The same statement asks when the next schedule is due. Of schedules that
-a user changes, the supervisor hears between two heartbeats (`ScheduleNews`).
+(``sql/allowed_silence_v1.sql``).
+
+The same statement asks when the next schedule is due. A heartbeat alone would fire a run of a schedule that a
+user has just changed up to two seconds late, so a trigger sends a notification
+(``sql/schedule_changed_v1.sql``). The supervisor listens only if there are schedules, so others pay nothing;
+a heartbeat notices the first one. Behind a transaction pooler nobody listens, and heartbeats notice every
+change.
 """
 
 from __future__ import annotations
@@ -23,19 +28,27 @@ from ...maintenance.limits import DeclaredLimits
 from ...maintenance.recovery import EndedProcess, EndedProcesses
 from ...maintenance.rounds import Rounds, tell_retention
 from ...postgres.arrays import number_array
-from ...postgres.session import LOST_CONNECTION, SUPERVISOR, connect
+from ...postgres.session import (
+    LOST_CONNECTION,
+    SUPERVISOR,
+    StandbyError,
+    accepts_connections,
+    connect,
+    is_standby,
+)
 from ...schedules.fire import NEXT_LOOK
-from ..sessions import LONGEST_PAUSE, Outage, wait_for_primary
+from ..sessions import LONGEST_PAUSE, Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ...postgres.session import Session
+    from ..options import WorkerOptions
     from .child import Child
 
 logger = get_logger(__name__)
 
-_NO_JOBS = number_array([])
+PATIENCE = 60.0  # seconds for a server that starts together with the worker
 SOON = 0.02  # seconds between two attempts to requeue the jobs of a process that has ended
 
 # The started jobs are stored for the supervisor that recovers them if this one dies, too.
@@ -61,24 +74,26 @@ _AFTER = 0.02  # seconds; the round of recovery comes after that moment, not bef
 _EXTENDED_SQL = """
     SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND deadline > clock_timestamp()
 """
-# Limited to a second: the user waits for the answer, and so does the rest of the supervisor.
 _RUNNING_SQL = """
     SELECT task_path, extract(epoch FROM clock_timestamp() - last_attempted_at)::float8 FROM pgqueue_job_live
     WHERE id = ANY (%s::bigint[]) AND status = 'running' ORDER BY last_attempted_at
 """
+# A user waits for the answer, and so does the rest of the supervisor.
 _WITHIN_A_SECOND = "SELECT set_config('statement_timeout', '1000', true)"
 
 
 class Heartbeat:
-    """Used only by the supervisor's main thread. ``fires``: whether its maintenance fires schedules."""
+    """Used only by the supervisor's main thread."""
 
-    def __init__(self, alias: str, *, fires: bool = True) -> None:
-        self._alias = alias
+    def __init__(self, options: WorkerOptions) -> None:
+        self._alias = options.alias
         self._session: Session | None = None
-        self._rounds = Rounds(fires=fires)
-        self._alerts = AlertRounds(alias)
-        self._fires = fires
-        self._news = ScheduleNews()
+        self._fires = options.schedules and not options.burst
+        self._fires_once = options.schedules and options.burst
+        self._rounds = Rounds(fires=self._fires)
+        self._alerts = AlertRounds(options.alias)
+        self._listens_in: Session | None = None
+        """The session that hears of changed schedules."""
         self._ended = EndedProcesses()
         # Try to connect at least once per heartbeat: otherwise, a supervisor that reconnected much earlier
         # would consider our processes dead.
@@ -89,27 +104,25 @@ class Heartbeat:
         self._sent: dict[str, list[Any]] = {}
         """What the last heartbeat has written."""
 
-    def enter(self, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> bool:
-        """Connect once the server is the primary. Return False if ``stopped`` returns True in the meantime.
+    def start(
+        self, check: Callable[[], None], sleep: Callable[[float], None], stopped: Callable[[], bool]
+    ) -> bool:
+        """Connect once the server is the primary, call ``check``, and prepare what processes need. Return
+        False if ``stopped`` returns True before that.
 
-        Raises ``psycopg.OperationalError`` if there is no server.
+        Raises what ``check`` raises, and ``psycopg.Error`` if there is no server or it refuses.
         """
-        self._session = wait_for_primary(self._alias, self._outage, sleep, stopped)
-        return self._session is not None
-
-    def begin(self) -> None:
-        """Write the retention to the ring, and the limits that the code declares. Raises
-        ``psycopg.Error``."""
-        assert self._session is not None
-        tell_retention(self._session)
+        session = self._session = wait_for_primary(self._alias, self._outage, sleep, stopped)
+        if session is None:
+            return False
+        check()
+        tell_retention(session)
         limits = DeclaredLimits()
-        limits.write(self._session)
-        limits.withdraw(self._session)
-
-    def fire_once(self) -> None:
-        """Fire the schedules that are due, before a burst starts its processes. Raises ``psycopg.Error``."""
-        assert self._session is not None
-        self._rounds.schedules.run_once(self._session)
+        limits.write(session)
+        limits.withdraw(session)
+        if self._fires_once:  # before a burst starts its processes
+            self._rounds.schedules.run_once(session)
+        return True
 
     @property
     def is_connected(self) -> bool:
@@ -119,7 +132,8 @@ class Heartbeat:
     @property
     def files(self) -> tuple[int, ...]:
         """The files that become readable when ``serve`` must be called earlier."""
-        return self._news.files(self._session)
+        session = self._session
+        return () if session is None or session is not self._listens_in else (session.connection.fileno(),)
 
     def seconds_left(self, now: float) -> float:
         """Return the seconds until ``serve`` must be called again."""
@@ -164,26 +178,22 @@ class Heartbeat:
 
     def extended(self, jobs: list[int]) -> set[int]:
         """Return those of the jobs whose deadline in the database is still in the future."""
-        if not jobs or self._session is None:
-            return set()
-        try:
-            rows = self._session.rows(_EXTENDED_SQL, (jobs,))
-        except psycopg.Error as error:
-            self._lost(error)
-            return set()
-        return {job for (job,) in rows}
+        return {job for (job,) in self._ask(_EXTENDED_SQL, jobs) or ()}
 
     def running(self, jobs: list[int]) -> list[tuple[str, float]] | None:
         """Return the task and the age in seconds of each of the jobs that still run, the oldest first.
 
         None if the database does not answer.
         """
+        return self._ask(_RUNNING_SQL, jobs)
+
+    def _ask(self, query: str, jobs: list[int]) -> list[Any] | None:
         if not jobs:
             return []
         if self._session is None:
             return None
         try:
-            return self._session.run((_WITHIN_A_SECOND, None), (_RUNNING_SQL, (jobs,)))[1]
+            return self._session.run((_WITHIN_A_SECOND, None), (query, (jobs,)))[1]
         except psycopg.errors.QueryCanceled:
             return None
         except psycopg.Error as error:
@@ -213,14 +223,23 @@ class Heartbeat:
         late, due = session.row(_BEAT_SQL, {**states, **times, **self._rounds.schedules.parameters})
         self._sent = states
         self._may_skip = late is None and settings.lease >= 6 * settings.heartbeat
-        if due is not None and self._fires and self._news.listen(session):
+        if due is not None and self._fires and self._listen(session):
             due = 0.0
         self._rounds.schedules.look_in(due, monotonic())
         if late is not None:
             self._rounds.recover_at(monotonic() + max(0.0, late) + _AFTER)
 
+    def _listen(self, session: Session) -> bool:
+        """Listen in this session. Return whether that begins now: what changed before was not heard."""
+        if session is self._listens_in or session.pooled:
+            return False
+        channel = session.value("SELECT pgqueue_channel_v1() || '_schedules'")
+        session.connection.execute(f'LISTEN "{channel}"')
+        self._listens_in = session
+        return True
+
     def _hear(self, session: Session) -> None:
-        if self._news.heard(session):
+        if session is self._listens_in and session.notifications():
             self._rounds.schedules.look_in(0.0, monotonic())
 
     def _skips(self, living: list[Child]) -> bool:
@@ -229,7 +248,7 @@ class Heartbeat:
         Race: a job may start after this. Like any other, it is written to the row within an interval.
         """
         states = _states(living)
-        is_idle = not any(states["lost_lock"]) and set(states["begun"]) == {_NO_JOBS}
+        is_idle = not any(states["lost_lock"]) and set(states["begun"]) == {number_array([])}
         skips = self._may_skip and is_idle and states == self._sent
         self._may_skip = False
         return skips
@@ -257,31 +276,29 @@ def _states(living: list[Child]) -> dict[str, list[Any]]:
     }
 
 
-class ScheduleNews:
-    """Tells a supervisor at once that a user has made, edited or resumed a schedule.
+def wait_for_primary(
+    alias: str, outage: Outage, sleep: Callable[[float], None], stopped: Callable[[], bool]
+) -> Session | None:
+    """Open the first session of a supervisor. Wait while the server is a standby, and for a minute while it
+    starts or does not answer; return None if stopped.
 
-    A heartbeat alone would fire a run that is due within the next two seconds up to that late. A trigger
-    sends the notification (``sql/schedule_changed_v1.sql``). The supervisor listens only if there are
-    schedules, so others pay nothing; a heartbeat notices the first one. Behind a transaction pooler nobody
-    listens, and heartbeats notice every change.
+    Raise ``psycopg.OperationalError`` if the server refuses, or if none answers in this time. A server that
+    becomes unreachable later may be a standby that restarts in order to become the primary.
     """
-
-    def __init__(self) -> None:
-        self._session: Session | None = None
-
-    def listen(self, session: Session) -> bool:
-        """Listen in this session. Return whether it has begun now: what changed before was not heard."""
-        if session is self._session or session.pooled:
-            return False
-        channel = session.value("SELECT pgqueue_channel_v1() || '_schedules'")
-        session.connection.execute(f'LISTEN "{channel}"')
-        self._session = session
-        return True
-
-    def heard(self, session: Session) -> bool:
-        """Return whether there is news since the last call."""
-        return session is self._session and bool(session.notifications())
-
-    def files(self, session: Session | None) -> tuple[int, ...]:
-        """Return the file that becomes readable when there is news, if there is one."""
-        return () if session is None or session is not self._session else (session.connection.fileno(),)
+    waits = accepts = False
+    patient_until = monotonic() + PATIENCE
+    while not stopped():
+        try:
+            return connect(alias, name=SUPERVISOR)
+        except psycopg.OperationalError as error:
+            standby = isinstance(error, StandbyError) or is_standby(alias)
+            waits = waits or standby
+            # Race: it may have become ready after it had refused. So what counts is the next attempt.
+            accepted, accepts = accepts, accepts_connections(alias)
+            coming = monotonic() < patient_until and not (accepted and accepts)
+            if not (waits or coming):
+                raise
+            if standby or not accepts:
+                outage.tell("no connection yet", StandbyError() if standby else error)
+            sleep(outage.pause())
+    return None

@@ -13,6 +13,7 @@ process. A suspended process (SIGSTOP) does not count as alive: the supervisor s
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -20,11 +21,10 @@ from typing import TYPE_CHECKING
 from ...formatting import counted, get_logger
 from ...postgres import aliases
 from ..options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
-from ..waker import Waker
-from .child import DRAINING, ENDING, STARTING, STILLBIRTHS, Child, is_init, reap_orphans
+from ..waker import StopSignals, Waker
+from .child import DRAINING, STARTING, WORKING, Child, reap_orphans
 from .heartbeat import Heartbeat
-from .service import AliveFile, ServiceManager
-from .stop import RunningJobs, StopSignals, giving_up, stopping
+from .service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,8 @@ logger = get_logger(__name__)
 
 KILL_AFTER = 5.0  # seconds after the end of the grace period
 DIE_WITHIN = 5.0  # seconds to wait for the end of a killed process
+STILLBIRTHS = 5  # give up after this many processes in a row that ended before they had registered
+MOST_NAMED = 3  # jobs in one line of the log
 LOOK_EVERY = 0.2  # seconds between two checks whether a new process has registered
 
 
@@ -59,9 +61,8 @@ class Supervisor:
         self._signals = StopSignals(self._waker.interrupt)
         self._forwarded = 0
         self._stop_by = float("inf")
-        self._manager = ServiceManager()
-        self._alive_file = AliveFile(options.alive_file)
-        self._heartbeat = Heartbeat(options.alias, fires=options.schedules and not options.burst)
+        self._service = Service(options.alive_file)
+        self._heartbeat = Heartbeat(options)
         self._exit_code = 0
         self.failure = ""
         """Why it ended, if its exit code is not 0."""
@@ -79,18 +80,13 @@ class Supervisor:
         self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         self._signals.notice(signal.SIGCHLD)
         try:
-            if not self._heartbeat.enter(self._wait_for_primary, lambda: self._signals.count > 0):
-                return self._exit_code
-            check()
-            self._heartbeat.begin()
-            if self.options.burst and self.options.schedules:
-                self._heartbeat.fire_once()
-            while self._turn():
-                self._sleep(self._pause())
+            if self._heartbeat.start(check, self._wait_for_primary, lambda: self._signals.count > 0):
+                while self._turn():
+                    self._sleep(self._pause())
         finally:
             self._kill_all()
             self._heartbeat.end()
-            self._alive_file.remove()
+            self._service.end()
         return self._exit_code
 
     def release(self) -> None:
@@ -111,9 +107,8 @@ class Supervisor:
         return self._signals.last
 
     def _wait_for_primary(self, seconds: float) -> None:
-        why = "waiting for the server to be ready and the primary"
-        self._manager.not_yet(why, seconds)
-        self._alive_file.sign(monotonic(), why)
+        self._service.sign(monotonic(), "waiting for the server to be ready and the primary")
+        self._service.starting(seconds)
         self._sleep(seconds)
 
     def _sleep(self, seconds: float) -> None:
@@ -127,7 +122,7 @@ class Supervisor:
             self._forward()
         for child in self._children:
             self._watch(child)
-        if is_init():
+        if os.getpid() == 1:
             reap_orphans({child.pid for child in self._children})
         if all(child.over for child in self._children):
             return False
@@ -136,15 +131,16 @@ class Supervisor:
             logger.warning("killing the processes that did not stop within the grace period")
             return False
         self._heartbeat.serve(self._children)
-        self._tell_manager(now)
+        if all(child.registered or child.over for child in self._children) and not self._forwarded:
+            self._service.ready()
+        self._service.sign(now, self._status())
         return True
 
     def _pause(self) -> float:
         now = monotonic()
         times = [child.start_at for child in self._children if child.pid is None]
-        times += [now + LOOK_EVERY for child in self._children if child.awaited]
-        times += [self._stop_by, self._manager.next_sign, self._alive_file.next_sign]
-        times += [now + self._heartbeat.seconds_left(now)]
+        times += [now + LOOK_EVERY for child in self._children if child.pid and not child.registered]
+        times += [self._stop_by, self._service.next_sign, now + self._heartbeat.seconds_left(now)]
         return max(0.0, min(times) - now)
 
     def _forward(self) -> None:
@@ -152,8 +148,9 @@ class Supervisor:
         is_first = self._forwarded == 1
         grace = self.options.grace if is_first else 0.0
         self._stop_by = min(self._stop_by, monotonic() + grace + KILL_AFTER)
-        begun = self._begun()  # before the signals, because the processes that have ended are left out
-        self._manager.stopping(grace + KILL_AFTER + DIE_WITHIN)
+        # Before the signals, because the processes that have ended are left out.
+        begun = [child.begun for child in self._children if child.pid is not None]
+        self._service.stopping(grace + KILL_AFTER + DIE_WITHIN)
         # Two pending signals of one kind arrive as one, so a stop without a grace period sends two kinds.
         numbers = [signal.SIGTERM] if grace else [signal.SIGTERM, signal.SIGINT]
         for child in self._children:
@@ -161,38 +158,36 @@ class Supervisor:
             for number in numbers:
                 child.send_signal(number)
         # The signals go first: they must not wait until the database has named the jobs.
-        running = self._running(begun)
-        self._notify(stopping(running, grace, self._signals.last) if is_first else giving_up(running))
+        jobs = self._running(*begun)
+        self._notify(stopping(jobs, grace, self._signals.last) if is_first else giving_up(jobs))
 
-    def _begun(self) -> list[int] | None:
-        """Return the jobs that the processes have started; None if one of them had too many to record."""
-        each = [child.begun for child in self._children if child.pid is not None]
-        known = [begun for begun in each if begun is not None]
-        return None if len(known) < len(each) else [job for begun in known for job in begun]
+    def _running(self, *begun: list[int] | None) -> str:
+        """Describe the jobs that processes have ``begun`` and that still run; empty if there are none."""
+        known = [jobs for jobs in begun if jobs is not None]
+        if len(known) < len(begun):  # one of them had too many to record
+            return "the running jobs"
+        jobs = [job for each in known for job in each]
+        named = self._heartbeat.running(jobs)
+        return running_jobs(
+            [f"job {job}" for job in jobs]
+            if named is None
+            else [f"{path} {age:.0f} s" for path, age in named]
+        )
 
-    def _running(self, begun: list[int] | None) -> RunningJobs:
-        return RunningJobs.of(begun, None if begun is None else self._heartbeat.running(begun))
-
-    def _tell_manager(self, now: float) -> None:
-        self._manager.sign_of_life(now)
-        running = sum(child.pid is not None for child in self._children)
-        at_work = sum(child.registered and child.state not in (DRAINING, ENDING) for child in self._children)
+    def _status(self) -> str:
+        """Return what the processes do, in a line."""
+        taken = [child for child in self._children if child.pid is not None]
         if self._forwarded:
-            self._tell(now, f"stopping; {counted(running, 'process', 'processes')} left")
-            return
-        if all(child.registered or child.over for child in self._children):
-            self._manager.ready()
-        where = "" if self._heartbeat.is_connected else "; no connection to the database"
-        total = counted(len(self._children), "process", "processes")
-        slow = sum(child.state is STARTING and child.is_slow for child in self._children)
-        starting = f"; {slow} slow to start" if slow else ""
-        drains = sum(child.pid is not None and child.state is DRAINING for child in self._children)
-        draining = f"; {drains} draining" if drains else ""
-        self._tell(now, f"{at_work} of {total} at work{starting}{draining}{where}")
-
-    def _tell(self, now: float, status: str) -> None:
-        self._manager.status(status)
-        self._alive_file.sign(now, status)
+            return f"stopping; {counted(len(taken), 'process', 'processes')} left"
+        at_work = sum(child.registered and child.state in (STARTING, WORKING) for child in taken)
+        slow = sum(child.state is STARTING and child.is_slow for child in taken)
+        draining = sum(child.state is DRAINING for child in taken)
+        return "; ".join(filter(None, [
+            f"{at_work} of {counted(len(self._children), 'process', 'processes')} at work",
+            f"{slow} slow to start" if slow else "",
+            f"{draining} draining" if draining else "",
+            "" if self._heartbeat.is_connected else "no connection to the database",
+        ]))  # fmt: skip
 
     # -- the processes
 
@@ -203,7 +198,7 @@ class Supervisor:
             return
         end = child.poll()
         if end is None:
-            child.look(lambda: self._running(child.begun))
+            child.look(lambda: self._running(child.begun) or "its last reports")
             self._kill_if_overdue(child)
             return
         if end.farewell.code not in (FINISHED, RECYCLED, RETIRED):
@@ -217,7 +212,7 @@ class Supervisor:
         if self._signals.count or (end.farewell.code == FINISHED and self.options.burst):
             child.retire()
         else:
-            child.replace()
+            child.start_at = 0.0
 
     def _start(self, child: Child) -> None:
         try:
@@ -231,7 +226,7 @@ class Supervisor:
 
     def _crashed(self, child: Child, end: End) -> None:
         # The signal to stop kills a process that has not set its handler yet.
-        stopped = self._signals.count and -end.code in (signal.SIGTERM, signal.SIGINT)
+        stopped = self._signals.count and end.signal in (signal.SIGTERM, signal.SIGINT)
         level = logging.INFO if stopped else logging.ERROR
         logger.log(level, "process %s ended with %s after %.1f s", end.pid, end.how, end.lived)
         blames_nobody = stopped or end.was_killed
@@ -265,7 +260,7 @@ class Supervisor:
             self._heartbeat.process_ended(
                 child, jobs, "it did not end after its timeout, so its process was killed"
             )
-            child.replace()
+            child.start_at = 0.0
 
     def _kill_all(self) -> None:
         """Kill the processes that are still alive, so that their jobs are requeued."""
@@ -276,3 +271,37 @@ class Supervisor:
                 self._heartbeat.process_ended(child, [], "its worker was stopped")
             elif child.pid is not None:  # it is waiting for a disk that does not answer
                 logger.error("process %s cannot be killed; its jobs will be recovered later", child.pid)
+
+
+# ----------------------------------------------------------------------------
+# Messages for a user who stops the supervisor: what it waits for, how long, and how to stop it at once.
+
+
+def running_jobs(names: list[str]) -> str:
+    """Return how many jobs run, and the first of their ``names``; empty if there are none."""
+    shown = names[:MOST_NAMED]
+    if len(names) > MOST_NAMED:
+        shown.append(f"and {len(names) - MOST_NAMED} more")
+    return f"{counted(len(names), 'running job')} ({', '.join(shown)})" if names else ""
+
+
+def stopping(jobs: str, grace: float, number: signal.Signals | None) -> str:
+    """Return the message for the first request to stop; ``number`` is its signal, if any."""
+    if not jobs:
+        return "Stopping: no jobs are running."
+    if not grace:
+        return f"Stopping now, without a grace period. {_requeued(jobs)}"
+    # SIGHUP means that the terminal is gone, and it does not count as the first of two requests.
+    again = "" if number in {None, signal.SIGHUP} else " Send the signal again to stop now."
+    if number == signal.SIGINT:
+        again = " Press Ctrl-C again to stop now."
+    return f"Stopping: waiting up to {grace:g} s for {jobs}.{again}"
+
+
+def giving_up(jobs: str) -> str:
+    """Return the message for the second request."""
+    return f"Stopping now. {_requeued(jobs)}" if jobs else "Stopping now."
+
+
+def _requeued(jobs: str) -> str:
+    return f"{jobs[0].upper()}{jobs[1:]} will be requeued and start over later."

@@ -23,7 +23,7 @@ from django_pgqueue.worker.supervisor.child import (
     STARTING,
     Child,
 )
-from django_pgqueue.worker.supervisor.stop import StopSignals
+from django_pgqueue.worker.waker import StopSignals
 from tests.support.workers import until
 
 

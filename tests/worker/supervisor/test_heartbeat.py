@@ -17,6 +17,7 @@ from django.utils import timezone
 from django_pgqueue.maintenance import recovery, rounds
 from django_pgqueue.models import Schedule, Worker
 from django_pgqueue.schedules.fire import SPREAD
+from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory
@@ -34,8 +35,8 @@ class Supervisor:
         self.now = 1000.0
         monkeypatch.setattr(heartbeat_module, "monotonic", lambda: self.now)
         self.child: Any = SimpleNamespace(lives=True, worker=1, begun=[], lost_its_lock=False)
-        self.heartbeat = Heartbeat("default")
-        assert self.heartbeat.enter(lambda seconds: None, lambda: False)
+        self.heartbeat = Heartbeat(WorkerOptions())
+        assert self.heartbeat.start(lambda: None, lambda seconds: None, lambda: False)
 
     def turn(self) -> float:
         """Do what is due next, and return the pause before it."""

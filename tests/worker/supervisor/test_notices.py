@@ -8,30 +8,30 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
+from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
-from django_pgqueue.worker.supervisor.stop import RunningJobs, giving_up, stopping
+from django_pgqueue.worker.supervisor.supervisor import giving_up, running_jobs, stopping
 from tests.app import worker_tasks as tasks
 from tests.support.factories import JobFactory
 from tests.support.sessions import open_raw
 
-NONE = RunningJobs(0)
-ONE = RunningJobs.of([7], [("shop.tasks.ship", 12.4)])
-FIVE = RunningJobs.of([1, 2, 3, 4, 5], [(f"shop.tasks.{name}", 5.0) for name in "abcde"])
+ONE = running_jobs(["shop.tasks.ship 12 s"])
+FIVE = running_jobs([f"shop.tasks.{name} 5 s" for name in "abcde"])
 
 
 @pytest.mark.parametrize(
     ("running", "grace", "number", "line"),
     [
-        (NONE, 30.0, signal.SIGINT, "Stopping: no jobs are running."),
+        (running_jobs([]), 30.0, signal.SIGINT, "Stopping: no jobs are running."),
         (
             ONE, 30.0, signal.SIGINT,
             ("Stopping: waiting up to 30 s for 1 running job (shop.tasks.ship 12 s). "
-            "Press Ctrl-C again to stop it now."),
+            "Press Ctrl-C again to stop now."),
         ),
         (
             FIVE, 2.5, signal.SIGTERM,
             ("Stopping: waiting up to 2.5 s for 5 running jobs (shop.tasks.a 5 s, shop.tasks.b 5 s, "
-            "shop.tasks.c 5 s, and 2 more). Send the signal again to stop them now."),
+            "shop.tasks.c 5 s, and 2 more). Send the signal again to stop now."),
         ),
         (
             ONE, 30.0, signal.SIGHUP,
@@ -40,45 +40,43 @@ FIVE = RunningJobs.of([1, 2, 3, 4, 5], [(f"shop.tasks.{name}", 5.0) for name in 
         (
             ONE, 0.0, signal.SIGTERM,
             ("Stopping now, without a grace period. "
-            "1 running job (shop.tasks.ship 12 s) is requeued and starts over later."),
+            "1 running job (shop.tasks.ship 12 s) will be requeued and start over later."),
         ),
         (
-            RunningJobs.of([7, 8], None), 30.0, None,
+            running_jobs(["job 7", "job 8"]), 30.0, None,
             "Stopping: waiting up to 30 s for 2 running jobs (job 7, job 8).",
         ),
         (
-            RunningJobs.of(None, None), 30.0, signal.SIGINT,
-            "Stopping: waiting up to 30 s for the running jobs. Press Ctrl-C again to stop them now.",
+            "the running jobs", 30.0, signal.SIGINT,
+            "Stopping: waiting up to 30 s for the running jobs. Press Ctrl-C again to stop now.",
         ),
     ],
 )  # fmt: skip
-def test_the_first_request(
-    running: RunningJobs, grace: float, number: signal.Signals | None, line: str
-) -> None:
+def test_the_first_request(running: str, grace: float, number: signal.Signals | None, line: str) -> None:
     assert stopping(running, grace, number) == line
 
 
 @pytest.mark.parametrize(
     ("running", "line"),
     [
-        (NONE, "Stopping now."),
-        (ONE, "Stopping now. 1 running job (shop.tasks.ship 12 s) is requeued and starts over later."),
+        (running_jobs([]), "Stopping now."),
+        (ONE, "Stopping now. 1 running job (shop.tasks.ship 12 s) will be requeued and start over later."),
         (
-            RunningJobs.of([7, 8], None),
-            "Stopping now. 2 running jobs (job 7, job 8) are requeued and start over later.",
+            running_jobs(["job 7", "job 8"]),
+            "Stopping now. 2 running jobs (job 7, job 8) will be requeued and start over later.",
         ),
-        (RunningJobs.of(None, None), "Stopping now. The running jobs are requeued and start over later."),
+        ("the running jobs", "Stopping now. The running jobs will be requeued and start over later."),
     ],
 )
-def test_the_second_request(running: RunningJobs, line: str) -> None:
+def test_the_second_request(running: str, line: str) -> None:
     assert giving_up(running) == line
 
 
 @pytest.fixture
 def heartbeat(transactional_db: None) -> Iterator[Heartbeat]:
     """One that is connected."""
-    heartbeat = Heartbeat("default")
-    assert heartbeat.enter(lambda seconds: None, lambda: False)
+    heartbeat = Heartbeat(WorkerOptions())
+    assert heartbeat.start(lambda: None, lambda seconds: None, lambda: False)
     yield heartbeat
     heartbeat.end()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_pgqueue.worker.supervisor.service import ServiceManager
+from django_pgqueue.worker.supervisor.service import Service
 
 
 @pytest.fixture
@@ -36,12 +36,11 @@ def heard(receiver: socket.socket) -> list[str]:
 
 
 def test_an_abstract_address_and_what_is_said_once(receiver: socket.socket) -> None:
-    manager = ServiceManager({"NOTIFY_SOCKET": address_of(receiver)})
+    manager = Service(environment={"NOTIFY_SOCKET": address_of(receiver)})
     for _ in range(2):
         manager.ready()
-        manager.status("fine")
-        manager.sign_of_life(1.0)
-    manager.status("not so fine")
+        manager.sign(1.0, "fine")
+    manager.sign(2.0, "not so fine")
     manager.stopping(1.5)
     assert heard(receiver) == [
         "READY=1", "STATUS=fine", "STATUS=not so fine", "STOPPING=1\nEXTEND_TIMEOUT_USEC=1500000",
@@ -49,22 +48,22 @@ def test_an_abstract_address_and_what_is_said_once(receiver: socket.socket) -> N
 
 
 def test_a_service_that_cannot_start_yet_asks_for_more_time(receiver: socket.socket) -> None:
-    manager = ServiceManager({"NOTIFY_SOCKET": address_of(receiver)})
-    manager.not_yet("waiting", 5.0)
-    manager.not_yet("waiting", 5.0)
+    manager = Service(environment={"NOTIFY_SOCKET": address_of(receiver)})
+    manager.starting(5.0)
+    manager.starting(5.0)
     more = "EXTEND_TIMEOUT_USEC=35000000"
-    assert heard(receiver) == ["STATUS=waiting", more, more]
+    assert heard(receiver) == [more, more]
 
 
 def test_the_watchdog_hears_from_us_at_half_its_interval(receiver: socket.socket) -> None:
     variables = {
         "NOTIFY_SOCKET": address_of(receiver), "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid()),
     }  # fmt: skip
-    manager = ServiceManager(variables)
+    manager = Service(environment=variables)
     assert variables == {}
     said = []
     for now in (100.0, 114.9, 115.0, 129.9, 131.0):
-        manager.sign_of_life(now)
+        manager.sign(now, "")
         said.append(len(heard(receiver)))
     assert said == [1, 0, 1, 0, 1]
     assert manager.next_sign == 146.0
@@ -75,8 +74,10 @@ def test_the_watchdog_hears_from_us_at_half_its_interval(receiver: socket.socket
     [{"WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "²"}, {"WATCHDOG_USEC": "0"}],
 )
 def test_a_watchdog_that_is_not_for_us(receiver: socket.socket, variables: dict[str, str]) -> None:
-    manager = ServiceManager({"NOTIFY_SOCKET": address_of(receiver), "WATCHDOG_USEC": "1000000", **variables})
-    manager.sign_of_life(100.0)
+    manager = Service(
+        environment={"NOTIFY_SOCKET": address_of(receiver), "WATCHDOG_USEC": "1000000", **variables}
+    )
+    manager.sign(100.0, "")
     assert heard(receiver) == []
     assert manager.next_sign == float("inf")
 
@@ -85,17 +86,17 @@ def test_a_watchdog_that_is_not_for_us(receiver: socket.socket, variables: dict[
 def test_a_manager_that_cannot_be_told_is_complained_about_once(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = ServiceManager({"NOTIFY_SOCKET": address})
+    manager = Service(environment={"NOTIFY_SOCKET": address})
     with caplog.at_level(logging.WARNING):
         manager.ready()
-        manager.status("fine")
+        manager.sign(1.0, "fine")
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith(f"cannot send 'READY=1' to systemd at '{address}': ")
+    assert caplog.messages[0].startswith(f"cannot notify systemd at '{address}': ")
 
 
 def test_without_systemd_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    manager = ServiceManager({"WATCHDOG_USEC": "1000000"})
+    manager = Service(environment={"WATCHDOG_USEC": "1000000"})
     manager.ready()
-    manager.sign_of_life(1.0)
+    manager.sign(1.0, "fine")
     assert manager.next_sign == float("inf")
     assert caplog.messages == []
