@@ -40,9 +40,9 @@ from .executor.runner import Runner
 from .executor.running_job import RunningJob
 from .options import new_id
 from .processes.started_jobs import StartedJobs
-from .producer.accounts import Counter, UnknownTasks, log_job
+from .producer.accounts import Accounts
 from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, PolicyFiller
-from .producer.inbox import UNPAUSE_SQL, Pauses, QueueLimits, orders_sql, parse_orders
+from .producer.inbox import UNPAUSE_SQL, Orders, orders_sql
 from .producer.ranges import FirstDue
 from .producer.reporter import REFUSALS, ProgressWriter, judged, refused
 
@@ -75,12 +75,10 @@ class InlineWorker:
         self._except = list(exclude_queues)
         self._lease = new_id()
         self._runner = InlineRunner(alias, self.worker)
-        self._pauses = Pauses()
-        self._queue_limits = QueueLimits()
+        self._orders = Orders()
         self._declared_limits = DeclaredLimits()
         self._policy_filler = PolicyFiller(self._release)
-        self._counter = Counter()
-        self._unknown_tasks = UnknownTasks()
+        self._accounts = Accounts()
         self._progress = ProgressWriter(self._runner.changed)
         self._following: list[int] = []  # what may start now, before all others of its priority
         self._last_groups: dict[tuple[str, int], str] = {}
@@ -90,10 +88,10 @@ class InlineWorker:
 
         An exception of the task is in the result, and is not raised.
         """
-        self._unknown_tasks.tell(monotonic())
+        self._accounts.unknown_tasks.tell(monotonic())
         self._declared_limits.write_if_more(self.session, self._runner.known_tasks + 1)
         while (row := self._claim_next()) is not None:
-            if (reason := self._pauses.tasks.get(row.task_path)) is not None:
+            if (reason := self._orders.tasks.get(row.task_path)) is not None:
                 self._report(Result(row, Outcome(row.id, row.lease, "paused", reason=reason)))
                 continue
             return self._run(row)
@@ -106,16 +104,14 @@ class InlineWorker:
         self._declared_limits.write_if_more(self.session, self._runner.known_tasks + 1)
         self._read_orders()
         for first, task_path in self._still_due([job_id]):
-            if not self._pauses.stops(first.queue_name) and task_path not in self._pauses.tasks:
+            if not self._orders.stops(first.queue_name) and task_path not in self._orders.tasks:
                 row, _ = self._claim(job_id, first.queue_name, first.priority, first.group_key)
                 return None if row is None else self._run(row)
         return None
 
     def close(self) -> None:
         """Write the statistics of what has run, if anything has, and the log of unknown tasks."""
-        self._unknown_tasks.tell(monotonic(), all_of_them=True)
-        if self._counter.due(float("inf")):
-            self._counter.flush(self.session)
+        self._accounts.write(self.session)
 
     # -- claim
 
@@ -139,9 +135,9 @@ class InlineWorker:
         A worker process remembers how far it has read each range. This one looks anew before each claim, so
         it also finds what was moved into the past.
         """
-        if self._pauses.everything:
+        if self._orders.everything:
             return []
-        paused = self._pauses.queues
+        paused = self._orders.queues
         queues = None if self._queues is None else [name for name in self._queues if name not in paused]
         where = (queues, [*self._except, *paused])
         found = [FirstDue(*row) for row in self.session.rows(FIRST_DUE_SQL, (*where, [], [], [], [], [], 1))]
@@ -182,12 +178,12 @@ class InlineWorker:
         """Claim this job, as one that may follow the last claim: its range begins where there are no jobs."""
         self._lease += 1
         parameters: dict[str, Any] = {
-            **self._queue_limits.claim_parameters(), "queues": [queue_name], "priorities": [priority],
+            **self._orders.limit_parameters(), "queues": [queue_name], "priorities": [priority],
             "marks": [_END], "mark_ids": [0], "groups": [group_key], "quotas": [1], "first": [job_id],
             "limit": 1, "worker": self.worker, "lease": self._lease,
         }  # fmt: skip
         grouped = group_key is not None
-        statement = claim_sql(limited=bool(self._queue_limits), grouped=grouped)
+        statement = claim_sql(limited=bool(self._orders.limits), grouped=grouped)
         _, answer = self.session.run((_TAKE_RELEASED, None), (statement, parameters))
         rows, refusals, *_ = split_answer(answer)
         self._following = [job for job in self._following if job != job_id] + list(refusals.following)
@@ -204,10 +200,8 @@ class InlineWorker:
             ((freed,),), orders = self.session.run(unpause, (orders_sql(self.worker, self.worker), None))
             if freed != _UNPAUSE_BATCH:
                 break
-        told = parse_orders(orders)
-        self._runner.outcomes.backoffs = told.backoffs
-        self._queue_limits.learn(told.limits)
-        self._pauses.learn(told.pauses, monotonic())
+        self._orders.learn(orders, monotonic())
+        self._runner.outcomes.backoffs = self._orders.backoffs
 
     # -- run and report
 
@@ -221,10 +215,7 @@ class InlineWorker:
             raise
         self._progress.write_if_urgent(self.session)
         result = self._report(result)
-        self._counter.add(row, result.outcome.kind, row.waited, result.ran)
-        log_job(row, result.outcome, row.waited, result.ran, result.failure)
-        if result.outcome.kind == "unknown":
-            self._unknown_tasks.met(row, result.outcome.reason)
+        self._accounts.close(result, None)
         return result
 
     def _report(self, result: Result) -> Result:

@@ -14,7 +14,7 @@ from django_pgqueue.jobs.control import run_now
 from django_pgqueue.jobs.payloads import load as original
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import calls
-from django_pgqueue.worker.producer.demand import BatchSize
+from django_pgqueue.worker.producer.demand import Slots
 from tests.app.models import Entry
 from tests.receipts import tasks
 from tests.receipts.models import Charge, Order, Receipt, Reminder
@@ -38,7 +38,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     On a slow machine, too, 50 jobs are claimed, and their rows are fresh until the last of them starts.
     """
     sizes: list[int] = []
-    monkeypatch.setattr(BatchSize, "target", 50)
+    monkeypatch.setattr(Slots, "target", 50)
     monkeypatch.setattr(calls, "FRESH", 60.0)
 
     def load(model: Any, alias: str, ids: list[int]) -> dict[int, Any]:

@@ -23,8 +23,8 @@ class Accounts:
     """The accounts of one worker process."""
 
     def __init__(self) -> None:
+        self.unknown_tasks = UnknownTasks()
         self._counter = Counter()
-        self._unknown_tasks = UnknownTasks()
 
     def close(self, result: Result, claimed_at: float | None) -> None:
         """Count and log a reported attempt. ``claimed_at``: by the monotonic clock, if it is still known."""
@@ -34,18 +34,19 @@ class Accounts:
         self._counter.add(row, outcome.kind, max(0.0, waited), ran)
         log_job(row, outcome, waited, ran, failure)
         if outcome.kind == "unknown":
-            self._unknown_tasks.met(row, outcome.reason)
+            self.unknown_tasks.met(row, outcome.reason)
 
     def write_if_due(self, session: Session, now: float) -> None:
         """Add the counts to the table of statistics and to the log, if it is time."""
-        self._unknown_tasks.tell(now)
+        self.unknown_tasks.tell(now)
         if self._counter.due(now):
             self._counter.flush(session)
 
     def write(self, session: Session) -> None:
         """Add the counts now, because the worker ends."""
-        self._unknown_tasks.tell(monotonic(), all_of_them=True)
-        self._counter.flush(session)
+        self.unknown_tasks.tell(monotonic(), all_of_them=True)
+        if self._counter.due(float("inf")):
+            self._counter.flush(session)
 
 
 # ----------------------------------------------------------------------------
@@ -150,18 +151,11 @@ def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float, failure: 
         error_class=error and error["class"],
         waited=waited,
         ran=ran,
-        exc_info=_exc_info(failure),
+        # A tuple, because logging would test the truth value of the exception itself, which may be False.
+        exc_info=failure and (type(failure.error), failure.error, failure.error.__traceback__),
         scope=failure and failure.scope,
     )
     log_ending(row, ending)
-
-
-def _exc_info(failure: Failure | None) -> Any:
-    if failure is None:
-        return None
-    # A tuple, because logging would test the truth value of the exception itself, which may be False.
-    error = failure.error
-    return type(error), error, error.__traceback__
 
 
 def _why(outcome: Outcome, error: dict[str, Any] | None) -> str:
@@ -187,52 +181,36 @@ def _why(outcome: Outcome, error: dict[str, Any] | None) -> str:
 TELL_EVERY = 60.0  # seconds
 
 
-class _Path:
-    __slots__ = ("count", "queue_name", "reason", "told")
-
-    def __init__(self, told: float) -> None:
-        self.told = told
-        self.count = 0
-        self.queue_name = self.reason = ""
-
-
 class UnknownTasks:
     """The unknown tasks of one worker process. Used only by the producer."""
 
     def __init__(self) -> None:
-        self._paths: dict[str, _Path] = {}
+        self._told: dict[str, float] = {}
+        self._jobs: dict[str, tuple[int, str, str]] = {}
+        """How many jobs of a task have come since then, and queue and reason of the last one."""
 
     def met(self, row: Claimed, reason: str | None) -> None:
         """A job of such a task has been requeued."""
-        now = monotonic()
-        path = self._paths.get(row.task_path)
-        is_first = path is None
-        if path is None:
-            path = self._paths[row.task_path] = _Path(now)
-        path.count += 1
-        path.queue_name, path.reason = row.queue_name, reason or ""
-        if is_first:
-            _tell(row.task_path, path, now)
+        path = row.task_path
+        count = self._jobs[path][0] if path in self._jobs else 0
+        self._jobs[path] = count + 1, row.queue_name, reason or ""
+        if path not in self._told:
+            self._tell(path, monotonic())
 
     def tell(self, now: float, *, all_of_them: bool = False) -> None:
         """Log the lines that are due, or the lines of all tasks that have counts."""
-        due = [name for name, path in self._paths.items() if all_of_them or now - path.told >= TELL_EVERY]
-        for name in due:
-            path = self._paths[name]
-            if path.count:
-                _tell(name, path, now)
-            else:
-                del self._paths[name]
+        for path, told in list(self._told.items()):
+            if all_of_them or now - told >= TELL_EVERY:
+                self._tell(path, now)
 
-
-def _tell(task_path: str, path: _Path, now: float) -> None:
-    logger.warning(
-        "the task %s is unknown here: requeued %s, the last one in queue %s: %s",
-        task_path,
-        counted(path.count, "job"),
-        path.queue_name,
-        path.reason,
-        extra={"task_path": task_path, "queue_name": path.queue_name, "count": path.count},
-    )
-    path.count = 0
-    path.told = now
+    def _tell(self, path: str, now: float) -> None:
+        if path not in self._jobs:
+            del self._told[path]
+            return
+        count, queue_name, reason = self._jobs.pop(path)
+        self._told[path] = now
+        logger.warning(
+            "the task %s is unknown here: requeued %s, the last one in queue %s: %s",
+            path, counted(count, "job"), queue_name, reason,
+            extra={"task_path": path, "queue_name": queue_name, "count": count},
+        )  # fmt: skip

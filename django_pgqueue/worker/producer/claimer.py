@@ -19,7 +19,7 @@ from ...postgres.clock import heard
 from ...postgres.session import Session
 from ...tasks.task import find_task
 from ..options import WorkerOptions
-from .inbox import Pauses, QueueLimits
+from .inbox import Orders
 from .places import ARRIVALS, Places
 from .ranges import FirstDue, in_turn
 
@@ -56,17 +56,16 @@ class Claimer:
         options: WorkerOptions,
         worker: int,
         lease_base: int,
-        pauses: Pauses | None = None,
-        queue_limits: QueueLimits | None = None,
+        orders: Orders | None = None,
     ) -> None:
         self._alias = options.alias
         self._queues = list(options.queues) or None
         self._except = list(options.exclude_queues)
         self._worker = worker
         self._lease = lease_base
-        self._pauses = Pauses() if pauses is None else pauses
+        self._orders = Orders() if orders is None else orders
         self._places = Places(
-            self._pauses, options.weights, conf.current().group_weights, conf.current().aging
+            self._orders, options.weights, conf.current().group_weights, conf.current().aging
         )
         self._searched = 0.0
         self._search_seconds = 0.0  # that the last search through all queues took, if it found many ranges
@@ -77,7 +76,6 @@ class Claimer:
         self._coming_until: float | None = None  # what comes due later is not among them
         self._next_step = 0.0
         self._keyed_until = 0.0
-        self.queue_limits = QueueLimits() if queue_limits is None else queue_limits
         self._refusals = Refusals()
         self._following: list[int] = []  # what the next claim takes first
         self.only_refused = False
@@ -95,11 +93,11 @@ class Claimer:
             limit = min(limit, KEYS)
         parameters = {
             **self._places.claim_parameters(limit, monotonic()),
-            **self.queue_limits.claim_parameters(),
+            **self._orders.limit_parameters(),
         }
         grouped = "groups" in parameters
         first, self._following = self._following, []
-        return claim_sql(limited=bool(self.queue_limits), grouped=grouped), {
+        return claim_sql(limited=bool(self._orders.limits), grouped=grouped), {
             **parameters, "first": first, "limit": limit, "worker": self._worker, "lease": self._lease,
         }  # fmt: skip
 
@@ -197,7 +195,7 @@ class Claimer:
         Race: nobody announces a job to a worker that is not ``asleep``. If a search through all queues takes
         long, it comes when the worker is, or what is enqueued during the search would be found by the next.
         """
-        if self._pauses.everything or (self._queues is not None and not self._open(self._queues)):
+        if self._orders.everything or (self._queues is not None and not self._open(self._queues)):
             return False, None
         started = self._searched = monotonic()
         places = self._places
@@ -209,7 +207,7 @@ class Claimer:
         if not full:
             queues = [name for name in wanted.intersection(queues or wanted) if name not in self._except]
         known = places.known(rescan=rescan)
-        where = (queues if queues is None else self._open(queues), [*self._except, *self._pauses.queues])
+        where = (queues if queues is None else self._open(queues), [*self._except, *self._orders.queues])
         found = [FirstDue(*row) for row in session.rows(FIRST_DUE_SQL, (*where, *known, ARRIVALS))]
         now = monotonic()
         if full:
@@ -253,7 +251,7 @@ class Claimer:
         return any(first.due_in <= 0 for first in found)
 
     def _open(self, queues: Iterable[str]) -> list[str]:
-        return [name for name in queues if not self._pauses.stops(name)]
+        return [name for name in queues if not self._orders.stops(name)]
 
     def _go_on_with_passes(self, session: Session, now: float, *, due: bool) -> bool:
         """Go on with the passes through the groups: a step at a time while jobs are ``due``, otherwise until

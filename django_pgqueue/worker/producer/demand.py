@@ -1,8 +1,14 @@
-"""How many jobs to claim: of one kind, or sync and async jobs if async ones have slots of their own.
+"""How many jobs to claim: only as many as can start soon, and as memory allows.
 
-A claim cannot know which jobs are async. So the share of async jobs in the last claims tells how many rows
-bring about as many sync ones as the threads take soon (``BatchSize``), and as many async ones as there are
-free slots.
+For each kind of job, this is one job for each free slot, and as many as the slots will finish within 50 ms at
+their recent pace. So jobs that take microseconds are claimed in large batches, and a job that takes seconds
+is never held by a worker that has no free slot for it. If jobs are large, it is fewer: the rows that a
+process holds should not take more than ``HELD_CHARACTERS``, judged by the average size of those that it has
+claimed lately.
+
+There is one kind, unless async jobs have slots of their own. A claim cannot know which jobs are async. So the
+share of async jobs in the last claims tells how many rows bring about as many sync ones as the threads take
+soon, and as many async ones as there are free slots.
 
 The rows of a kind that has no room are requeued at once: another worker may have a free thread for them. If
 they come first in their queue, the next claim returns them again. So while one kind has no room, the worker
@@ -22,80 +28,64 @@ from ...jobs.claim import BATCH, Claimed
 from ..executor.outcomes import Result
 from ..executor.threads import Executor
 
+AHEAD = 0.05  # seconds
+MOST = 1_000  # jobs claimed and not finished
+UNKNOWN = 1.0  # assumed seconds of a job until the first one was measured
+HELD_CHARACTERS = 32_000_000  # of JSON in the rows of these jobs
+HOARD_SECONDS = 1.0  # a job that has not started after this time is requeued: another worker may be free
 PAUSE = 1.0  # seconds
 LONGEST_PAUSE = 30.0
-HOARD_SECONDS = 1.0  # a job that has not started after this time is requeued: another worker may be free
+_BATCH_WEIGHT = 0.3  # of the newest batch in the averages
 _SHARE_WEIGHT = 0.5  # of the newest claim in the share
 
 
-class OneKind:
-    """Sync and async jobs share the slots, of which there are as many as threads."""
+class Slots:
+    """The jobs of one kind and their slots, with the averages of how long a job takes and how large it is."""
 
     def __init__(self, slots: int) -> None:
-        self._slots = slots
-        self._batch_size = BatchSize(slots)
-        self._dispatched_at = 0.0
-
-    @property
-    def job_seconds(self) -> float:
-        """How long a job takes that runs on a thread."""
-        return self._batch_size.job_seconds
+        self.slots = slots
+        self.held = 0
+        """How many of these jobs the worker holds, as it was counted last."""
+        self.ahead_since = 0.0
+        """When more were dispatched than there are slots."""
+        self.job_seconds = UNKNOWN
+        """How long a job takes. Until the first one was measured, no jobs are claimed ahead."""
+        self._has_learned = False
+        self._job_characters = 1.0  # of the JSON in a row
 
     @property
     def target(self) -> int:
         """How many jobs the worker should hold."""
-        return self._batch_size.target
+        in_time = self.slots + int(self.slots * AHEAD / self.job_seconds)
+        in_memory = int(HELD_CHARACTERS / self._job_characters)
+        return max(self.slots, min(MOST, in_time, in_memory))
 
-    def learn(self, results: Iterable[Result]) -> None:
+    def wanted(self, held: int) -> int:
+        """Return how many jobs to claim now; 0 while more than half of those held ahead are left.
+
+        The jobs in the slots do not count: with many slots, nothing would be left to start during the claim.
+        """
+        target = self.target
+        free = target - held
+        if free <= 0 or (free < (target - self.slots) // 2 and held >= self.slots):
+            return 0
+        return min(free, max(BATCH, self.slots))
+
+    def learn(self, seconds: Sequence[float]) -> None:
         """Take the run times of finished jobs into account."""
-        self._batch_size.learn([result.ran for result in results])
+        if seconds:
+            average = max(1e-6, sum(seconds) / len(seconds))
+            self.job_seconds = _moved(self.job_seconds, average) if self._has_learned else average
+            self._has_learned = True
 
-    def wanted(self, held: int, kept: int) -> int:
-        """Return how many jobs to claim now. ``held``: how many the worker holds, also those that are claimed
-        but not dispatched yet (``kept``).
-        """
-        return self._batch_size.wanted(held, running_low=held < self._slots)
-
-    def weigh(self, rows: list[Claimed]) -> None:
-        """Take claimed rows into account."""
-        self._dispatched_at = monotonic()
-        self._batch_size.weigh(rows)
-
-    def split(self, rows: list[Claimed]) -> tuple[list[Claimed], list[Claimed]]:
-        """Return the rows to run, and those for which there is no room."""
-        return rows, []
-
-    def is_filled_by(self, task_paths: list[str]) -> bool:
-        """Return whether jobs of these tasks leave no place for others."""
-        return len(task_paths) >= self._slots
-
-    def hoards(self, held: int, now: float) -> bool:
-        """Return whether jobs that were claimed ahead should be requeued, because jobs take longer than
-        expected.
-        """
-        if now - self._dispatched_at <= HOARD_SECONDS or held <= self._slots:
-            return False
-        self._dispatched_at = now
-        self._batch_size.learn([HOARD_SECONDS])
-        return True
-
-
-class _Slots:
-    """The jobs of one kind, and their slots."""
-
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
-        self.batch_size = BatchSize(slots)
-        self.held = 0
-        self.ahead_since = 0.0
-
-    def room(self, more: float) -> int:
-        """Return how many jobs of this kind to claim, if ``more`` are claimed already."""
-        return self.batch_size.wanted(self.held + round(more), running_low=self.held + more < self.slots)
+    def weigh(self, rows: Sequence[Claimed]) -> None:
+        """Take the size of claimed rows into account: everything in them that has no fixed size."""
+        sizes = [len(row.args) + len(row.kwargs) + len(row.metadata) + len(row.errors) for row in rows]
+        self._job_characters = _moved(self._job_characters, sum(sizes) / len(sizes))
 
     def hold_one(self, now: float) -> bool:
         """Hold one more job. Return False if there is no room for it."""
-        if self.held >= self.batch_size.target:
+        if self.held >= self.target:
             return False
         self.held += 1
         if self.held > self.slots:
@@ -103,16 +93,16 @@ class _Slots:
         return True
 
     def hoards(self, now: float) -> bool:
-        """Return whether jobs of this kind wait for too long."""
+        """Return whether these jobs wait for too long."""
         if self.held <= self.slots or now - self.ahead_since <= HOARD_SECONDS:
             return False
         self.ahead_since = now
-        self.batch_size.learn([HOARD_SECONDS])
+        self.learn([HOARD_SECONDS])
         return True
 
 
-class TwoKinds:
-    """Sync jobs run in ``threads``, and async ones in ``slots``.
+class Demand:
+    """What a worker claims for its ``threads``, and for its ``async_slots`` if async jobs have their own.
 
     ``is_async`` returns whether the task of this path is async, and None if it has not been found yet. A job
     of such a task needs a thread first, like a sync one. If there is none, only its task is found.
@@ -121,15 +111,16 @@ class TwoKinds:
     def __init__(
         self,
         threads: int,
-        slots: int,
+        async_slots: int | None,
         executor: Executor,
         is_async: Callable[[str], bool | None],
     ) -> None:
-        self._sync = _Slots(threads)
-        self._async = _Slots(slots)
+        self._sync = Slots(threads)
+        self._async = None if async_slots is None else Slots(async_slots)
+        self._kinds = [self._sync] if self._async is None else [self._sync, self._async]
         self._executor = executor
-        self._sought: set[str] = set()
         self._is_async = is_async
+        self._sought: set[str] = set()
         self._share = 0.5  # of async jobs in a claim
         self._returned = 0  # by the last claim
         self._pause = PAUSE
@@ -138,44 +129,54 @@ class TwoKinds:
     @property
     def job_seconds(self) -> float:
         """How long a job takes that runs on a thread."""
-        return self._sync.batch_size.job_seconds
+        return self._sync.job_seconds
 
     @property
     def target(self) -> int:
         """How many jobs the worker should hold."""
-        return self._sync.batch_size.target + self._async.batch_size.target
+        return sum(kind.target for kind in self._kinds)
 
     def learn(self, results: Iterable[Result]) -> None:
         """Take the run times of finished jobs into account."""
+        if self._async is None:
+            self._sync.learn([result.ran for result in results])
+            return
         seconds: tuple[list[float], list[float]] = ([], [])
         for result in results:
             seconds[bool(self._is_async(result.row.task_path))].append(result.ran)
-        self._sync.batch_size.learn(seconds[False])
-        self._async.batch_size.learn(seconds[True])
+        self._sync.learn(seconds[False])
+        self._async.learn(seconds[True])
 
     def wanted(self, held: int, kept: int) -> int:
-        """Return how many jobs to claim now. ``kept``: how many are claimed but not dispatched yet."""
-        self._count()
+        """Return how many jobs to claim now. ``held``: how many the worker holds, also those that are claimed
+        but not dispatched yet (``kept``).
+        """
+        if self._async is None:
+            return self._sync.wanted(held)
+        self._count(held)
         share = self._share
-        of_sync, of_async = self._sync.room(kept * (1 - share)), self._async.room(kept * share)
+        of_sync = self._sync.wanted(self._sync.held + round(kept * (1 - share)))
+        of_async = self._async.wanted(self._async.held + round(kept * share))
         if of_sync and of_async:
             fitting = min(_divided(of_sync, 1 - share), _divided(of_async, share))
             return max(1, int(min(fitting, max(of_sync, of_async))))
-        if not of_sync and not of_async:
-            return 0
-        if monotonic() < self._look_at:
+        if not (of_sync or of_async) or monotonic() < self._look_at:
             return 0
         return min(of_sync + of_async + 2 * self._returned, max(BATCH, of_async))
 
     def weigh(self, rows: list[Claimed]) -> None:
-        """Take claimed rows into account."""
-        for kind in (self._sync, self._async):
-            kind.batch_size.weigh(rows)
+        """Take the size of claimed rows into account."""
+        for kind in self._kinds:
+            kind.weigh(rows)
 
     def split(self, rows: list[Claimed]) -> tuple[list[Claimed], list[Claimed]]:
         """Return the rows to run, and those for which there is no room."""
-        self._count()
-        now, known, of_async = monotonic(), 0, 0
+        now = monotonic()
+        if self._async is None:
+            self._sync.ahead_since = now
+            return rows, []
+        self._count(0)
+        known = of_async = 0
         runs: list[Claimed] = []
         returned: list[Claimed] = []
         for row in rows:
@@ -190,7 +191,9 @@ class TwoKinds:
                 self._sought.add(row.task_path)
                 self._executor.find_task(row.task_path)
         if known:
-            self._learn_share(of_async / known)
+            newest = of_async / known
+            # More sync jobs than expected count at once: those that cannot start would have to be requeued.
+            self._share += (newest - self._share) * (1.0 if newest < self._share else _SHARE_WEIGHT)
         self._returned = len(returned)
         if returned:
             self._pause = PAUSE if runs else min(2 * self._pause, LONGEST_PAUSE)
@@ -199,87 +202,26 @@ class TwoKinds:
 
     def is_filled_by(self, task_paths: list[str]) -> bool:
         """Return whether jobs of these tasks leave no place for others of the same kind."""
-        of_async = sum(map(bool, map(self._is_async, task_paths)))
-        return len(task_paths) - of_async >= self._sync.slots or of_async >= self._async.slots
+        of_async = 0 if self._async is None else sum(map(bool, map(self._is_async, task_paths)))
+        is_full = self._async is not None and of_async >= self._async.slots
+        return is_full or len(task_paths) - of_async >= self._sync.slots
 
     def hoards(self, held: int, now: float) -> bool:
         """Return whether jobs that were claimed ahead should be requeued, because jobs take longer than
         expected.
         """
-        self._count()
-        return any([self._sync.hoards(now), self._async.hoards(now)])
+        self._count(held)
+        return sum(kind.hoards(now) for kind in self._kinds) > 0
 
-    def _count(self) -> None:
-        self._sync.held, self._async.held = self._executor.held()
-
-    def _learn_share(self, newest: float) -> None:
-        # More sync jobs than expected count at once: those that cannot start would have to be requeued.
-        self._share = newest if newest < self._share else self._share + (newest - self._share) * _SHARE_WEIGHT
+    def _count(self, held: int) -> None:
+        if self._async is None:
+            self._sync.held = held
+        else:
+            self._sync.held, self._async.held = self._executor.held()
 
 
 def _divided(room: int, share: float) -> float:
     return room / share if share else float("inf")
-
-
-# ----------------------------------------------------------------------------
-# How many jobs a worker claims: only as many as can start soon, and as memory allows.
-#
-# This is one job for each free slot, and as many as the slots will finish within 50 ms at their recent pace.
-# So jobs that take microseconds are claimed in large batches, and a job that takes seconds is never held by
-# a worker that has no free slot for it.
-#
-# If jobs are large, it is fewer: the rows that a process holds should not take more than
-# ``HELD_CHARACTERS``, judged by the average size of those that it has claimed lately. A claim cannot know
-# the size of rows that it has not read.
-
-AHEAD = 0.05  # seconds
-MOST = 1_000  # jobs claimed and not finished
-UNKNOWN = 1.0  # assumed seconds of a job until the first one was measured
-HELD_CHARACTERS = 32_000_000  # of JSON in the rows of these jobs
-_BATCH_WEIGHT = 0.3  # of the newest batch in the averages
-
-
-class BatchSize:
-    """The moving averages of how long a job takes and how large it is, and the batch size that follows."""
-
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
-        self._learned = False
-        self.job_seconds = UNKNOWN
-        """How long a job takes. Until the first one was measured, no jobs are claimed ahead."""
-        self.job_characters = 1.0
-        """The size of the JSON in a row."""
-
-    def learn(self, seconds: Iterable[float]) -> None:
-        """Take the run times of finished jobs into account."""
-        known = list(seconds)
-        if known:
-            average = max(1e-6, sum(known) / len(known))
-            self.job_seconds = _moved(self.job_seconds, average) if self._learned else average
-            self._learned = True
-
-    def weigh(self, rows: Sequence[Claimed]) -> None:
-        """Take the size of claimed rows into account: everything in them that has no fixed size."""
-        sizes = [len(row.args) + len(row.kwargs) + len(row.metadata) + len(row.errors) for row in rows]
-        self.job_characters = _moved(self.job_characters, sum(sizes) / len(sizes))
-
-    @property
-    def target(self) -> int:
-        """How many jobs the worker should hold."""
-        in_time = self._slots + int(self._slots * AHEAD / self.job_seconds)
-        in_memory = int(HELD_CHARACTERS / self.job_characters)
-        return max(self._slots, min(MOST, in_time, in_memory))
-
-    def wanted(self, held: int, running_low: bool) -> int:
-        """Return how many jobs to claim now; 0 while more than half of those held ahead are left.
-
-        The jobs in the slots do not count: with many slots, nothing would be left to start during the claim.
-        """
-        target = self.target
-        free = target - held
-        if free <= 0 or (free < (target - self._slots) // 2 and not running_low):
-            return 0
-        return min(free, max(BATCH, self._slots))
 
 
 def _moved(average: float, newest: float) -> float:

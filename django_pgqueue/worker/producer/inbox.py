@@ -95,8 +95,7 @@ class Inbox:
 
     def __init__(self, worker: int, supervisor: int, runner: Runner) -> None:
         self.orders_sql = orders_sql(worker, supervisor)
-        self.pauses = Pauses()
-        self.queue_limits = QueueLimits()
+        self.orders = Orders()
         self._worker = worker
         self._runner = runner
         self._listens = False
@@ -184,21 +183,21 @@ class Inbox:
         """Return the seconds until something here is due. Jobs that run longer need no haste."""
         if self._named_jobs:
             return 0.0
-        return max(0.0, min(self._next_read, self._next_unpause, self.pauses.next_end) - now)
+        return max(0.0, min(self._next_read, self._next_unpause, self.orders.next_end) - now)
 
     def read_orders(self, session: Session, now: float) -> News:
         """Do what is due."""
-        news, ended = NO_NEWS, False
+        news = NO_NEWS
         if now >= self._next_read:
             news = self._read(session, now)
             self._next_read = now + conf.current().shortest_poll if session.pooled else _NEVER
-        if now >= self.pauses.next_end:
-            ended = self._has_ended(self.pauses.expire(now))
+        if now >= self.orders.next_end and self._have_ended(self.orders.expire(now)):
+            news = news._replace(pause_ended=True)
         if now >= self._next_unpause:
             freed: int | None = session.value(UNPAUSE_SQL, (UNPAUSE_BATCH,))
             is_last = freed is not None and freed < UNPAUSE_BATCH
             self._next_unpause = _NEVER if is_last else now + UNPAUSE_EVERY
-        return news._replace(pause_ended=True) if ended else news
+        return news
 
     def read_before_claim(self, session: Session, now: float) -> News | None:
         """Read again if the last answer is too old; None if it is not."""
@@ -207,18 +206,16 @@ class Inbox:
     def learn_orders(self, rows: Iterable[Any], now: float) -> News:
         """Learn the answer to ``orders_sql``, which was sent at the time ``now``."""
         self._outdated_at = now + READ_EVERY
-        told = parse_orders(rows)
-        self._runner.outcomes.backoffs = told.backoffs
-        self.queue_limits.learn(told.limits)
         # Counted from the answer on, a pause never ends too early here. Otherwise the server might find it
         # still in force, put nothing back, and be asked no more.
-        began, ended = self.pauses.learn(told.pauses, monotonic())
-        return News(began, self._has_ended(ended), told.drains)
+        began, ended = self.orders.learn(rows, monotonic())
+        self._runner.outcomes.backoffs = self.orders.backoffs
+        return News(began, self._have_ended(ended), self.orders.drains)
 
     def _read(self, session: Session, now: float) -> News:
         return self.learn_orders(session.rows(self.orders_sql), now)
 
-    def _has_ended(self, kinds: set[str]) -> bool:
+    def _have_ended(self, kinds: set[str]) -> bool:
         if "task" in kinds:
             self._next_unpause = 0.0
         return bool(kinds)
@@ -253,26 +250,17 @@ class Inbox:
 
 
 # ----------------------------------------------------------------------------
-# The orders, as a statement and as its answer.
-
-
-class PauseRow(NamedTuple):
-    """A row of the table of pauses."""
-
-    kind: str
-    name: str
-    author: str
-    reason: str
-    seconds_left: float | None
-
-
-class Orders(NamedTuple):
-    """The answer to the statement."""
-
-    backoffs: Backoffs
-    limits: list[tuple[str, float | None]]
-    pauses: list[PauseRow]
-    drains: list[str]
+# The orders, as far as this worker knows them.
+#
+#     pause of a queue, of everything   the claim leaves these ranges out, and so does the search: no row is
+#                                       touched
+#     pause of a task                   jobs that are claimed are put aside: blocked, without an attempt spent
+#     limit of a queue, of everything   while there are none, the claim is the plain one. With them, it asks
+#                                       for each limited queue how many jobs may start (``sql/room_v1.sql``),
+#                                       also by its rate; that is exact, whichever numbers other workers know
+#
+# The end of a pause is a time on the clock of the database. It is read as the seconds that are left, so the
+# clock of this machine need not agree.
 
 
 def orders_sql(worker: int, supervisor: int) -> str:
@@ -280,35 +268,18 @@ def orders_sql(worker: int, supervisor: int) -> str:
     return _READ_SQL.format(worker=int(worker), supervisor=int(supervisor))
 
 
-def parse_orders(rows: Iterable[Any]) -> Orders:
-    """Sort out the rows of the statement."""
-    found: dict[str, list[Any]] = {"backoff": [], "drain": [], "limit": [], "pause": []}
-    for kind, *rest in rows:
-        found.get(kind, found["pause"]).append((kind, *rest))
-    return Orders(
-        {name: (base, ceiling) for _, name, _, _, base, ceiling in found["backoff"]},
-        [(name, most) for _, name, _, _, most, _ in found["limit"]],
-        [PauseRow(*row[:5]) for row in found["pause"]],
-        [how for _, how, *_ in found["drain"]],
-    )
-
-
-# ----------------------------------------------------------------------------
-# What is paused, as far as this worker knows.
-#
-#     queue, everything   the claim leaves these ranges out, and so does the search: no row is touched
-#     task                jobs that are claimed are put aside: blocked, without an attempt spent
-#
-# The end of a pause is a time on the clock of the database. It is read as the seconds that are left, so the
-# clock of this machine need not agree.
-
-
-class Pauses:
-    """The pauses in force."""
+class Orders:
+    """The answer to ``orders_sql``."""
 
     def __init__(self) -> None:
+        self.backoffs: Backoffs = {}
+        self.drains: list[str] = []
+        self.limits: dict[str, int | None] = {}
+        """The limits of queues; a queue that has only a rate has no number."""
         self.everything = False
+        """Whether everything is paused."""
         self.queues: set[str] = set()
+        """The paused queues."""
         self.tasks: dict[str, str] = {}
         """The paused tasks, and the reasons for their jobs."""
         self.next_end = _NEVER
@@ -316,24 +287,33 @@ class Pauses:
         self._ends: dict[tuple[str, str], float] = {}
         self._put_aside = 0
 
-    def __bool__(self) -> bool:
-        """Return whether anything is paused."""
+    @property
+    def has_pauses(self) -> bool:
+        """Whether anything is paused."""
         return bool(self._ends)
 
     def stops(self, queue_name: str) -> bool:
         """Return whether no jobs of this queue are to be started."""
         return self.everything or queue_name in self.queues
 
-    def learn(self, rows: Iterable[PauseRow], now: float) -> tuple[bool, set[str]]:
+    def learn(self, rows: Iterable[Any], now: float) -> tuple[bool, set[str]]:
         """Replace what is known. Return whether a pause has begun, and the kinds of those that have ended."""
-        before = set(self._ends)
-        ended = {row.kind for row in rows if row.seconds_left is not None and row.seconds_left <= 0}
-        rows = [row for row in rows if row.seconds_left is None or row.seconds_left > 0]
-        self._ends = {
-            (row.kind, row.name): _NEVER if row.seconds_left is None else now + row.seconds_left
-            for row in rows
-        }
-        self.tasks = {row.name: _reason(row) for row in rows if row.kind == "task"}
+        before, ended = set(self._ends), set[str]()
+        self.backoffs, self.drains, self.limits, self.tasks, self._ends = {}, [], {}, {}, {}
+        for kind, name, author, reason, number, ceiling in rows:
+            if kind == "backoff":
+                self.backoffs[name] = number, ceiling
+            elif kind == "drain":
+                self.drains.append(name)
+            elif kind == "limit":
+                self.limits[name] = None if number is None else int(number)
+            elif number is not None and number <= 0:
+                ended.add(kind)
+            else:
+                self._ends[kind, name] = _NEVER if number is None else now + number
+                if kind == "task":
+                    by, why = author and f" by {author}", reason and f": {reason}"
+                    self.tasks[name] = f"paused{by}{why}"[:REASON_LIMIT]
         self._describe()
         return bool(self._ends.keys() - before), ended | {kind for kind, _ in before - self._ends.keys()}
 
@@ -359,37 +339,14 @@ class Pauses:
         """Note how many of the ``claimed`` jobs are to run."""
         self._put_aside = self._put_aside + 1 if claimed and not runs else 0
 
+    def limit_parameters(self) -> dict[str, list[Any]]:
+        """Return the arrays for the claim; none without limits."""
+        if not self.limits:
+            return {}
+        names = sorted(self.limits)
+        return {"limited_queues": names, "limits": [self.limits[name] for name in names]}
+
     def _describe(self) -> None:
         self.everything = ("all", "") in self._ends
         self.queues = {name for kind, name in self._ends if kind == "queue"}
         self.next_end = min(self._ends.values(), default=_NEVER)
-
-
-def _reason(row: PauseRow) -> str:
-    author = f" by {row.author}" if row.author else ""
-    reason = f": {row.reason}" if row.reason else ""
-    return f"paused{author}{reason}"[:REASON_LIMIT]
-
-
-class QueueLimits:
-    """The limits of queues, and of the installation, that were read last.
-
-    While there are none, the claim is the plain one. With them, it asks for each limited queue how many jobs
-    may start (``sql/room_v1.sql``), also by its rate; that is exact, whichever numbers other workers know.
-    """
-
-    def __init__(self) -> None:
-        self._limits: dict[str, int | None] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._limits)
-
-    def claim_parameters(self) -> dict[str, list[Any]]:
-        """Return the arrays for the claim; none without limits."""
-        if not self._limits:
-            return {}
-        return {"limited_queues": list(self._limits), "limits": list(self._limits.values())}
-
-    def learn(self, limits: Iterable[tuple[str, float | None]]) -> None:
-        """Replace what is known. A queue that has only a rate has no number."""
-        self._limits = {name: None if most is None else int(most) for name, most in sorted(limits)}

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from ...jobs.claim import Claimed
-from .inbox import Pauses
+from .inbox import Orders
 from .ranges import LAG, FirstDue, Groups, Ranges, time_of
 
 ARRIVALS = 500
@@ -25,14 +25,14 @@ class Places:
 
     def __init__(
         self,
-        pauses: Pauses,
+        orders: Orders,
         queue_weights: Mapping[str, int],
         group_weights: Mapping[str, int],
         aging: float | None,
     ) -> None:
-        self._pauses = pauses
-        self.ranges = Ranges(pauses)
-        self.times = Ranges(pauses)
+        self._orders = orders
+        self.ranges = Ranges(orders)
+        self.times = Ranges(orders)
         self._groups: dict[Key, Groups] = {}
         self._group_weights = group_weights
         self._turns = Turns(queue_weights, aging)
@@ -169,7 +169,7 @@ class Places:
             self.times.raise_to(key, (moment, last.id))
 
     def _awake(self) -> dict[Key, Groups]:
-        stops = self._pauses.stops
+        stops = self._orders.stops
         return {key: groups for key, groups in self._groups.items() if groups and not stops(key[0])}
 
     def _waited(self, key: Key, now: float) -> float:

@@ -50,7 +50,7 @@ from ..waker import Waker
 from .accounts import Accounts
 from .claimer import Claimer, PolicyFiller
 from .connection import Connection
-from .demand import OneKind, TwoKinds
+from .demand import Demand
 from .idle import Idle
 from .inbox import Inbox, News
 from .jobs import Jobs, Lifetime
@@ -110,16 +110,14 @@ class Producer:
         runner.on_overdue = self._give_up_on
         self._executor = Executor(runner, options.threads, waker, options.async_slots)
         self._inbox = Inbox(worker, supervisor, runner)
-        self._pauses = self._inbox.pauses
-        self._claimer = Claimer(options, worker, lease_base, self._pauses, self._inbox.queue_limits)
+        self._orders = self._inbox.orders
+        self._claimer = Claimer(options, worker, lease_base, self._orders)
         self._reporter = Reporter()
         self._progress = ProgressWriter(runner.changed)
         self._policy_filler = PolicyFiller(self._reporter.release)
         self._accounts = Accounts()
         self._idle = Idle(options.queues, conf.current().poll_interval)
-        self._kinds: OneKind | TwoKinds = OneKind(options.threads)
-        if options.async_slots is not None:
-            self._kinds = TwoKinds(options.threads, options.async_slots, self._executor, runner.is_async)
+        self._demand = Demand(options.threads, options.async_slots, self._executor, runner.is_async)
         self._declared_limits = DeclaredLimits()
         self._connection = Connection(
             options, worker, supervisor, jobs=self.jobs, lifetime=self.lifetime, waker=waker,
@@ -199,7 +197,7 @@ class Producer:
                 self._search(session)
         self._complete(session, now)
         now = monotonic()
-        if self._kinds.hoards(self.jobs.places, now):
+        if self._demand.hoards(self.jobs.places, now):
             self._reporter.release(self._executor.take_back())
         self._accounts.write_if_due(session, now)
         if not goes_on:
@@ -215,7 +213,7 @@ class Producer:
         while results:
             done = results.popleft()
             self._reporter.add(done)
-            self._kinds.learn(done)
+            self._demand.learn(done)
 
     def _drain(self, session: Session) -> None:
         """Requeue the jobs that have not started."""
@@ -270,7 +268,7 @@ class Producer:
                 job.row.task_path,
             )
             job.ask_to_stop()
-            if self._kinds.is_filled_by([row.task_path for row in self.jobs.lost.values()]):
+            if self._demand.is_filled_by([row.task_path for row in self.jobs.lost.values()]):
                 self._replace("lost jobs take all its threads")
 
     # -- claim and report
@@ -286,7 +284,7 @@ class Producer:
         if self.lifetime.stopping:
             return 0
         kept = self._answer.claim.number if self._answer else 0
-        limit = self._pauses.limit(self._kinds.wanted(self._held(), kept))
+        limit = self._orders.limit(self._demand.wanted(self._held(), kept))
         left = self.lifetime.jobs_left()
         return limit if left is None else min(limit, left)
 
@@ -310,7 +308,7 @@ class Producer:
 
     def _enough(self) -> int:
         """Return how many outcomes are enough for a report."""
-        return 1 if self.lifetime.stopping or not self._held() else max(1, self._kinds.target // 4)
+        return 1 if self.lifetime.stopping or not self._held() else max(1, self._demand.target // 4)
 
     def _goes_on_at_once(self, now: float) -> bool:
         """Return whether the next report and claim can be sent now, and are large enough to be worth it."""
@@ -412,17 +410,17 @@ class Producer:
         self._is_exhausted = False
         self.lifetime.claimed += len(rows)
         self.jobs.add(rows, now)
-        self._kinds.weigh(rows)
+        self._demand.weigh(rows)
         if self.lifetime.stopping:
             # Race: the worker was told to stop during the claim.
             self._reporter.release(rows)
             return
         rows = self._without_running(rows)
         runs = self._put_paused_aside(rows)
-        self._pauses.note(rows, runs)
-        runs, others = self._kinds.split(runs)
+        self._orders.note(rows, runs)
+        runs, others = self._demand.split(runs)
         self._reporter.release(others)
-        self._executor.submit(self._policy_filler.sort_out(runs), self._kinds.job_seconds)
+        self._executor.submit(self._policy_filler.sort_out(runs), self._demand.job_seconds)
 
     def _without_running(self, rows: list[Claimed]) -> list[Claimed]:
         """Return the rows that do not run here under an older lease. Requeue the others: this process would
@@ -443,9 +441,9 @@ class Producer:
         """Return the rows that are not paused. Block those of paused tasks, without counting an attempt;
         requeue those of paused queues.
         """
-        if not self._pauses:
+        if not self._orders.has_pauses:
             return rows
-        tasks, stops = self._pauses.tasks, self._pauses.stops
+        tasks, stops = self._orders.tasks, self._orders.stops
         self._reporter.add(
             [
                 Result(row, Outcome(row.id, row.lease, "paused", reason=tasks[row.task_path]))
@@ -461,7 +459,7 @@ class Producer:
         """Ask the server what dispatched jobs need. They are dispatched while the session is in use."""
         self._declared_limits.write_if_more(session, self._runner.known_tasks)
         if rows := self._policy_filler.fill(session):
-            self._executor.submit(rows, self._kinds.job_seconds)
+            self._executor.submit(rows, self._demand.job_seconds)
         if self._dispatched_at >= began:
             session.refresh_plans()  # while the jobs run
             if self._claimer.may_search(monotonic()):
@@ -498,7 +496,7 @@ class Producer:
             self._idle.look_in(BURST_PAUSE)
         elif any(refusals):
             self._idle.look_in(0.0 if refusals.moved else KEY_PAUSE)
-        elif due and self._inbox.queue_limits:
+        elif due and self._orders.limits:
             self._idle.look_in(ROOM_PAUSE)
         else:
             hears, rest = self._inbox.hears, self._claimer.rest

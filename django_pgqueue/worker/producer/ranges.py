@@ -30,7 +30,7 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from ...jobs.claim import Claimed
-from .inbox import Pauses
+from .inbox import Orders
 
 Mark: TypeAlias = tuple[datetime, int]
 LAG = timedelta(seconds=0.5)
@@ -85,16 +85,16 @@ class _Range:
 class Ranges:
     """The ranges that a worker knows. Times are the database's; ``now`` is a monotonic clock in seconds."""
 
-    def __init__(self, pauses: Pauses | None = None) -> None:
-        self._pauses = Pauses() if pauses is None else pauses
+    def __init__(self, orders: Orders | None = None) -> None:
+        self._orders = Orders() if orders is None else orders
         self._ranges: dict[tuple[str, int], _Range] = {}
         self._next_rescan = 0.0
 
     def keys(self) -> list[tuple[str, int]]:
         """Return the ranges that may be read."""
-        if not self._pauses:
+        if not self._orders.has_pauses:
             return list(self._ranges)
-        return [key for key in self._ranges if not self._pauses.stops(key[0])]
+        return [key for key in self._ranges if not self._orders.stops(key[0])]
 
     def mark(self, key: tuple[str, int]) -> Mark | None:
         """Return the mark of a range; None if it is not known."""

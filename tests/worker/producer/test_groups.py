@@ -8,8 +8,8 @@ import pytest
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.claim import Claimed
-from django_pgqueue.worker.producer.demand import OneKind, TwoKinds
-from django_pgqueue.worker.producer.inbox import Pauses
+from django_pgqueue.worker.producer.demand import Demand
+from django_pgqueue.worker.producer.inbox import Orders
 from django_pgqueue.worker.producer.places import Places
 from django_pgqueue.worker.producer.ranges import FORGET_AFTER, SLICE, FirstDue, Groups, in_turn
 from tests.app import group_tasks as tasks
@@ -87,7 +87,7 @@ def test_the_jobs_without_a_group_take_part() -> None:
 
 
 def test_a_group_keeps_its_turn_however_long_a_round_takes() -> None:
-    places = Places(Pauses(), {}, {}, None)
+    places = Places(Orders(), {}, {}, None)
     places.learn([first(name) for name in "abc"], 0.0)
     assert places.claim_parameters(1, 0.0)["groups"][0] == "a"
     places.forget(10 * FORGET_AFTER)
@@ -142,8 +142,7 @@ def test_jobs_with_and_without_a_group_in_one_queue_all_run_and_each_kind_in_its
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # On a busy machine, jobs look long, and those that were claimed ahead are requeued behind the others.
-    for kinds in (OneKind, TwoKinds):
-        monkeypatch.setattr(kinds, "hoards", lambda *_: False)
+    monkeypatch.setattr(Demand, "hoards", lambda *_: False)
     tasks.SEEN.clear()
     for number in range(40):
         enqueue(tasks.serve.using(group_key="a" if number % 4 else "b"), "given", number)

@@ -8,7 +8,7 @@ from django_pgqueue.jobs.claim import BATCH, Claimed
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.producer import demand
-from django_pgqueue.worker.producer.demand import HOARD_SECONDS, PAUSE, TwoKinds
+from django_pgqueue.worker.producer.demand import HOARD_SECONDS, PAUSE, Demand
 from tests.support.rows import claimed
 
 THREADS, SLOTS = 4, 2_000
@@ -48,8 +48,8 @@ def executor() -> Executor:
 
 
 @pytest.fixture
-def two(clock: Clock, executor: Executor) -> TwoKinds:
-    return TwoKinds(THREADS, SLOTS, executor, {"sync": False, "async": True}.get)  # type: ignore[arg-type]
+def two(clock: Clock, executor: Executor) -> Demand:
+    return Demand(THREADS, SLOTS, executor, {"sync": False, "async": True}.get)  # type: ignore[arg-type]
 
 
 def rows(text: str) -> list[Claimed]:
@@ -57,7 +57,7 @@ def rows(text: str) -> list[Claimed]:
     return [claimed(number, paths[letter]) for number, letter in enumerate(text)]
 
 
-def claim(two: TwoKinds, executor: Executor, text: str) -> str:
+def claim(two: Demand, executor: Executor, text: str) -> str:
     """Dispatch a claim of these jobs, and return those that are requeued."""
     runs, others = two.split(rows(text))
     for row in runs:
@@ -68,9 +68,7 @@ def claim(two: TwoKinds, executor: Executor, text: str) -> str:
     return "".join(row.task_path[0] for row in others)
 
 
-def test_async_jobs_soon_fill_all_slots_and_do_not_wait_for_threads(
-    two: TwoKinds, executor: Executor
-) -> None:
+def test_async_jobs_soon_fill_all_slots_and_do_not_wait_for_threads(two: Demand, executor: Executor) -> None:
     claims = 0
     while executor.asynchronous < SLOTS:
         assert claim(two, executor, "a" * two.wanted(0, 0)) == ""
@@ -79,7 +77,7 @@ def test_async_jobs_soon_fill_all_slots_and_do_not_wait_for_threads(
     assert two.wanted(SLOTS, 0) <= THREADS + BATCH  # only the threads have room
 
 
-def test_sync_jobs_are_claimed_as_without_async_slots(two: TwoKinds, executor: Executor) -> None:
+def test_sync_jobs_are_claimed_as_without_async_slots(two: Demand, executor: Executor) -> None:
     assert claim(two, executor, "ss") == ""
     assert two.wanted(2, 0) == 2
     executor.sync = 0
@@ -87,7 +85,7 @@ def test_sync_jobs_are_claimed_as_without_async_slots(two: TwoKinds, executor: E
 
 
 def test_jobs_without_room_go_back_and_those_behind_them_are_looked_for_now_and_then(
-    two: TwoKinds, executor: Executor, clock: Clock
+    two: Demand, executor: Executor, clock: Clock
 ) -> None:
     assert claim(two, executor, "s" * 10) == "s" * 6
     assert two.wanted(4, 0) == 0
@@ -110,7 +108,7 @@ def test_jobs_without_room_go_back_and_those_behind_them_are_looked_for_now_and_
     assert two.wanted(7, 0) >= 1  # a thread is free: there is no pause
 
 
-def test_async_jobs_go_on_without_a_pause_while_threads_are_busy(two: TwoKinds, executor: Executor) -> None:
+def test_async_jobs_go_on_without_a_pause_while_threads_are_busy(two: Demand, executor: Executor) -> None:
     assert claim(two, executor, "ssss" + "a" * 96) == ""
     for _ in range(5):
         executor.asynchronous = 0
@@ -119,7 +117,7 @@ def test_async_jobs_go_on_without_a_pause_while_threads_are_busy(two: TwoKinds, 
         assert claim(two, executor, "a" * wanted) == ""
 
 
-def test_a_mix_is_claimed_so_that_few_sync_jobs_have_to_go_back(two: TwoKinds, executor: Executor) -> None:
+def test_a_mix_is_claimed_so_that_few_sync_jobs_have_to_go_back(two: Demand, executor: Executor) -> None:
     for _ in range(5):
         claim(two, executor, "sa" * 2)
         executor.sync = 0
@@ -127,13 +125,13 @@ def test_a_mix_is_claimed_so_that_few_sync_jobs_have_to_go_back(two: TwoKinds, e
 
 
 def test_the_task_of_an_unknown_job_is_found_although_no_thread_is_free(
-    two: TwoKinds, executor: Executor
+    two: Demand, executor: Executor
 ) -> None:
     assert claim(two, executor, "ssss??") == "uu"
     assert executor.sought == ["unknown"]
 
 
-def test_run_times_count_for_their_kind(two: TwoKinds, executor: Executor) -> None:
+def test_run_times_count_for_their_kind(two: Demand, executor: Executor) -> None:
     fast = [Result(row, Outcome(row.id, row.lease), 0.001) for row in rows("ssss")]
     slow = [Result(row, Outcome(row.id, row.lease), 10.0) for row in rows("aaaa")]
     two.learn([*fast, *slow])
@@ -142,7 +140,7 @@ def test_run_times_count_for_their_kind(two: TwoKinds, executor: Executor) -> No
 
 
 def test_jobs_of_one_kind_that_wait_go_back_while_the_other_kind_comes_and_goes(
-    two: TwoKinds, executor: Executor, clock: Clock
+    two: Demand, executor: Executor, clock: Clock
 ) -> None:
     two.learn([Result(row, Outcome(row.id, row.lease), 0.01) for row in rows("s")])
     assert claim(two, executor, "s" * 20) == ""

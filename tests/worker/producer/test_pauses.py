@@ -16,7 +16,7 @@ from django_pgqueue import cancel, edit, enqueue, enqueue_many, pause, resume, r
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job, Pause, Worker
 from django_pgqueue.worker.producer import demand, idle, inbox
-from django_pgqueue.worker.producer.inbox import News, PauseRow, Pauses
+from django_pgqueue.worker.producer.inbox import News, Orders
 from tests.app import worker_tasks as tasks
 from tests.app.tasks import noop
 from tests.support.rows import claimed
@@ -120,7 +120,7 @@ def test_a_pause_whose_notification_was_lost_is_read_with_the_next_registration(
         ended(enqueue(noop))
         Pause.objects.create(kind="queue", name="default")
         worker.producer._registration._next = 0.0
-        until(lambda: worker.producer._pauses.queues == {"default"})
+        until(lambda: worker.producer._orders.queues == {"default"})
 
 
 def test_a_worker_that_claims_reads_its_orders_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,9 +145,7 @@ def test_a_worker_that_claims_reads_its_orders_once_a_second(monkeypatch: pytest
 
 def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
     """A job that runs on the only thread, and jobs that the worker has claimed and not started."""
-    own = worker.producer._kinds
-    assert isinstance(own, demand.OneKind)
-    own._batch_size.learn([0.0001])
+    worker.producer._demand._sync.learn([0.0001])
     with transaction.atomic():
         running = enqueue(tasks.hold, "first").pk
         jobs = enqueue_many([noop.bind(), tasks.add.bind(1)]).ids
@@ -181,7 +179,7 @@ def test_a_pause_of_a_task_leaves_other_jobs_where_they_are(monkeypatch: pytest.
 def test_a_pause_ends_by_itself() -> None:
     with working() as worker:
         pause(everything=True, duration=timedelta(hours=1))
-        until(lambda: worker.producer._pauses.everything)
+        until(lambda: worker.producer._orders.everything)
         job = enqueue(noop)
         assert states(job) == ["pending"]
         pause(everything=True, duration=timedelta(seconds=1))
@@ -250,7 +248,7 @@ def test_a_pause_that_was_read_slowly_does_not_end_too_early() -> None:
     producer = make_producer()
     sent = monotonic() - 5  # so long the answer was on its way
     producer._inbox.learn_orders([("pause", "default", "", "", 60.0, None)], sent)
-    assert producer._pauses.next_end >= sent + 65
+    assert producer._orders.next_end >= sent + 65
     producer._waker.close()
 
 
@@ -308,14 +306,14 @@ def test_jobs_behind_many_paused_ones_are_not_held_up(monkeypatch: pytest.Monkey
     job = enqueue(tasks.add, 1, 2)
     producer = make_producer(threads=2, burst=True)
     claims = 0
-    note = producer._pauses.note
+    note = producer._orders.note
 
     def count(*rows: Any) -> None:
         nonlocal claims
         claims += 1
         note(*rows)
 
-    monkeypatch.setattr(producer._pauses, "note", count)
+    monkeypatch.setattr(producer._orders, "note", count)
     producer.run()
     producer._waker.close()
     assert states(job) == ["done"]
@@ -339,12 +337,12 @@ def test_a_worker_that_dies_with_a_paused_job_loses_nothing() -> None:
 # -- what a worker knows
 
 
-def row(kind: str, name: str = "", left: float | None = None, **more: str) -> PauseRow:
-    return PauseRow(kind, name, more.get("author", ""), more.get("reason", ""), left)
+def row(kind: str, name: str = "", left: float | None = None, **more: str) -> tuple[Any, ...]:
+    return kind, name, more.get("author", ""), more.get("reason", ""), left, None
 
 
 def test_what_is_learned_expires_on_time() -> None:
-    pauses = Pauses()
+    pauses = Orders()
     assert pauses.learn([row("queue", "mail", 5.0), row("task", "a.b", 9.0), row("all")], 100.0) == (
         True,
         set(),
@@ -370,13 +368,13 @@ def test_what_is_learned_expires_on_time() -> None:
     ],
 )
 def test_the_words_for_a_job_fit_its_column(more: dict[str, str], words: str) -> None:
-    pauses = Pauses()
+    pauses = Orders()
     pauses.learn([row("task", "a.b", None, **more)], 0.0)
     assert pauses.tasks == {"a.b": words[:500]}
 
 
 def test_claims_grow_only_while_all_jobs_are_paused() -> None:
-    pauses, job = Pauses(), claimed()
+    pauses, job = Orders(), claimed()
     assert [pauses.limit(4), pauses.limit(0)] == [4, 0]
     for _ in range(3):
         pauses.note([job], [])

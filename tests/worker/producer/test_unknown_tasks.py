@@ -60,7 +60,7 @@ def test_a_path_of_which_nothing_more_comes_is_forgotten(clock: Clock) -> None:
     unknown.met(claimed(), "no task")
     clock.now += 60
     unknown.tell(clock.now)
-    assert unknown._paths == {}
+    assert unknown._told == {}
 
 
 def test_at_the_end_the_rest_is_told(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
