@@ -41,7 +41,7 @@ from .executor.running_job import RunningJob
 from .options import new_id
 from .processes.started_jobs import StartedJobs
 from .producer.accounts import Accounts
-from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, PolicyFiller
+from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, fill_policies
 from .producer.inbox import UNPAUSE_SQL, Orders, orders_sql
 from .producer.ranges import FirstDue
 from .producer.reporter import REFUSALS, ProgressWriter, judged, refused
@@ -77,7 +77,6 @@ class InlineWorker:
         self._runner = InlineRunner(alias, self.worker)
         self._orders = Orders()
         self._declared_limits = DeclaredLimits()
-        self._policy_filler = PolicyFiller(self._release)
         self._accounts = Accounts()
         self._progress = ProgressWriter(self._runner.changed)
         self._following: list[int] = []  # what may start now, before all others of its priority
@@ -206,12 +205,12 @@ class InlineWorker:
     # -- run and report
 
     def _run(self, row: Claimed) -> Result:
-        rows = self._policy_filler.sort_out([row])
-        (row,) = rows or self._policy_filler.fill(self.session)
         try:
+            if row.on_lost is None:
+                (row,) = fill_policies(self.session, [row])
             result = self._runner.perform_here(row)
         except BaseException:
-            self._release([row])
+            self._report(Result(row, Outcome(row.id, row.lease, "release")))
             raise
         self._progress.write_if_urgent(self.session)
         result = self._report(result)
@@ -237,10 +236,6 @@ class InlineWorker:
         answer, ((released, _),) = self.session.run((FINISH_SQL, parameters), (_TAKE_RELEASED, None))
         self._following += [int(job) for job in (released or "").split(",") if job]
         return answer
-
-    def _release(self, rows: list[Claimed]) -> None:
-        for row in rows:
-            self._report(Result(row, Outcome(row.id, row.lease, "release")))
 
 
 class InlineRunner(Runner):

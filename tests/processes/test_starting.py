@@ -195,10 +195,9 @@ def test_a_process_that_hangs_while_it_starts_is_replaced_and_seen(start: Start,
     (tmp_path / "broken.py").write_text(
         f"""
 import pathlib, sys, time
-from dataclasses import replace
 from tests.processes.settings import *
 from django_pgqueue.worker.supervisor import child
-child.STARTING = replace(child.STARTING, told_after=0.1, killed_after=6.0)
+child.STARTING = child.STARTING._replace(told_after=0.1, killed_after=6.0)
 if "django_pgqueue.worker" in sys.orig_argv:
     try:
         pathlib.Path({str(tmp_path / "first")!r}).touch(exist_ok=False)

@@ -192,11 +192,10 @@ def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_
 #: Settings with other deadlines for the states of processes.
 DEADLINES = """
 import atexit, sys
-from dataclasses import replace
 from tests.processes.settings import *
 from tests.app import gil
 from django_pgqueue.worker.supervisor import child
-child.{state} = replace(child.{state}, {changes})
+child.{state} = child.{state}._replace({changes})
 if "django_pgqueue.worker" in sys.orig_argv:
     {at_start}
 """

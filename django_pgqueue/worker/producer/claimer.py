@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
-
-import psycopg
 
 from ... import conf
 from ...exceptions import UnknownTask
@@ -52,11 +50,7 @@ class Claimer:
     """One worker's view of the queues."""
 
     def __init__(
-        self,
-        options: WorkerOptions,
-        worker: int,
-        lease_base: int,
-        orders: Orders | None = None,
+        self, options: WorkerOptions, worker: int, lease_base: int, orders: Orders | None = None
     ) -> None:
         self._alias = options.alias
         self._queues = list(options.queues) or None
@@ -91,14 +85,11 @@ class Claimer:
         self._lease += 1
         if monotonic() < self._keyed_until:
             limit = min(limit, KEYS)
-        parameters = {
-            **self._places.claim_parameters(limit, monotonic()),
-            **self._orders.limit_parameters(),
-        }
-        grouped = "groups" in parameters
+        places = self._places.claim_parameters(limit, monotonic())
         first, self._following = self._following, []
-        return claim_sql(limited=bool(self._orders.limits), grouped=grouped), {
-            **parameters, "first": first, "limit": limit, "worker": self._worker, "lease": self._lease,
+        return claim_sql(limited=bool(self._orders.limits), grouped="groups" in places), {
+            **places, **self._orders.limit_parameters(),
+            "first": first, "limit": limit, "worker": self._worker, "lease": self._lease,
         }  # fmt: skip
 
     def claim(self, session: Session, limit: int) -> list[Claimed]:
@@ -136,7 +127,12 @@ class Claimer:
         if "groups" in asked:
             rows = in_turn(rows)
         if logger.isEnabledFor(logging.DEBUG):
-            _log_claim(rows, asked["limit"], seconds)
+            queues = Counter(row.queue_name for row in rows)
+            logger.debug(
+                "claimed %d of at most %d jobs in %.1f ms%s",
+                len(rows), asked["limit"], seconds * 1000,
+                "".join(f", {count} of {name}" for name, count in queues.most_common()),
+            )  # fmt: skip
         return rows
 
     def claim_again(self, session: Session, rows: list[Claimed]) -> set[int]:
@@ -268,17 +264,6 @@ class Claimer:
         return bool(found)
 
 
-def _log_claim(rows: list[Claimed], limit: int, seconds: float) -> None:
-    queues = Counter(row.queue_name for row in rows)
-    logger.debug(
-        "claimed %d of at most %d jobs in %.1f ms%s",
-        len(rows),
-        limit,
-        seconds * 1000,
-        "".join(f", {count} of {name}" for name, count in queues.most_common()),
-    )
-
-
 # ----------------------------------------------------------------------------
 # Fill in the policy of jobs that were enqueued with plain SQL, from their task, when they are claimed.
 
@@ -288,46 +273,20 @@ _FILL_SQL = (
 )
 
 
-class PolicyFiller:
-    """Holds the rows without a policy until the session can be used. ``release`` requeues rows."""
-
-    def __init__(self, release: Callable[[list[Claimed]], None]) -> None:
-        self._release = release
-        self._rows: list[Claimed] = []
-
-    def sort_out(self, rows: list[Claimed]) -> list[Claimed]:
-        """Return the rows that have a policy, and keep the others."""
-        without = [row for row in rows if row.on_lost is None]
-        if not without:
-            return rows
-        self._rows += without
-        return [row for row in rows if row.on_lost is not None]
-
-    def fill(self, session: Session) -> list[Claimed]:
-        """Return the rows that were kept, with their policies."""
-        rows, self._rows = self._rows, []
-        try:
-            return _fill(session, rows) if rows else rows
-        except psycopg.Error:
-            self._release(rows)  # the worker holds them, but nobody will run them
-            raise
-
-
-def _fill(session: Session, rows: list[Claimed]) -> list[Claimed]:
+def fill_policies(session: Session, rows: list[Claimed]) -> list[Claimed]:
     """Return the rows with the policy of their tasks, which is also written to the table before they run.
 
     A row whose task is unknown here does not change: it will be requeued. If a job must not run twice, this
     waits for the disk, also for its claim, which did not know that.
     """
     filled: dict[int, Claimed] = {}
-    expiries: dict[int, float | None] = {}
+    expiries: list[float | None] = []
     for row in rows:
         try:
-            task = find_task(row.task_path)
+            policy = find_task(row.task_path).policy()
         except UnknownTask:
             continue
-        policy = task.policy()
-        expiries[row.id] = policy.expires_after
+        expiries.append(policy.expires_after)
         filled[row.id] = row._replace(
             max_attempts=row.max_attempts or policy.max_attempts,
             timeout=row.timeout or policy.timeout,
@@ -335,19 +294,12 @@ def _fill(session: Session, rows: list[Claimed]) -> list[Claimed]:
         )
     if not filled:
         return rows
-    news = list(filled.values())
-    parameters = (
-        [row.id for row in news],
-        [row.lease for row in news],
-        [row.max_attempts for row in news],
-        [row.timeout for row in news],
-        [row.on_lost for row in news],
-        [expiries[row.id] for row in news],
-    )
-    durable = any(row.on_lost == "fail" for row in news)
-    (answer,) = session.run((_FILL_SQL, parameters), durable=durable)
-    expired = {job_id for (job_id,) in answer}
-    return [
-        filled[row.id]._replace(expired=row.id in expired or row.expired) if row.id in filled else row
-        for row in rows
+    columns = [
+        [getattr(row, name) for row in filled.values()]
+        for name in ("id", "lease", "max_attempts", "timeout", "on_lost")
     ]
+    durable = any(row.on_lost == "fail" for row in filled.values())
+    (answer,) = session.run((_FILL_SQL, (*columns, expiries)), durable=durable)
+    for (job_id,) in answer:
+        filled[job_id] = filled[job_id]._replace(expired=True)
+    return [filled.get(row.id, row) for row in rows]

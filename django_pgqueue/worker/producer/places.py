@@ -13,7 +13,7 @@ from typing import Any
 
 from ...jobs.claim import Claimed
 from .inbox import Orders
-from .ranges import LAG, FirstDue, Groups, Ranges, time_of
+from .ranges import LAG, FirstDue, Groups, Key, Ranges, time_of
 
 ARRIVALS = 500
 """How many jobs with a group a search reads in each range."""
@@ -36,7 +36,6 @@ class Places:
         self._groups: dict[Key, Groups] = {}
         self._group_weights = group_weights
         self._turns = Turns(queue_weights, aging)
-        self._known: list[Key] = []
         self._next_forget = 0.0
 
     def keys(self) -> list[Key]:
@@ -47,14 +46,10 @@ class Places:
     def claim_parameters(self, limit: int, now: float) -> dict[str, Any]:
         """Return the arrays of the claim. ``groups`` and ``quotas`` are among them if there are groups."""
         awake = self._awake() if self._groups else {}
-        keys = self.keys()
-        if keys != self._known:
-            self._known = keys
-            self._turns.know(keys)
-        order = self._turns.next(lambda key: self._waited(key, now))
         rows: list[tuple[Any, ...]] = []
-        for key in order:
-            mark = self.ranges.mark(key)
+        for key in self._turns.next(self.keys(), lambda key: self._waited(key, now)):
+            known = self.ranges.get(key)
+            mark = None if known is None else known.mark
             if key in awake:
                 awake[key].include(mark)
                 rows += [(*key, *share[2:], *share[:2]) for share in awake[key].shares(limit)]
@@ -91,8 +86,8 @@ class Places:
                 full = bool(limited & {"*", key[0]})
                 parts = [] if refused else parts if not full else [(name, 1) for name, _ in parts]
                 groups.claimed(parts, found, whole=whole and not full)
-                if found:
-                    self.times.touch(key, now)
+                if found and (times := self.times.get(key)):
+                    times.used = now
 
     def known(self, *, rescan: bool) -> tuple[list[Any], ...]:
         """Return the arrays of a search: queues, whether with groups, priorities, and marks. A ``rescan``
@@ -127,7 +122,7 @@ class Places:
         self.ranges.forget(now)
         self.times.forget(now)
         for key, groups in list(self._groups.items()):
-            if not groups and self.times.mark(key) is None:
+            if not groups and self.times.get(key) is None:
                 del self._groups[key]
 
     @property
@@ -145,35 +140,35 @@ class Places:
         return [(key, groups) for key, groups in self._groups.items() if groups.in_pass]
 
     def _learn_groups(self, key: Key, firsts: list[FirstDue], now: float) -> None:
-        mark = self.times.mark(key)
-        if mark is None:
+        times = self.times.get(key)
+        if times is None:
             self.times.learn(firsts[:1], now)
         due = [first for first in firsts if first.due_in <= 0]
-        if due:
-            self.times.touch(key, now)
         groups = self._groups.setdefault(key, Groups(self._group_weights))
         for first in due:
             groups.wake(first)
-        if mark is None or not due:
+        if times is None or not due:
             return
+        times.used = now
         last = due[-1]
         moment = time_of(last.run_after)
         latest = moment - timedelta(seconds=last.due_in) - LAG
-        if (moment, last.id) <= mark:  # found by a rescan: it was committed late
+        if (moment, last.id) <= times.mark:  # found by a rescan: it was committed late
             groups.begin_pass(now)
         elif len(firsts) >= ARRIVALS or moment > latest:
             if len(firsts) >= ARRIVALS:  # it does not try to catch up: a pass finds the groups
                 groups.begin_pass(now, needed=True)
-            self.times.raise_to(key, (latest, 0))
+            times.mark = max(times.mark, (latest, 0))
         else:
-            self.times.raise_to(key, (moment, last.id))
+            times.mark = moment, last.id
 
     def _awake(self) -> dict[Key, Groups]:
         stops = self._orders.stops
         return {key: groups for key, groups in self._groups.items() if groups and not stops(key[0])}
 
     def _waited(self, key: Key, now: float) -> float:
-        return max(self.ranges.waited(key, now), self.times.waited(key, now))
+        both = self.ranges.get(key), self.times.get(key)
+        return max([found.waited(now) for found in both if found], default=0.0)
 
 
 # ----------------------------------------------------------------------------
@@ -187,9 +182,6 @@ class Places:
 # With aging, jobs that have waited for a while count as jobs of a higher priority. A mark tells how long
 # the first job of a range has waited.
 
-Key = tuple[str, int]
-"""A range: a queue and a priority."""
-
 
 class Turns:
     """The order of the ranges of one worker."""
@@ -200,19 +192,17 @@ class Turns:
         self._weights = weights or {}
         self._aging = aging
         self._gained: dict[Key, int] = {}
+        self._known: list[Key] = []
         self._keys: list[Key] = []
-        self._turn = 0
 
-    def know(self, keys: Iterable[Key]) -> None:
-        """Replace the ranges."""
-        self._keys = sorted(keys, key=lambda key: (-key[1], key[0]))
-        self._gained.clear()
-
-    def next(self, waited: Callable[[Key], float]) -> list[Key]:
+    def next(self, keys: list[Key], waited: Callable[[Key], float]) -> list[Key]:
         """Return the order for the next claim. ``waited``: the seconds that the first job of a range has
         waited."""
-        self._turn += 1
-        if len(self._keys) < 2:
+        if keys != self._known:
+            self._known = keys
+            self._keys = sorted(keys, key=lambda key: (-key[1], key[0]))
+            self._gained = {key: self._gained.get(key, 0) for key in keys}
+        if len(keys) < 2:
             return self._keys
         levels: dict[int, list[Key]] = {}
         for key in self._keys:
@@ -226,14 +216,11 @@ class Turns:
         return key[1] if self._aging is None else key[1] + int(max(0.0, waited(key)) / self._aging)
 
     def _in_turn(self, keys: list[Key]) -> list[Key]:
-        if len(keys) < 2:
-            return keys
-        if not any(queue in self._weights for queue, _ in keys):
-            start = self._turn % len(keys)
-            return keys[start:] + keys[:start]
-        weights = {key: self._weights.get(key[0], 1) for key in keys}
-        gained = {key: self._gained.get(key, 0) + weights[key] for key in keys}
-        order = sorted(keys, key=lambda key: -gained[key])
-        gained[order[0]] -= sum(weights.values())
-        self._gained.update(gained)
+        total = 0
+        for key in keys:
+            weight = self._weights.get(key[0], 1)
+            self._gained[key] += weight
+            total += weight
+        order = sorted(keys, key=self._gained.__getitem__, reverse=True)
+        self._gained[order[0]] -= total
         return order

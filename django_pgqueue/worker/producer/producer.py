@@ -48,7 +48,7 @@ from ..options import WorkerOptions
 from ..processes.started_jobs import StartedJobs
 from ..waker import Waker
 from .accounts import Accounts
-from .claimer import Claimer, PolicyFiller
+from .claimer import Claimer, fill_policies
 from .connection import Connection
 from .demand import Demand
 from .idle import Idle
@@ -114,7 +114,8 @@ class Producer:
         self._claimer = Claimer(options, worker, lease_base, self._orders)
         self._reporter = Reporter()
         self._progress = ProgressWriter(runner.changed)
-        self._policy_filler = PolicyFiller(self._reporter.release)
+        self._without_policy: list[Claimed] = []
+        """Jobs that wait until the session can be used."""
         self._accounts = Accounts()
         self._idle = Idle(options.queues, conf.current().poll_interval)
         self._demand = Demand(options.threads, options.async_slots, self._executor, runner.is_async)
@@ -130,8 +131,6 @@ class Producer:
         self._drained = False
         self._is_exhausted = False
         """Whether nothing was due and no job ran, at the last look in burst mode."""
-
-    # -- from outside
 
     def stop(self, grace: float) -> None:
         """Stop claiming, finish running jobs within ``grace`` seconds, then end. Safe in a signal handler."""
@@ -295,11 +294,10 @@ class Producer:
     def _room_after_orders(self, session: Session, now: float) -> int:
         """Return how many jobs to claim now, by orders that are not too old. They may be to end."""
         room = self._room_now(now)
-        news = self._inbox.read_before_claim(session, now) if room else None
-        if news is None:
-            return room
-        self._follow(news)
-        return self._room_now(now)
+        if room and (news := self._inbox.read_before_claim(session, now)) is not None:
+            self._follow(news)
+            room = self._room_now(now)
+        return room
 
     def _held(self) -> int:
         """Return how many jobs are claimed and have not ended."""
@@ -390,7 +388,12 @@ class Producer:
     def _close(self, results: list[Result], seconds: float = 0.0) -> None:
         """Close the jobs with these results, which the server knows."""
         if seconds and logger.isEnabledFor(logging.DEBUG):
-            _log_report(results, seconds)
+            kinds = Counter(result.outcome.kind for result in results)
+            logger.debug(
+                "reported %d jobs in %.1f ms%s",
+                len(results), seconds * 1000,
+                "".join(f", {count} {kind}" for kind, count in kinds.most_common()),
+            )  # fmt: skip
         for result in results:
             job = self.jobs.remove(result.row)
             kind = result.outcome.kind
@@ -420,22 +423,22 @@ class Producer:
         self._orders.note(rows, runs)
         runs, others = self._demand.split(runs)
         self._reporter.release(others)
-        self._executor.submit(self._policy_filler.sort_out(runs), self._demand.job_seconds)
+        if without := [row for row in runs if row.on_lost is None]:
+            self._without_policy += without
+            runs = [row for row in runs if row.on_lost is not None]
+        self._executor.submit(runs, self._demand.job_seconds)
 
     def _without_running(self, rows: list[Claimed]) -> list[Claimed]:
         """Return the rows that do not run here under an older lease. Requeue the others: this process would
         run them twice at once.
         """
-        twice = [row for row in rows if self._runs_already(row)]
+        running = self._runner.running_one
+        twice = [row for row in rows if (old := running(row.id)) and old.needs_lease and old.on_stop is None]
         if not twice:
             return rows
         self._reporter.release(twice, "an earlier run of it has not ended in this process")
         self._replace("it still runs a job that it has claimed once more")
         return [row for row in rows if row not in twice]
-
-    def _runs_already(self, row: Claimed) -> bool:
-        running = self._runner.running_one(row.id)
-        return running is not None and running.needs_lease and running.on_stop is None
 
     def _put_paused_aside(self, rows: list[Claimed]) -> list[Claimed]:
         """Return the rows that are not paused. Block those of paused tasks, without counting an attempt;
@@ -443,22 +446,26 @@ class Producer:
         """
         if not self._orders.has_pauses:
             return rows
-        tasks, stops = self._orders.tasks, self._orders.stops
-        self._reporter.add(
-            [
-                Result(row, Outcome(row.id, row.lease, "paused", reason=tasks[row.task_path]))
-                for row in rows
-                if row.task_path in tasks
-            ]
-        )
-        rows = [row for row in rows if row.task_path not in tasks]
-        self._reporter.release([row for row in rows if stops(row.queue_name)])
-        return [row for row in rows if not stops(row.queue_name)]
+        runs: list[Claimed] = []
+        for row in rows:
+            if (reason := self._orders.tasks.get(row.task_path)) is not None:
+                self._reporter.add([Result(row, Outcome(row.id, row.lease, "paused", reason=reason))])
+            elif self._orders.stops(row.queue_name):
+                self._reporter.release([row])
+            else:
+                runs.append(row)
+        return runs
 
     def _complete(self, session: Session, began: float) -> None:
         """Ask the server what dispatched jobs need. They are dispatched while the session is in use."""
         self._declared_limits.write_if_more(session, self._runner.known_tasks)
-        if rows := self._policy_filler.fill(session):
+        rows, self._without_policy = self._without_policy, []
+        if rows:
+            try:
+                rows = fill_policies(session, rows)
+            except psycopg.Error:
+                self._reporter.release(rows)  # the worker holds them, but nobody will run them
+                raise
             self._executor.submit(rows, self._demand.job_seconds)
         if self._dispatched_at >= began:
             session.refresh_plans()  # while the jobs run
@@ -587,13 +594,3 @@ class Producer:
             self._reporter.release([row for row in rest if row not in once], "its worker was stopped")
         # Last of all: such a job runs until the process ends, and its next attempt may start before that.
         self._reporter.add([self._runner.overdue(job) for job in list(self.jobs.overdue.values())])
-
-
-def _log_report(results: list[Result], seconds: float) -> None:
-    kinds = Counter(result.outcome.kind for result in results)
-    logger.debug(
-        "reported %d jobs in %.1f ms%s",
-        len(results),
-        seconds * 1000,
-        "".join(f", {count} {kind}" for kind, count in kinds.most_common()),
-    )

@@ -32,6 +32,8 @@ from typing import NamedTuple, TypeAlias
 from ...jobs.claim import Claimed
 from .inbox import Orders
 
+Key: TypeAlias = tuple[str, int]
+"""A range: a queue and a priority."""
 Mark: TypeAlias = tuple[datetime, int]
 LAG = timedelta(seconds=0.5)
 FORGET_AFTER = 60.0  # seconds
@@ -65,7 +67,7 @@ class FirstDue(NamedTuple):
         return run_after, self.id - 1
 
 
-class _Range:
+class Range:
     """A range or a group."""
 
     __slots__ = ("due_since", "mark", "used")
@@ -81,32 +83,30 @@ class _Range:
         reached = (run_after, row.id) if run_after <= latest else (latest, 0)
         self.mark = max(self.mark, reached)
 
+    def waited(self, now: float) -> float:
+        """Return the seconds that its first job has waited, as far as is known."""
+        return 0.0 if self.due_since is None else now - self.due_since
+
 
 class Ranges:
     """The ranges that a worker knows. Times are the database's; ``now`` is a monotonic clock in seconds."""
 
     def __init__(self, orders: Orders | None = None) -> None:
         self._orders = Orders() if orders is None else orders
-        self._ranges: dict[tuple[str, int], _Range] = {}
+        self._ranges: dict[Key, Range] = {}
         self._next_rescan = 0.0
 
-    def keys(self) -> list[tuple[str, int]]:
+    def get(self, key: Key) -> Range | None:
+        """Return a range; None if it is not known."""
+        return self._ranges.get(key)
+
+    def keys(self) -> list[Key]:
         """Return the ranges that may be read."""
         if not self._orders.has_pauses:
             return list(self._ranges)
         return [key for key in self._ranges if not self._orders.stops(key[0])]
 
-    def mark(self, key: tuple[str, int]) -> Mark | None:
-        """Return the mark of a range; None if it is not known."""
-        found = self._ranges.get(key)
-        return None if found is None else found.mark
-
-    def waited(self, key: tuple[str, int], now: float) -> float:
-        """Return the seconds that the first job of a range has waited, as far as is known."""
-        found = self._ranges.get(key)
-        return 0.0 if found is None or found.due_since is None else now - found.due_since
-
-    def emptied(self, keys: Iterable[tuple[str, int]]) -> None:
+    def emptied(self, keys: Iterable[Key]) -> None:
         """Note that a claim has read these ranges to their end."""
         for key in keys:
             if found := self._ranges.get(key):
@@ -117,11 +117,9 @@ class Ranges:
         keys = self.keys()
         marks = [self._ranges[key].mark for key in keys]
         return (
-            [key[0] for key in keys],
-            [key[1] for key in keys],
-            [run_after for run_after, _ in marks],
-            [job_id for _, job_id in marks],
-        )
+            [key[0] for key in keys], [key[1] for key in keys], [mark[0] for mark in marks],
+            [mark[1] for mark in marks],
+        )  # fmt: skip
 
     def advance(self, rows: Sequence[Claimed], now: float) -> None:
         """Move the marks up to the last rows claimed. ``rows`` are in the order of the claim."""
@@ -130,12 +128,10 @@ class Ranges:
         latest = time_of(rows[0].last_attempted_at) - LAG
         last = {(row.queue_name, row.priority): row for row in rows}
         for key, row in last.items():
-            found = self._ranges.get(key)
-            if found is None:  # pragma: no cover - it cannot be forgotten in between on one thread
-                continue
-            found.advance(row, latest)
-            found.used = now
-            found.due_since = now - row.waited
+            if found := self._ranges.get(key):
+                found.advance(row, latest)
+                found.used = now
+                found.due_since = now - row.waited
 
     def learn(self, firsts: Iterable[FirstDue], now: float) -> None:
         """Add new ranges, and lower the marks of ranges that have a job below their mark."""
@@ -143,7 +139,7 @@ class Ranges:
             key, mark = (first.queue_name, first.priority), first.mark
             found = self._ranges.get(key)
             if found is None:
-                found = self._ranges[key] = _Range(mark, now)
+                found = self._ranges[key] = Range(mark, now)
             if first.due_in <= 0:
                 found.used = now
             found.due_since = now + first.due_in if first.due_in < 0 else None
@@ -157,16 +153,6 @@ class Ranges:
         old = [key for key in self._ranges if now - self._ranges[key].used > FORGET_AFTER]
         for key in {*old, *quiet[MOST_QUIET:]}:
             del self._ranges[key]
-
-    def touch(self, key: tuple[str, int], now: float) -> None:
-        """Note that a range is in use."""
-        if found := self._ranges.get(key):
-            found.used = now
-
-    def raise_to(self, key: tuple[str, int], mark: Mark) -> None:
-        """Raise the mark of a range."""
-        if found := self._ranges.get(key):
-            found.mark = max(found.mark, mark)
 
     def may_rescan(self, now: float) -> bool:
         """Return whether the last rescan is long enough ago."""
@@ -224,7 +210,7 @@ class Groups:
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = weights
-        self._ring: OrderedDict[str | None, _Range] = OrderedDict()
+        self._ring: OrderedDict[str | None, Range] = OrderedDict()
         self._after: str | None = ""  # how far the pass has come; None: there is none
         self._spent = 0.0  # by the steps of the pass, in seconds
         self._ended = 0.0
@@ -268,7 +254,7 @@ class Groups:
         if group := self._ring.get(first.group_key):
             group.mark = min(group.mark, mark)
         else:
-            self._ring[first.group_key] = _Range(mark)
+            self._ring[first.group_key] = Range(mark)
 
     def include(self, mark: Mark | None) -> None:
         """Let the jobs without a group take part from this mark on. None: there are none."""
@@ -277,7 +263,7 @@ class Groups:
         elif group := self._ring.get(None):
             group.mark = mark
         else:
-            self._ring[None] = _Range(mark)
+            self._ring[None] = Range(mark)
 
     def shares(self, limit: int) -> list[Share]:
         """Return whose jobs the next claim takes, and how many. Those whose turn it was go to the end."""

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.models import Job
 from django_pgqueue.postgres import session
-from django_pgqueue.worker.producer.claimer import PolicyFiller
+from django_pgqueue.worker.producer.claimer import fill_policies
 from tests.app import timing_tasks, worker_tasks
 from tests.support.jobs import add, claim
 from tests.support.sessions import Connect
@@ -28,9 +27,6 @@ def test_that_a_job_must_not_run_twice_is_on_disk_before_it_runs(
     add(one := connect(autocommit=True), task_path=task.module_path)
     rows = claim(one)
     commits = []
-    released: list[Claimed] = []
-    filler = PolicyFiller(released.extend)
-    assert filler.sort_out(rows) == []
     with closing(session.connect("default")) as own:
         run = own.run
 
@@ -40,6 +36,5 @@ def test_that_a_job_must_not_run_twice_is_on_disk_before_it_runs(
             return answers
 
         monkeypatch.setattr(own, "run", run_and_look)
-        (row,) = filler.fill(own)
+        (row,) = fill_policies(own, rows)
     assert (row.on_lost, Job.objects.get(pk=row.id).on_lost, commits) == (policy, policy, [commit])
-    assert not released

@@ -38,9 +38,7 @@ def marks(of: Ranges) -> dict[tuple[str, int], tuple[datetime, int]]:
 
 
 def order(of: Ranges) -> list[tuple[str, int]]:
-    turns = Turns()
-    turns.know(of.keys())
-    return list(turns.next(lambda key: 0.0))
+    return Turns().next(of.keys(), lambda key: 0.0)
 
 
 def test_a_range_begins_just_below_its_first_job() -> None:
@@ -102,8 +100,7 @@ def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
     known = Ranges()
     known.learn([first("a", 0), first("b", 0), first("c", 0), first("z", 5), first("a", -3)], 0)
     turns = Turns()
-    turns.know(known.keys())
-    orders = [turns.next(lambda key: 0.0) for _ in range(3)]
+    orders = [turns.next(known.keys(), lambda key: 0.0) for _ in range(3)]
     for found in orders:
         assert found[0] == ("z", 5)
         assert found[-1] == ("a", -3)
