@@ -76,9 +76,8 @@ class EndedProcesses:
         """Requeue a batch of the jobs of each process."""
         for ended in self._ended.copy():
             jobs = recover(session, ended)
-            if jobs is None:
-                continue
-            self._ended.remove(ended)
+            if jobs is not None:
+                self._ended.remove(ended)
             if jobs:
                 logger.warning("requeued %s of the process that ended", counted(jobs, "job"))
 
@@ -117,17 +116,20 @@ def requeued_strays(jobs: int, notable: str) -> int:
     return jobs
 
 
-# ----------------------------------------------------------------------------
-# Log the jobs of workers that died and cannot log them themselves.
-#
-# A job gets a line if it failed, was cancelled, or counts a crash. The other jobs are only counted, because
-# they run again.
-#
-# Race: two supervisors may recover the same workers. A job is in the answer to the one that moved it, so it
-# gets one line. It gets none if that supervisor loses its connection before the answer arrives.
+def log_lost_jobs(notable: str) -> int:
+    """Log the jobs of workers that died and cannot log them themselves (a JSON list), and return how many of
+    them do not run again. A job gets a line if it failed, was cancelled, or counts a crash.
 
-#: Other jobs may have run in the same process, so it is not known which of them took it down.
-_WORDS = {"crash": "lost its process"}
+    Race: two supervisors may recover the same workers. A job is in the answer to the one that moved it, so it
+    gets one line. It gets none if that supervisor loses its connection before the answer arrives.
+    """
+    jobs = [_LostJob(**job) for job in json.loads(notable)]
+    for job in jobs:
+        if is_logged(job.outcome):
+            # Other jobs may have run in the same process, so it is not known which of them took it down.
+            words = "lost its process" if job.outcome == "crash" else job.outcome
+            log_ending(job, Ending(job.outcome, words, why=job.reason, error_class=job.error_class))
+    return sum(job.outcome != "crash" for job in jobs)
 
 
 class _LostJob(NamedTuple):
@@ -142,14 +144,3 @@ class _LostJob(NamedTuple):
     outcome: str
     error_class: str | None
     reason: str
-
-
-def log_lost_jobs(notable: str) -> int:
-    """Log a line for each of these jobs (a JSON list), and return how many of them do not run again."""
-    jobs = [_LostJob(**job) for job in json.loads(notable)]
-    for job in jobs:
-        kind = job.outcome
-        if is_logged(kind):
-            words = _WORDS.get(kind, kind)
-            log_ending(job, Ending(kind, words, why=job.reason, error_class=job.error_class))
-    return sum(job.outcome != "crash" for job in jobs)

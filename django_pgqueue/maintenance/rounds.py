@@ -24,6 +24,7 @@ _FOLDER = Path(__file__).parent
 SWEEP_EVERY = 10.0  # seconds
 NETS_EVERY = 10.0  # seconds
 NETS_SOON = 0.5  # seconds, if there is more to do
+AGAIN = 10.0  # seconds until a round that failed is done again
 REPAIR_EVERY = 1.0  # seconds, while jobs wait in lines
 ROTATE_AT_MOST = 60.0  # seconds
 #: How long runs are kept, in addition to the last one of each schedule. A schedule never fires a run that
@@ -31,6 +32,7 @@ ROTATE_AT_MOST = 60.0  # seconds
 RUNS_KEPT = timedelta(days=8)
 #: How many groups of failures are kept, those that were seen last.
 MOST_GROUPS = 1_000
+_NEVER = float("inf")
 _told_holders: set[tuple[int, str]] = set()
 _said: set[str] = set()
 """The problems of payload tables, and the models with strays, that were logged. They come back with each
@@ -41,10 +43,6 @@ _STRAYS = (
     "table pgqueue_stray"
 )
 PAGE = 1_000  # batches, jobs that wait, or limit keys, in one round
-_BATCHES_SQL = "SELECT reached, ended FROM pgqueue_repair_batches_v1(%s, %s)"
-_EDGES_SQL = "SELECT reached, settled FROM pgqueue_repair_edges_v1(%s, %s)"
-_SWEEP_BATCHES_SQL = "SELECT pgqueue_sweep_batches_v1(%s)"
-_LINES_SQL = "SELECT lines, reached, released FROM pgqueue_repair_lines_v1(%s, %s)"
 IN_USE_SQL = (_FOLDER / "in_use.sql").read_text(encoding="utf-8")
 _SWEEP_SQL = (_FOLDER / "sweep.sql").read_text(encoding="utf-8")
 _FREE_SQL = """
@@ -58,72 +56,67 @@ class Rounds:
     """When this supervisor does each round next. Jitter spreads out the rounds of many supervisors."""
 
     def __init__(self, *, fires: bool = True) -> None:
-        self._next_recovery = 0.0
-        self._next_sweep = 0.0
-        self._next_rotation = 0.0
         self.schedules = Firing(is_on=fires)
-        self._next_nets = 0.0
-        self._next_repair = float("inf")
+        self._next = {
+            self._recover: 0.0, self._sweep: 0.0, self._rotate: 0.0, self._spread_nets: 0.0,
+            self._repair_wait_queues: _NEVER,
+        }  # fmt: skip
         # What the last round has reached: a batch, a job that waits, a limit key.
         self._batch, self._child, self._limit_key = 0, 0, ""
 
     @property
     def next_round(self) -> float:
         """When ``run`` must be called next."""
-        return min(
-            self._next_recovery, self._next_sweep, self._next_rotation, self._next_nets,
-            self._next_repair, self.schedules.next_round,
-        )  # fmt: skip
+        return min(self.schedules.next_round, *self._next.values())
 
     def recover_at(self, when: float) -> None:
         """Do a round of recovery then: the heartbeat has found a worker that may be dead by that time."""
-        self._next_recovery = min(self._next_recovery, when)
+        self._next[self._recover] = min(self._next[self._recover], when)
 
     def run(self, session: Session, now: float) -> None:
-        """Do the rounds that are due."""
-        settings = conf.current()
+        """Do the rounds that are due. Each returns the seconds until the next one."""
         self.schedules.run(session, now)
-        if now >= self._next_recovery:
-            self._next_recovery = now + (0.1 if recover_dead(session) >= BATCH else float("inf"))
-        if now >= self._next_sweep:
-            session.refresh_plans(idle=True)
-            self._next_sweep = now + SWEEP_EVERY * random.uniform(0.8, 1.2)
-            found = -1
-            with session.aside("what a sweep sums up and deletes"):
-                found = sweep(session)
-            if found < 0:  # jobs depend on a part of it
-                found = free_jobs(session)
-            if found >= BATCH:
-                self._next_sweep = now + 0.1
-        if now >= self._next_rotation:
-            longest = min(ROTATE_AT_MOST, max(1.0, settings.retention.total_seconds() / 60))
-            self._next_rotation = now + longest * random.uniform(0.8, 1.2)
-            tell_foreign_locks(session)
-            with session.aside("the rotation of history"):
-                if rotate(session):
-                    self._next_rotation = now + 1.0
-        if now >= self._next_nets:
-            self._spread_nets(session, now)
-        if now >= self._next_repair:
-            self._repair(session, now)
+        for round_ in self._next:
+            if now >= self._next[round_]:
+                self._next[round_] = now + AGAIN  # one that fails does not hold up the others
+                self._next[round_] = now + round_(session)
+
+    def _recover(self, session: Session) -> float:
+        return 0.1 if recover_dead(session) >= BATCH else _NEVER
+
+    def _sweep(self, session: Session) -> float:
+        session.refresh_plans(idle=True)
+        found = -1
+        with session.aside("what a sweep sums up and deletes"):
+            found = sweep(session)
+        if found < 0:  # jobs depend on a part of it
+            found = free_jobs(session)
+        return 0.1 if found >= BATCH else SWEEP_EVERY * _jitter()
+
+    def _rotate(self, session: Session) -> float:
+        tell_foreign_locks(session)
+        with session.aside("the rotation of history"):
+            if rotate(session):
+                return 1.0
+        return min(ROTATE_AT_MOST, max(1.0, conf.current().retention.total_seconds() / 60)) * _jitter()
 
     # Nets under composition. The functions that end jobs settle what waits for them. Some of it they leave to
     # these rounds: children after the first 1,000 of a parent, and what another session had locked for too
     # long (``sql/settle_v1.sql``).
 
-    def _spread_nets(self, session: Session, now: float) -> None:
-        """Do what nobody else did for batches and for jobs that wait, if there are any."""
-        batches, children, lines = session.row(IN_USE_SQL)
+    def _spread_nets(self, session: Session) -> float:
+        batches, children, wait_queues = session.row(IN_USE_SQL)
         # Each is a transaction of its own: locks of one must not be held while the next one waits.
         has_more = [batches and self._end_batches(session), children and self._settle_edges(session)]
-        self._next_nets = now + (NETS_SOON if any(has_more) else NETS_EVERY) * random.uniform(0.8, 1.2)
-        if lines:
-            self._next_repair = min(self._next_repair, now)
+        if wait_queues and self._next[self._repair_wait_queues] == _NEVER:
+            self._next[self._repair_wait_queues] = 0.0
+        return (NETS_SOON if any(has_more) else NETS_EVERY) * _jitter()
 
     def _end_batches(self, session: Session) -> bool:
         """End batches, and delete old ones. Return whether there may be more."""
-        reached, ended = session.row(_BATCHES_SQL, (self._batch, PAGE))
-        swept: int = session.value(_SWEEP_BATCHES_SQL, (PAGE,))
+        query = "SELECT reached, ended FROM pgqueue_repair_batches_v1(%s, %s)"
+        reached, ended = session.row(query, (self._batch, PAGE))
+        swept: int = session.value("SELECT pgqueue_sweep_batches_v1(%s)", (PAGE,))
         if ended:
             logger.info("ended %s that nobody else would have ended", counted(ended, "batch", "batches"))
         self._batch = reached or 0
@@ -131,19 +124,23 @@ class Rounds:
 
     def _settle_edges(self, session: Session) -> bool:
         """Let jobs run, or cancel them. Return whether there may be more."""
-        reached, settled = session.row(_EDGES_SQL, (self._child, PAGE))
+        query = "SELECT reached, settled FROM pgqueue_repair_edges_v1(%s, %s)"
+        reached, settled = session.row(query, (self._child, PAGE))
         self._child = reached or 0
         return reached is not None or settled > 0
 
-    def _repair(self, session: Session, now: float) -> None:
-        """Release the next wait queues of limit keys that have room, but whose first job is blocked, and go
-        on while there are any.
-        """
-        lines, reached, released = session.row(_LINES_SQL, (self._limit_key, PAGE))
+    def _repair_wait_queues(self, session: Session) -> float:
+        """Release the wait queues of limit keys that have room, but whose first job is blocked."""
+        query = "SELECT lines, reached, released FROM pgqueue_repair_lines_v1(%s, %s)"
+        wait_queues, reached, released = session.row(query, (self._limit_key, PAGE))
         if released:
             logger.warning("released %s that nobody would have released", counted(released, "job"))
         self._limit_key = reached or ""
-        self._next_repair = now + (REPAIR_EVERY * random.uniform(0.8, 1.2) if lines else float("inf"))
+        return REPAIR_EVERY * _jitter() if wait_queues else _NEVER
+
+
+def _jitter() -> float:
+    return random.uniform(0.8, 1.2)
 
 
 def tell_retention(session: Session) -> None:
@@ -182,14 +179,12 @@ def sweep(session: Session) -> int:
         "groups": MOST_GROUPS, "crash_limit": settings.crash_limit, "keep_errors": settings.keep_errors,
     }  # fmt: skip
     swept, strays, notable, problems, jobless = session.row(_SWEEP_SQL, parameters)
-    for problem in json.loads(problems or "[]"):
-        if problem not in _said:
-            _said.add(problem)
-            logger.warning("rows whose jobs are no longer kept cannot be deleted: %s", problem)
-    for model in json.loads(jobless or "[]"):
-        if model not in _said:
-            _said.add(model)
-            logger.warning(_STRAYS, model)
+    for text, names in (
+        ("rows whose jobs are no longer kept cannot be deleted: %s", problems), (_STRAYS, jobless),
+    ):  # fmt: skip
+        for name in set(json.loads(names or "[]")) - _said:
+            _said.add(name)
+            logger.warning(text, name)
     return max(int(swept), requeued_strays(int(strays), notable))
 
 
@@ -204,11 +199,9 @@ def free_jobs(session: Session) -> int:
 
 
 def rotate(session: Session) -> bool:
-    """Rotate the history ring if it is time. Return whether it did something, so that there may be more to
-    do.
-    """
+    """Rotate the history ring if it is time. Return whether there may be more to do."""
     did: str = session.value("SELECT pgqueue_rotate_v2()")
-    if did.startswith(("emptied", "moved", "restarted")):
+    has_done = did.startswith(("emptied", "moved", "restarted"))
+    if has_done:
         logger.info("history: %s", did)
-        return True
-    return False
+    return has_done

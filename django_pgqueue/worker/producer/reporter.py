@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from operator import attrgetter
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -24,7 +23,7 @@ from ...jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ...postgres.arrays import number_array, text_array
 from ...postgres.session import Session
 from ..executor.outcomes import Result
-from ..executor.progress import WRITE_EVERY, Changed, Told
+from ..executor.progress import WRITE_EVERY, Changed
 
 logger = get_logger(__name__)
 
@@ -90,15 +89,11 @@ class Reporter:
     def statement(self) -> tuple[str, Any] | None:
         """Return the statement that reports all waiting outcomes; None if there are none."""
         self._in_statement = len(self._waiting)
-        outcomes = self._outcomes()
-        if not outcomes:
-            return None
-        return FINISH_SQL, finish_parameters(outcomes, conf.current().keep_errors)
+        outcomes = [result.outcome for result in self._waiting if not result.reported]
+        return (FINISH_SQL, finish_parameters(outcomes, conf.current().keep_errors)) if outcomes else None
 
     def sent(self) -> list[Result]:
-        """Return the results in the statement, which the server has answered: they wait no longer. Others may
-        have been added since.
-        """
+        """Return the results in the statement, which wait no longer. Others may have been added since."""
         results = self._waiting[: self._in_statement]
         del self._waiting[: self._in_statement]
         self._since = monotonic()
@@ -111,19 +106,31 @@ class Reporter:
         answer: list[Answer] = []
         locked: set[int] = set()
         in_a_row = 0
-        for outcome in self._outcomes():
+        for place, result in enumerate(self._waiting):
+            if result.reported:
+                continue
             if in_a_row >= TABLE_IS_LOCKED:
-                locked.add(outcome.id)
+                locked.add(result.row.id)
                 continue
             try:
-                answer += self._report_one(session, outcome)
+                self._waiting[place], accepted = _report_or_fail(session, result)
+                answer += accepted
                 in_a_row = 0
             except LOCKED:
-                locked.add(outcome.id)
+                locked.add(result.row.id)
                 in_a_row += 1
-        self._hold_back(locked)
+        if locked:
+            self._hold_back(locked)
         self._in_statement = len(self._waiting)
         return judged(self.sent(), answer)
+
+    def _hold_back(self, locked: set[int]) -> None:
+        logger.warning("jobs cannot be reported yet because their rows are locked: %d", len(locked))
+        # Others may be held back already: the next statement may meet a lock before they are tried again.
+        if not self._locked:
+            self._try_locked_at = monotonic() + TRY_LOCKED_AGAIN
+        self._locked += [result for result in self._waiting if result.row.id in locked]
+        self._waiting = [result for result in self._waiting if result.row.id not in locked]
 
     def readd_locked(self, now: float) -> bool:
         """If it is time, put the held-back outcomes among the others. Return whether there were any."""
@@ -132,41 +139,6 @@ class Reporter:
         self.add(self._locked)
         self._locked = []
         return True
-
-    def _report_one(self, session: Session, outcome: Outcome) -> list[Answer]:
-        try:
-            return _report(session, outcome)
-        except REFUSALS as refusal:
-            # Not an error: the job's own line says that it failed, and why.
-            logger.warning("job %s: the server refused its outcome, so the job fails", outcome.id)
-            failed = refused(outcome, refusal)
-            self._replace(outcome, failed)
-        try:
-            return _report(session, failed)
-        except REFUSALS:
-            logger.exception("job %s: the server refused even to store its failure", outcome.id)
-            return []
-
-    def _hold_back(self, locked: set[int]) -> None:
-        if locked:
-            logger.warning("jobs cannot be reported yet because their rows are locked: %d", len(locked))
-            # Others may be held back already: the next statement may meet a lock before they are tried again.
-            if not self._locked:
-                self._try_locked_at = monotonic() + TRY_LOCKED_AGAIN
-            self._locked += [result for result in self._waiting if result.row.id in locked]
-            self._waiting = [result for result in self._waiting if result.row.id not in locked]
-
-    def _replace(self, old: Outcome, new: Outcome) -> None:
-        self._waiting = [
-            result._replace(outcome=new, failure=None) if result.outcome is old else result
-            for result in self._waiting
-        ]
-
-    def _outcomes(self) -> list[Outcome]:
-        # In the order of the ids, as in every statement that locks several jobs.
-        return sorted(
-            [result.outcome for result in self._waiting if not result.reported], key=attrgetter("id")
-        )
 
 
 def judged(results: list[Result], answer: Iterable[Answer]) -> list[Result]:
@@ -184,6 +156,20 @@ def judged(results: list[Result], answer: Iterable[Answer]) -> list[Result]:
     if cancelled:
         results = [_cancelled(result) if result.row.id in cancelled else result for result in results]
     return results
+
+
+def _report_or_fail(session: Session, result: Result) -> tuple[Result, list[Answer]]:
+    try:
+        return result, _report(session, result.outcome)
+    except REFUSALS as refusal:
+        # Not an error: the job's own line says that it failed, and why.
+        logger.warning("job %s: the server refused its outcome, so the job fails", result.row.id)
+        failed = result._replace(outcome=refused(result.outcome, refusal), failure=None)
+    try:
+        return failed, _report(session, failed.outcome)
+    except REFUSALS:
+        logger.exception("job %s: the server refused even to store its failure", result.row.id)
+        return failed, []
 
 
 def _report(session: Session, outcome: Outcome) -> list[Answer]:
@@ -218,14 +204,8 @@ def refused(outcome: Outcome, error: Exception) -> Outcome:
         "worker": "",
         "attempt": 0,
     }
-    return Outcome(
-        outcome.id,
-        outcome.lease,
-        "failed",
-        error=json.dumps(entry, ensure_ascii=False),
-        started=outcome.started,
-        ran=outcome.ran,
-    )
+    text = json.dumps(entry, ensure_ascii=False)
+    return Outcome(outcome.id, outcome.lease, "failed", error=text, started=outcome.started, ran=outcome.ran)
 
 
 # ----------------------------------------------------------------------------
@@ -270,10 +250,19 @@ class ProgressWriter:
         if not tells:
             return
         later = {told.id for told in tells}
+        progress = [told.progress for told in tells]
+        parameters = (
+            number_array([told.id for told in tells]),
+            number_array([told.lease for told in tells]),
+            text_array([told.step for told in tells]),
+            number_array([each and each.done for each in progress]),
+            number_array([each and each.total for each in progress]),
+            text_array([each and each.note for each in progress]),
+        )
         try:
             written: Iterable[int] = later
             with session.aside("the progress of jobs"):
-                written = session.value(WRITE_SQL, _parameters(tells))
+                written = session.value(WRITE_SQL, parameters)
             later.difference_update(written)
         except psycopg.errors.LockNotAvailable:
             # A task has written its own progress in SQL, in a transaction that is still open.
@@ -282,15 +271,3 @@ class ProgressWriter:
             for job, told in zip(jobs, tells, strict=True):
                 if told.id in later:
                     job.put_back(told)
-
-
-def _parameters(tells: list[Told]) -> tuple[str, ...]:
-    progress = [told.progress for told in tells]
-    return (
-        number_array([told.id for told in tells]),
-        number_array([told.lease for told in tells]),
-        text_array([told.step for told in tells]),
-        number_array([each and each.done for each in progress]),
-        number_array([each and each.total for each in progress]),
-        text_array([each and each.note for each in progress]),
-    )
