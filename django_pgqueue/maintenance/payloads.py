@@ -34,7 +34,7 @@ from .schedules import database_of, import_task_modules
 
 logger = get_logger(__name__)
 
-_EXISTS_SQL = "SELECT to_regclass('pgqueue_task') IS NOT NULL"
+_EXISTS_SQL = "SELECT to_regproc('pgqueue_declare_tasks_v1') IS NOT NULL"
 # What is stored, and for each table of payloads its oid and the paths in its triggers.
 _STORED_SQL = """
     SELECT coalesce((
@@ -123,7 +123,7 @@ def after_migrate(*, using: str, **kwargs: Any) -> None:
 
 
 def is_installed(alias: str) -> bool:
-    """Return whether there is such a table: a migration may be missing, or the app may have no tables."""
+    """Return whether there is its function: a migration may be missing, or the app may have no tables."""
     with connections[alias].cursor() as cursor:
         cursor.execute(_EXISTS_SQL)
         return bool(cursor.fetchone()[0])

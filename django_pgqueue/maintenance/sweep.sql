@@ -25,8 +25,8 @@ SELECT greatest(
     rolled, forgotten, folded, failures_forgotten
 ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text,
     to_jsonb(payloads.strays)::text
-FROM pgqueue_sweep_v2(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
-    pgqueue_sweep_payloads_v2(%(batch)s) AS payloads (deleted, problems, strays),
+FROM pgqueue_sweep_v1(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
+    pgqueue_sweep_payloads_v1(%(batch)s) AS payloads (deleted, problems, strays),
     pgqueue_roll_up_v1(%(batch)s) AS rolled,
     pgqueue_forget_statistics_v1(%(statistics)s, %(batch)s) AS forgotten,
     pgqueue_fold_failures_v1(%(groups)s, %(batch)s) AS folded,

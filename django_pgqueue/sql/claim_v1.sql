@@ -1,5 +1,5 @@
 -- Claim up to p_at_most jobs for a worker in another language, and return their ids: in the order and with the limits
--- of the claim of a worker in Python (lifecycle/claim.py). Jobs with a limit key pass the gate, and limited queues
+-- of the claim of a worker in Python (jobs/claim.py). Jobs with a limit key pass the gate, and limited queues
 -- are asked for their room. Each statement here has a new snapshot, which both need, so only READ COMMITTED is allowed.
 --
 -- The commit of a claim may be asynchronous, as the caller's session says. If a crash of the server loses it, the job is
@@ -67,6 +67,7 @@ BEGIN
             CASE WHEN step = 1 THEN p_at_most WHEN claimed <> '{}' THEN free ELSE greatest(free, 500) END,
             last_group) AS pick;
         EXIT WHEN picked = '{}';
+        picked := pgqueue_fitting_v1(picked);
         aside := pgqueue_put_aside_v1(picked, p_worker, new_lease, p_max_attempts);
         SELECT verdict.granted, verdict.moved, verdict.following INTO gate
         FROM (

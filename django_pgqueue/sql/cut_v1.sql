@@ -1,6 +1,7 @@
 -- Jobs and batches have ended: delete the edges to what waited for them, except of failed ones to what holds until they
 -- are retried. Cancel the children whose condition has not come true. Returns the other ones, for pgqueue_unblock_v1, and
--- those of the cancelled ones that have marks, for pgqueue_settle_v1.
+-- those of the cancelled ones that have marks, for pgqueue_settle_v1. "gone" is a parent that was deleted by hand, and
+-- "dead" one that has failed for good.
 --
 -- Of each parent this takes at most 1,000 children, and leaves the rest to maintenance: the first edge that is left says so.
 -- A report of a worker must not take seconds.
@@ -55,7 +56,7 @@ BEGIN
                 SELECT FROM pgqueue_job_live AS job WHERE job.id = edge.child) AS stays
             FROM unnest(due.parents, due.children, due.lost, due.late) AS edge (parent, child, lost, late)
         ) AS given;
-        UPDATE pgqueue_edge AS edge SET overdue = CASE WHEN over.final THEN 'gone' ELSE over.outcome END
+        UPDATE pgqueue_edge AS edge SET overdue = CASE WHEN over.final THEN 'dead' ELSE over.outcome END
         FROM unnest(gone.left_parents, gone.left_children) AS given (parent, child)
         JOIN unnest(p_ids, p_outcomes, p_final) AS over (id, outcome, final) ON over.id = given.parent
         WHERE edge.parent_id = given.parent AND edge.child_id = given.child;
@@ -75,9 +76,9 @@ BEGIN
             SELECT (
                 SELECT format('%s, after which it was enqueued, %s',
                     CASE WHEN EXISTS (SELECT FROM pgqueue_batch AS batch WHERE batch.id = over.id)
-                        THEN 'batch ' ELSE 'job ' END || over.id,
-                    CASE over.outcome WHEN 'failed' THEN 'failed' WHEN 'cancelled' THEN 'was cancelled'
-                        ELSE 'failed or was deleted' END)
+                        THEN 'batch ' WHEN over.outcome = 'gone' THEN 'job or batch ' ELSE 'job ' END || over.id,
+                    CASE over.outcome WHEN 'cancelled' THEN 'was cancelled' WHEN 'gone' THEN 'was deleted'
+                        ELSE 'failed' END)
                 FROM unnest(due.parents, due.children, due.lost) AS edge (parent, child, lost)
                 JOIN unnest(p_ids, p_outcomes) AS over (id, outcome) ON over.id = edge.parent
                 WHERE edge.child = given.id AND edge.lost ORDER BY over.id LIMIT 1

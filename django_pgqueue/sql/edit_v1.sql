@@ -10,7 +10,8 @@
 -- The time is read when they are locked: it would otherwise be as old as the wait for the locks.
 CREATE FUNCTION pgqueue_edit_v1(
     p_ids bigint[], p_priority integer, p_run_after timestamptz, p_delay double precision, p_queue_name text
-) RETURNS integer LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+) RETURNS integer LANGUAGE plpgsql SET search_path FROM CURRENT
+SET standard_conforming_strings = on AS $$
 DECLARE
     problem text := pgqueue_problem_v1(
         'a.task', '[]', '{}', '{}', coalesce(p_queue_name, 'default'), coalesce(p_priority, 0), p_run_after, NULL,

@@ -16,7 +16,8 @@ CREATE FUNCTION pgqueue_enqueue_many_v1(
     p_context jsonb DEFAULT NULL,  -- of all jobs
     p_batch bigint DEFAULT NULL,   -- of all jobs that have no other
     OUT ids bigint[], OUT outcomes text[]
-) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+) LANGUAGE plpgsql SET search_path FROM CURRENT
+SET standard_conforming_strings = on AS $$
 DECLARE
     bad record;
     item record;
@@ -151,5 +152,8 @@ BEGIN
         PERFORM pgqueue_linked_v1(
             new_ids, outcomes, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])), link.places,
             link.edge_parents, link.if_failed, link.states);
+        PERFORM pgqueue_meet_v1(
+            ids, outcomes, p_options, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])), link.places,
+            link.edge_parents, link.states, p_first);
     END IF;
 END $$;

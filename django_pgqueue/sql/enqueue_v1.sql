@@ -10,7 +10,8 @@ CREATE FUNCTION pgqueue_enqueue_v1(
     p_max_attempts integer, p_timeout integer, p_on_lost text, p_max_bytes integer,
     p_options jsonb,  -- NULL: none
     OUT id bigint, OUT run_after timestamptz, OUT expires_at timestamptz, OUT enqueued_at timestamptz, OUT outcome text
-) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+) LANGUAGE plpgsql SET search_path FROM CURRENT
+SET standard_conforming_strings = on AS $$
 #variable_conflict use_variable
 DECLARE
     problem text := pgqueue_problem_v1(
@@ -55,6 +56,9 @@ BEGIN
         IF is_linked THEN
             PERFORM pgqueue_linked_v1(
                 ARRAY[new_id], ARRAY[outcome], link.batches, link.places, link.edge_parents, link.if_failed, link.states);
+            PERFORM pgqueue_meet_v1(
+                ARRAY[id], ARRAY[outcome], ARRAY[p_options], link.batches, link.places, link.edge_parents, link.states,
+                NULL);
         END IF;
         RETURN;
     END IF;

@@ -200,7 +200,7 @@ BEGIN
         PERFORM pgqueue_release_v1(coalesce(freed, '{}') || coalesce(freed_too, '{}'));
     END IF;
     IF failed IS NOT NULL OR failed_too IS NOT NULL THEN
-        PERFORM pgqueue_note_failures_v1(failed || failed_too);
+        PERFORM pgqueue_note_failures_v2(failed || failed_too);
     END IF;
     accepted := coalesce(accepted, '{}') || coalesce(returned, '{}');
 END $$;

@@ -16,17 +16,3 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
         ) AS size
     ) AS sized
 $$;
-
--- Let the claim by SQL ask it, or the other way round. The function keeps its name, as in search_once_v1.sql.
-CREATE FUNCTION pgqueue_claim_fitting_v1(p_on boolean) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    all_of_them constant text := $q$EXIT WHEN picked = '{}';$q$;
-    fitting constant text := all_of_them || ' picked := pgqueue_fitting_v1(picked);';
-    definition text := pg_get_functiondef('pgqueue_claim_v1'::regproc);
-BEGIN
-    EXECUTE CASE WHEN p_on THEN replace(definition, all_of_them, fitting)
-        ELSE replace(definition, fitting, all_of_them) END;
-END $$;
-
-SELECT pgqueue_claim_fitting_v1(true);

@@ -11,7 +11,7 @@ DECLARE
     folded integer;
 BEGIN
     -- Race: two calls would lock groups in different orders.
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'failures')) THEN
+    IF NOT pgqueue_on_duty_v1('failures') THEN
         RETURN 0;
     END IF;
     WITH taken AS (

@@ -9,7 +9,7 @@ DECLARE
     forgotten integer := 0;
     gone text[];
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'failures')) THEN
+    IF NOT pgqueue_on_duty_v1('failures') THEN
         RETURN 0;
     END IF;
     FOR level IN VALUES

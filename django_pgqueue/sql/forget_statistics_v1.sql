@@ -8,7 +8,7 @@ DECLARE
     batch integer;
     forgotten integer;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'statistics')) THEN
+    IF NOT pgqueue_on_duty_v1('statistics') THEN
         RETURN 0;
     END IF;
     -- Variables and literals instead of conditions with volatile functions, which cannot bound an index scan.

@@ -39,10 +39,7 @@ BEGIN
         SELECT job.id, job.lease, job.worker, job.task_path, job.queue_name, job.attempts, job.forgiven_attempts,
             job.max_attempts, verdict.error_class,
             CASE WHEN job.current_step <> '' THEN jsonb_build_object('step', job.current_step) ELSE '{}' END
-                || CASE WHEN job.marks & 8 <> 0 THEN coalesce((
-                    SELECT jsonb_build_object('progress', jsonb_build_object(
-                        'done', progress.done, 'total', progress.total, 'note', progress.note))
-                    FROM pgqueue_progress AS progress WHERE progress.job_id = job.id), '{}') ELSE '{}' END AS told,
+                || CASE WHEN job.marks & 8 <> 0 THEN coalesce(pgqueue_last_progress_v1(job.id), '{}') ELSE '{}' END AS told,
             -- In the order of pgqueue_finish_v1: a failure comes before a cancel, and a cancel before a crash.
             CASE
                 WHEN verdict.error_class IS NOT NULL THEN 'failed'

@@ -1,5 +1,5 @@
 -- Which jobs maintenance has let go when their retention was over: none below first_id and none above last_id. A payload
--- outside of this range that has no job never had one (sweep_payloads_v2.sql). One row, or none if no job is gone yet.
+-- outside of this range that has no job never had one (sweep_payloads_v1.sql). One row, or none if no job is gone yet.
 CREATE TABLE pgqueue_gone (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     first_id bigint NOT NULL,

@@ -7,6 +7,8 @@
 -- a rollback lets this job in. Race: the twin starts, ends or is cancelled between the INSERT and the statement that
 -- reads it. Then the key is free, and the loop begins again. The statements have a new snapshot each, because the
 -- function is VOLATILE. Under REPEATABLE READ a twin that is not in the snapshot is a serialization error.
+--
+-- A call waits at most ten seconds for a transaction that holds its key, if the session has no lock_timeout of its own.
 CREATE FUNCTION pgqueue_insert_unique_v1(
     p_id bigint, p_task_path text, p_args jsonb, p_kwargs jsonb, p_metadata jsonb, p_queue_name text,
     p_priority integer, p_run_after timestamptz, p_expires_at timestamptz, p_enqueued_at timestamptz,
@@ -16,6 +18,7 @@ CREATE FUNCTION pgqueue_insert_unique_v1(
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
+    own_timeout constant text := current_setting('lock_timeout');
     key text := p_options ->> 'unique_key';
     scope text := coalesce(p_options ->> 'unique_scope', 'waiting');
     concurrency_key text := p_options ->> 'limit_key';
@@ -25,6 +28,7 @@ DECLARE
     due timestamptz;
     ends timestamptz := p_enqueued_at + (p_options ->> 'unique_window')::double precision * interval '1 second';
 BEGIN
+    PERFORM set_config('lock_timeout', CASE own_timeout WHEN '0' THEN '10s' ELSE own_timeout END, true);
     FOR attempt IN 1..100 LOOP
         id := NULL;
         windowed := false;
@@ -55,6 +59,7 @@ BEGIN
             IF FOUND THEN
                 id := p_id;
                 outcome := 'created';
+                PERFORM set_config('lock_timeout', own_timeout, true);
                 RETURN;
             ELSIF ends IS NOT NULL THEN
                 DELETE FROM pgqueue_window AS taken WHERE taken.unique_key = key;  -- no job was enqueued with it
@@ -97,6 +102,7 @@ BEGIN
                 CONTINUE;  -- it has started, or is over, so the key is free
             END IF;
         END IF;
+        PERFORM set_config('lock_timeout', own_timeout, true);
         RETURN;
     END LOOP;
     RAISE EXCEPTION 'pgqueue: the unique key % changes hands too fast', quote_literal(key)

@@ -47,34 +47,3 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-
--- Let both functions that enqueue call it, or the other way round. They keep their names, as in search_once_v1.sql.
-CREATE FUNCTION pgqueue_meet_twins_v1(p_on boolean) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    change record;
-    definition text;
-BEGIN
-    FOR change IN
-        SELECT * FROM (VALUES
-            ('pgqueue_enqueue_v1', $q$
-                ARRAY[new_id], ARRAY[outcome], link.batches, link.places, link.edge_parents, link.if_failed, link.states);$q$,
-            $q$
-            PERFORM pgqueue_meet_v1(
-                ARRAY[id], ARRAY[outcome], ARRAY[p_options], link.batches, link.places, link.edge_parents, link.states,
-                NULL);$q$),
-            ('pgqueue_enqueue_many_v1', $q$
-            link.edge_parents, link.if_failed, link.states);$q$,
-            $q$
-        PERFORM pgqueue_meet_v1(
-            ids, outcomes, p_options, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])), link.places,
-            link.edge_parents, link.states, p_first);$q$)
-        ) AS text (function, before, more)
-    LOOP
-        definition := pg_get_functiondef(change.function::regproc);
-        EXECUTE CASE WHEN p_on THEN replace(definition, change.before, change.before || change.more)
-            ELSE replace(definition, change.before || change.more, change.before) END;
-    END LOOP;
-END $$;
-
-SELECT pgqueue_meet_twins_v1(true);

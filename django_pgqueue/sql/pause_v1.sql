@@ -3,7 +3,8 @@
 -- the id of the pause.
 CREATE FUNCTION pgqueue_pause_v1(
     p_kind text, p_name text, p_reason text, p_author text, p_until timestamptz, p_seconds double precision
-) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT
+SET standard_conforming_strings = on AS $$
 DECLARE
     now timestamptz := clock_timestamp();
     ends timestamptz := coalesce(p_until, now + p_seconds * interval '1 second');

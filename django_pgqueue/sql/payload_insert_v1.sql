@@ -3,6 +3,8 @@
 -- its job. Any other job is refused, and so is a number that does not come from the sequence: a later job would get it,
 -- too. In this way the key tells whose job it is, as a foreign key would.
 --
+-- Without the column of its key or group, as after a rename, a row is refused: its job would have no limit.
+--
 -- The ids are compared with an array. A join of the transition table with the root took 5 ms a row.
 --
 -- Race: a retry may move a job with such an id from history to the live leaf between the two looks. Then the INSERT below
@@ -59,6 +61,7 @@ BEGIN
             kind.limit_name, CASE WHEN kind.limit_name IS NOT NULL THEN given.id END
         FROM unnest(ids) AS given (id) WHERE known = '{}' OR given.id <> ALL (known);
     ELSE
+        PERFORM pgqueue_check_key_columns_v1(kind, TG_RELID);
         PERFORM pgqueue_insert_keyed_payloads_v1(kind, TG_ARGV[0], now, ARRAY(
             SELECT jsonb_build_array(given.job_id, to_jsonb(given) ->> kind.limit_column,
                 to_jsonb(given) ->> kind.group_column)

@@ -26,10 +26,7 @@ BEGIN
     picked := '{}';
     last_group := p_after;
     FOR range IN
-        SELECT first.* FROM (
-            SELECT * FROM pgqueue_first_due_v1(p_queues, p_except, '{}', '{}', '{}', '{}')
-            UNION ALL SELECT * FROM pgqueue_first_due_v1(p_queues, p_except, '{}', '{}', '{}', '{}', true)
-        ) AS first
+        SELECT first.* FROM pgqueue_first_due_v1(p_queues, p_except, '{}', '{}', '{}', '{}', '{}') AS first
         WHERE first.run_after <= now ORDER BY first.priority DESC, random()
     LOOP
         room := least(free, (p_rooms ->> range.queue_name)::integer);

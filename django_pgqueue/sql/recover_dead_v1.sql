@@ -12,7 +12,7 @@ BEGIN
     dead := 0;
     jobs := 0;
     notable := '[]';
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'recover')) THEN
+    IF NOT pgqueue_on_duty_v1('recover') THEN
         RETURN;
     END IF;
     workers := ARRAY(SELECT pgqueue_dead_workers_v1(p_heartbeat, p_lease));

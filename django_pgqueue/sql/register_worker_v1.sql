@@ -3,7 +3,8 @@
 -- commit, it loses all later claims, too: none is left to a worker that is not registered.
 CREATE FUNCTION pgqueue_register_worker_v1(
     p_host text, p_queues text[], p_slots integer, p_pid integer, p_version text
-) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT
+SET standard_conforming_strings = on AS $$
 DECLARE
     registered bigint;
     problem text := CASE

@@ -11,7 +11,7 @@ DECLARE
 BEGIN
     looked := 0;
     ended := 0;
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'batches')) THEN
+    IF NOT pgqueue_on_duty_v1('batches') THEN
         RETURN;
     END IF;
     SELECT count(*), CASE WHEN count(*) = p_limit THEN max(page.id) END, array_agg(page.id ORDER BY page.id) FILTER (

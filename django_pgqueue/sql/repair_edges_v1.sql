@@ -3,7 +3,8 @@
 -- are no more), how many it looked at, and how many edges and jobs it has settled.
 --
 -- This is for what was left to maintenance: children after the first 1,000 of a parent, and children that another session had locked.
--- And for jobs that were deleted by hand.
+-- And for jobs that were deleted by hand. The end of a parent whose children were left is noted at one of its edges, and
+-- counts for all of them: its row may be gone because its history is off or its retention has passed.
 CREATE FUNCTION pgqueue_repair_edges_v1(
     p_after bigint, p_limit integer, OUT looked integer, OUT reached bigint, OUT settled integer
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -14,7 +15,7 @@ DECLARE
 BEGIN
     looked := 0;
     settled := 0;
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'edges')) THEN
+    IF NOT pgqueue_on_duty_v1('edges') THEN
         RETURN;
     END IF;
     SELECT array_agg(ROW(edge.parent_id, edge.overdue, 2, NULL)::pgqueue_ended_v1) INTO late
@@ -45,7 +46,9 @@ BEGIN
     late := ARRAY(
         SELECT ROW(parent.id, parent.state, 2, NULL)::pgqueue_ended_v1
         FROM (
-            SELECT over.id, pgqueue_parent_state_v1(over.id) AS state, over.only_holds
+            SELECT over.id, coalesce(nullif(pgqueue_parent_state_v1(over.id), 'gone'), (
+                    SELECT min(noted.overdue) FROM pgqueue_edge AS noted
+                    WHERE noted.parent_id = over.id AND noted.overdue IS NOT NULL), 'gone') AS state, over.only_holds
             FROM (
                 SELECT edge.parent_id AS id, bool_and(edge.if_failed = 'hold') AS only_holds FROM pgqueue_edge AS edge
                 WHERE edge.child_id = ANY (children) AND edge.overdue IS NULL GROUP BY edge.parent_id

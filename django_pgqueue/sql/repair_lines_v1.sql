@@ -13,7 +13,7 @@ DECLARE
 BEGIN
     lines := 0;
     released := 0;
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'lines')) THEN
+    IF NOT pgqueue_on_duty_v1('lines') THEN
         RETURN;
     END IF;
     WITH RECURSIVE line AS (

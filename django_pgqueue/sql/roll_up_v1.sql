@@ -11,7 +11,7 @@ DECLARE
     rolled integer;
 BEGIN
     -- Race: two calls would lock rows of the sums in different orders.
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'statistics')) THEN
+    IF NOT pgqueue_on_duty_v1('statistics') THEN
         RETURN 0;
     END IF;
     WITH taken AS (

@@ -19,7 +19,7 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: the ring of history can be turned only under READ COMMITTED, not %',
             current_setting('transaction_isolation') USING ERRCODE = 'invalid_transaction_state';
     END IF;
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'ring')) THEN
+    IF NOT pgqueue_on_duty_v1('ring') THEN
         RETURN 'busy';
     END IF;
     SELECT * INTO STRICT ring FROM pgqueue_ring;

@@ -24,8 +24,10 @@ BEGIN
     LOOP
         DELETE FROM pgqueue_step AS step WHERE step.job_id = ANY (ARRAY(
             SELECT one.id FROM unnest(ended) AS one WHERE one.marks & 1 <> 0));
-        DELETE FROM pgqueue_progress AS progress WHERE progress.job_id = ANY (ARRAY(
-            SELECT one.id FROM unnest(ended) AS one WHERE one.marks & 8 <> 0));
+        IF EXISTS (SELECT FROM unnest(ended) AS one WHERE one.marks & 8 <> 0) THEN
+            PERFORM pgqueue_forget_progress_v1(ARRAY(
+                SELECT one.id FROM unnest(ended) AS one WHERE one.marks & 8 <> 0));
+        END IF;
         FOR member IN
             SELECT one.batch, count(*) FILTER (WHERE one.outcome = 'done')::integer AS done,
                 count(*) FILTER (WHERE one.outcome = 'failed')::integer AS failed,

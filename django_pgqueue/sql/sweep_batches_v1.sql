@@ -25,7 +25,7 @@ BEGIN
     DELETE FROM pgqueue_batch AS batch WHERE batch.id = ANY (gone) AND batch.finished_at IS NOT NULL;
     DELETE FROM pgqueue_tally AS tally WHERE tally.batch_id = ANY (gone);
     orphaned := ARRAY(
-        SELECT ROW(over.id, 'gone', 2, NULL)::pgqueue_ended_v1 FROM unnest(gone) AS over (id)
+        SELECT ROW(over.id, 'dead', 2, NULL)::pgqueue_ended_v1 FROM unnest(gone) AS over (id)
         WHERE EXISTS (SELECT FROM pgqueue_edge AS edge WHERE edge.parent_id = over.id));
     IF orphaned <> '{}' THEN
         PERFORM pgqueue_settle_v1(orphaned);

@@ -1,5 +1,6 @@
 -- Delete at most p_limit jobs whose retention in the kept leaf is over, and return how many. Each queue and status
--- is one range of the index, so that jobs that are kept for years are not read again each time.
+-- is one range of the index, so that jobs that are kept for years are not read again each time. It notes which jobs
+-- are gone (pgqueue_gone).
 CREATE FUNCTION pgqueue_sweep_v1(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -10,7 +11,7 @@ DECLARE
     gone bigint[];
     orphaned pgqueue_ended_v1[];
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'kept')) THEN
+    IF NOT pgqueue_on_duty_v1('kept') THEN
         RETURN 0;
     END IF;
     SELECT * INTO STRICT ring FROM pgqueue_ring;
@@ -38,6 +39,7 @@ BEGIN
             ORDER BY old.finished_at LIMIT p_limit - swept FOR UPDATE SKIP LOCKED);
         DELETE FROM pgqueue_job_kept AS job WHERE job.id = ANY (gone);
         swept := swept + cardinality(gone);
+        PERFORM pgqueue_note_gone_v1(min(job.id), max(job.id)) FROM unnest(gone) AS job (id);
         -- What held until such a job was retried can never run.
         IF kind.status = 'failed' THEN
             orphaned := orphaned || ARRAY(

@@ -7,7 +7,7 @@ CREATE FUNCTION pgqueue_tell_failures_v1(p_limit integer) RETURNS TABLE (
     fingerprint text, error_class text, message text, tasks text[], sample_job bigint, is_new boolean, more_failed bigint
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'failures')) THEN
+    IF NOT pgqueue_on_duty_v1('failures') THEN
         RETURN;
     END IF;
     RETURN QUERY WITH untold AS (

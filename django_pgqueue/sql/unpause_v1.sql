@@ -14,7 +14,7 @@ DECLARE
     freed integer := 0;
 BEGIN
     -- Two at once would be correct, too, but their jobs would be mixed.
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('maintenance', 'unpause')) THEN
+    IF NOT pgqueue_on_duty_v1('unpause') THEN
         RETURN NULL;
     END IF;
     -- Race: a report that is putting a job aside holds the row of the pause. Then the next call deletes it, and finds

@@ -1,6 +1,6 @@
 -- Whether workers can take jobs of a queue (why_v1.sql): no_worker if none that is alive serves it, and busy if all slots
 -- of those that do are taken. Otherwise the code is NULL. Workers that are silent or ending start nothing; one in another
--- language sends heartbeats at its own pace, so it is silent after half of the lease. queues and excluded are what the
+-- language sends heartbeats at its own pace, so it is silent after half of the lease. Jobs that a worker has lost still take their slots. queues and excluded are what the
 -- workers serve, each combination once, as JSON arrays.
 CREATE FUNCTION pgqueue_why_workers_v1(
     p_queue text, p_now timestamptz, p_heartbeat double precision, p_lease double precision,
@@ -13,6 +13,7 @@ BEGIN
     SELECT array_agg(worker.id) FILTER (WHERE worker.is_able) AS ids,
         coalesce(sum(worker.slots) FILTER (WHERE worker.is_able), 0) AS slots,
         coalesce(sum(worker.running) FILTER (WHERE worker.is_able), 0) AS running,
+        coalesce(sum(worker.lost) FILTER (WHERE worker.is_able), 0) AS lost,
         count(*) FILTER (WHERE worker.serves AND worker.is_alive AND NOT worker.is_able) AS ending,
         count(*) FILTER (WHERE worker.serves AND NOT worker.is_alive) AS silent,
         count(*) AS known
@@ -20,11 +21,11 @@ BEGIN
     FROM (
         SELECT one.*, one.serves AND one.is_alive AND one.state = 'running' AND one.drain = '' AS is_able
         FROM (
-            SELECT member.id, member.slots, member.state, member.drain, (
+            SELECT member.id, member.lost, member.slots, member.state, member.drain, (
                 SELECT count(*) FROM (
                     SELECT FROM pgqueue_job_live AS job WHERE job.status = 'running' AND job.worker = member.id
                     LIMIT member.slots
-                ) AS part) AS running,
+                ) AS part) + member.lost AS running,
                 member.heartbeat_at >= p_now - interval '1 second' * CASE WHEN member.supervisor IS NULL THEN p_lease / 2
                     ELSE pgqueue_allowed_silence_v1(member.started_jobs, p_heartbeat, p_lease) END AS is_alive,
                 CASE WHEN member.queues <> '{}' THEN p_queue = ANY (member.queues) ELSE p_queue <> ALL (member.exclude_queues) END
@@ -53,7 +54,8 @@ BEGIN
             SELECT job.id FROM pgqueue_job_live AS job
             WHERE job.status = 'running' AND job.worker = ANY (crew.ids) LIMIT 10000);
         facts := jsonb_build_object(
-            'workers', cardinality(crew.ids), 'slots', crew.slots, 'longest', pgqueue_why_longest_v1(busy, 5),
+            'workers', cardinality(crew.ids), 'slots', crew.slots, 'lost', nullif(crew.lost, 0),
+            'longest', pgqueue_why_longest_v1(busy, 5),
             'since', (SELECT max(job.last_attempted_at) FROM pgqueue_job_live AS job WHERE job.id = ANY (busy)));
     END IF;
 END $$;

@@ -149,7 +149,7 @@ def test_what_holds_is_cancelled_when_retention_deletes_the_failed_parent(one: C
     one.execute("SET session_replication_role = replica")  # a guard refuses to change a finished job
     one.execute("UPDATE pgqueue_job_kept SET finished_at = finished_at - interval '31 days'")
     one.execute("SET session_replication_role = origin")
-    assert value(one, "SELECT pgqueue_sweep_v2(100)") == 1
+    assert value(one, "SELECT pgqueue_sweep_v1(100)") == 1
     assert status(one, job, child) == "gone cancelled"
     assert reason(one, child) == f"job {job}, after which it was enqueued, failed"
 

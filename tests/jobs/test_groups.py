@@ -119,7 +119,7 @@ def test_a_search_by_name_jumps_from_group_to_group(one: Connection) -> None:
 def test_a_search_by_time_tells_jobs_with_a_group_from_others(one: Connection) -> None:
     first, second = grouped(one, "b", "a")
     (plain,) = add(one)
-    query = "SELECT id, group_key, is_known FROM pgqueue_first_due_v2(NULL, '{}', %s, %s, %s, %s, %s, 500)"
+    query = "SELECT id, group_key, is_known FROM pgqueue_first_due_v1(NULL, '{}', %s, %s, %s, %s, %s, 500)"
     nothing: list[list[Any]] = [[], [], [], [], []]
     new = (plain, None, False)
     assert one.execute(query, nothing).fetchall() == [new, (first, "b", False)]

@@ -103,7 +103,7 @@ def test_enqueue_claim_finish_and_cancel_go_on_while_a_shelf_is_emptied(
     assert cancel(worker, [waiting]) == 1
     assert [row.id for row in claim(worker)] == [retried, asked, new]
     assert cancel(worker, [asked]) == 1
-    first_due = "SELECT * FROM pgqueue_first_due_v2(NULL, '{}', '{}', '{}', '{}', '{}', '{}')"
+    first_due = "SELECT * FROM pgqueue_first_due_v1(NULL, '{}', '{}', '{}', '{}', '{}', '{}')"
     assert worker.execute(first_due).fetchall() == []
     rotation.commit()
     assert read.result() == 0

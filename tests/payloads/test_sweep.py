@@ -60,7 +60,7 @@ def rows(order: Order, count: int, model: Any = Receipt) -> list[int]:
 
 def sweep(limit: int) -> tuple[int, list[str] | None]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT swept, problems FROM pgqueue_sweep_payloads_v2(%s)", [limit])
+        cursor.execute("SELECT swept, problems FROM pgqueue_sweep_payloads_v1(%s)", [limit])
         found: tuple[int, list[str] | None] = cursor.fetchone()
     return found
 

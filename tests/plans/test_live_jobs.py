@@ -122,7 +122,7 @@ def test_enqueue_reads_no_jobs(one: Connection) -> None:
 
 
 def test_search_for_ranges(one: Connection) -> None:
-    query = "SELECT count(*) FROM pgqueue_first_due_v2(%s, '{}', %s, %s, %s, %s, %s)"
+    query = "SELECT count(*) FROM pgqueue_first_due_v1(%s, '{}', %s, %s, %s, %s, %s)"
     nothing: list[list[Any]] = [[], [], [], [], []]
     for mode in MODES:
         one.execute(f"SET plan_cache_mode = {mode}")

@@ -65,7 +65,7 @@ def test_a_finish_that_comes_first_stands(row: int, connect: Connect) -> None:
 
 
 def sweep(connection: Connection) -> int:
-    return int(value(connection, "SELECT swept FROM pgqueue_sweep_payloads_v2(1000)"))
+    return int(value(connection, "SELECT swept FROM pgqueue_sweep_payloads_v1(1000)"))
 
 
 def test_the_sweep_finds_a_job_that_a_retry_brings_back(row: int, connect: Connect) -> None:

@@ -14,6 +14,7 @@ from django.db.models.signals import pre_migrate
 from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.checks.database import database_problems
+from django_pgqueue.models import FailureGroup
 from django_pgqueue.operations import SQL_FOLDER
 from django_pgqueue.postgres import roles as roles_module
 from django_pgqueue.postgres.roles import CALLED, WORKER_ONLY, Kept, kept_roles, lacking
@@ -68,8 +69,21 @@ def place(bare: Place) -> Iterator[Place]:
 
 
 def test_a_migrate_gives_the_roles_rights_to_the_functions_and_tables_that_it_adds(place: Place) -> None:
-    migrate(place.alias, "0015")  # before pgqueue_result and the table of failures
-    migrate(place.alias)
+    def add(**kwargs: Any) -> None:
+        connection = connections[place.alias]
+        with connection.cursor() as cursor, connection.schema_editor() as editor:
+            cursor.execute("DROP FUNCTION pgqueue_result, pgqueue_result_v1")
+            for name in ("result_v1", "result"):
+                cursor.execute((SQL_FOLDER / f"{name}.sql").read_text(), None)
+            editor.delete_model(FailureGroup)
+            editor.create_model(FailureGroup)
+
+    ours = apps.get_app_config("django_pgqueue")
+    pre_migrate.connect(add, sender=ours)
+    try:
+        migrate(place.alias)
+    finally:
+        pre_migrate.disconnect(add, sender=ours)
     job = place.ask("SELECT pgqueue_enqueue('a.b')", role=place.enqueuer)
     assert place.ask(RESULT, job, role=place.enqueuer) == "pending"
     assert place.ask(COUNT, role=place.worker) == 0

@@ -144,7 +144,7 @@ def test_no_function_leaves_a_duty_to_an_advisory_lock(connect: Connect) -> None
         "pgqueue_fold_failures_v1", "pgqueue_forget_failures_v1", "pgqueue_forget_statistics_v1",
         "pgqueue_recover_dead_v1", "pgqueue_repair_batches_v1", "pgqueue_repair_edges_v1",
         "pgqueue_repair_lines_v1", "pgqueue_roll_up_v1", "pgqueue_rotate_v1", "pgqueue_rotate_v2",
-        "pgqueue_sweep_v1", "pgqueue_sweep_v2", "pgqueue_tell_failures_v1", "pgqueue_unpause_v1",
+        "pgqueue_sweep_v1", "pgqueue_tell_failures_v1", "pgqueue_unpause_v1",
     ]  # fmt: skip
 
 

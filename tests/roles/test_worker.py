@@ -34,19 +34,8 @@ from tests.support.workers import fresh, run_due
 from .calls import outcomes
 from .conftest import PASSWORD, Login, Roles
 
-#: They make triggers on a table, or replace a function, which only its owner may do: migrations call them.
-BY_OWNERS = {
-    "pgqueue_attach_payload_v1",
-    "pgqueue_claim_fitting_v1",
-    "pgqueue_leave_out_v1",
-    "pgqueue_look_for_key_columns_v1",
-    "pgqueue_meet_twins_v1",
-    "pgqueue_search_once_v1",
-    "pgqueue_settle_progress_v1",
-    "pgqueue_tell_deleted_v1",
-    "pgqueue_unique_patience_v1",
-    "pgqueue_why_lost_jobs_v1",
-}
+#: It makes triggers on a table, which only its owner may do: migrations call it.
+BY_OWNERS = {"pgqueue_attach_payload_v1"}
 
 
 def test_every_function_runs(installed: Roles, login: Login, transactional_db: None) -> None:

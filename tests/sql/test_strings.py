@@ -25,7 +25,8 @@ from tests.support.sessions import open_raw
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-#: Released files. Their functions, or those that they are inlined into, are pinned (standard_strings_v1).
+#: Their functions, or those that they are inlined into, set standard_conforming_strings. With it off, the
+#: backslash would begin an escape.
 PINNED = {"problem_v1.sql", "payload_paths_v1.sql"}
 _TEXT = re.compile(r"--[^\n]*|(?<!\w)[eE]?'(?:[^']|'')*'")
 STRINGS, INTERVALS = "-c standard_conforming_strings=off", "-c IntervalStyle=iso_8601"

@@ -47,7 +47,7 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class FirstDue(NamedTuple):
-    """The first job of a range, as ``pgqueue_first_due_v2`` returns it."""
+    """The first job of a range, as ``pgqueue_first_due_v1`` returns it."""
 
     queue_name: str
     priority: int

@@ -8,7 +8,7 @@ from django_pgqueue.operations import PayloadTriggers
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("django_pgqueue", "0014_stats"),
+        ("django_pgqueue", "0002_functions"),
         ("search", "0002_flows"),
     ]
 

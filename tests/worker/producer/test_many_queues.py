@@ -182,7 +182,7 @@ EVERYTHING = """
 """
 SEARCH = """
     SELECT queue_name, priority, id, group_key
-    FROM pgqueue_first_due_v2(NULL, %s, %s, %s, %s, %s, %s)
+    FROM pgqueue_first_due_v1(NULL, %s, %s, %s, %s, %s, %s)
 """
 
 

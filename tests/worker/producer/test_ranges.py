@@ -134,7 +134,7 @@ def test_rescans_are_rationed_by_their_cost() -> None:
 # -- what the search in SQL returns
 
 FIRST_DUE = (
-    "SELECT queue_name, priority, id FROM pgqueue_first_due_v2(%s::text[], %s::text[], %s, %s, %s, %s, %s)"
+    "SELECT queue_name, priority, id FROM pgqueue_first_due_v1(%s::text[], %s::text[], %s, %s, %s, %s, %s)"
 )
 
 

@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ("django_pgqueue", "0012_payloads"),
+        ("django_pgqueue", "0002_functions"),
     ]
 
     operations = [
