@@ -1,8 +1,8 @@
 """The functions and the triggers: all changes of jobs, the wake-up, the maintenance, and what people ask for.
 
-A function whose language is SQL comes after those that it calls. One trigger refuses changes that are no
-transition, two wake a worker at the commit, and one checks the size of the jobs of a role that may only enqueue.
-The others follow edges, and changes of the timing of schedules.
+A function whose language is SQL comes after those that it calls. The triggers refuse changes that are no
+transition, wake a worker at the commit, check the size of jobs, and follow edges and changes of the timing of
+schedules.
 """
 
 from django.db import migrations
