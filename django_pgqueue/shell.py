@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import explanation
 from .compat import DjangoTask, is_task
-from .explanation import answer
 from .jobs.control import cancel, retry
 from .jobs.enqueue import enqueue
 from .models import Job
@@ -63,8 +63,8 @@ def failure(job: Job | int | str | None = None, *, using: str | None = None) -> 
 def why(job: Job | int | str, *, using: str | None = None) -> None:
     """Print why a job does not run, or how it ended, and what helps."""
     found = _fresh(job, using)
-    reason = answer.why(found)
-    helps = answer.fix(reason.code, reason.facts, reason.job_id, reason.database, in_shell=True)
+    reason = explanation.why(found)
+    helps = explanation.fix(reason.code, reason.facts, reason.job_id, reason.database, in_shell=True)
     print(f"Job {found.pk} ({found.task_path}, {found.status}): {reason} {helps}".rstrip())  # noqa: T201
 
 

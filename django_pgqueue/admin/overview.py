@@ -8,7 +8,8 @@ Each statement has a time limit. What was too slow is not shown, and the page sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -28,7 +29,7 @@ from ..jobs.pause import pause, resume
 from ..models import Job, JobStat, Limit, Pause, Queue, Worker
 from ..monitoring.health import PATIENCE, HealthProblem, QueueState, judge, read, thresholds_of
 from ..monitoring.queues import Depth, capped
-from ..monitoring.spans import DAY, HOUR, SHARES, Figures, TimeSpan, breakdown, per_second, series
+from ..monitoring.spans import DAY, HOUR, SHARES, Figures, TimeSpan, breakdown, series
 from ..monitoring.workers import Vital, busy_text, queues_text
 from ..postgres.timeout import within
 from . import display
@@ -47,7 +48,6 @@ MOST_QUEUES = 200
 MOST_WORKERS = 100
 _TEMPLATE = "admin/django_pgqueue/overview.html"
 _MEDIA = MEDIA + Media(css={"all": ["django_pgqueue/overview.css"]})
-_UNKNOWN = "?"
 
 
 def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
@@ -74,33 +74,50 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
 
 def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
     """Return what changes by the second."""
-    site, alias, links = admin.admin_site, admin.database, PageLinks(admin.admin_site, request)
+    site, alias = admin.admin_site, admin.database
+    url = partial(page_url, site, request)
     state = read(alias)
     pauses = in_words(site, request, state.pauses or [])
     verdict, resumes = judge(state), may_resume(site, request)
     hour, day = (_by_queue(alias, span) for span in (HOUR, DAY))
     names = within(alias, PATIENCE, lambda: list(Queue.objects.using(alias).values_list("pk", flat=True)))
     every = sorted({*(state.depths or {}), *(hour or {}), *(day or {}), *(names or [])})
-    limits = _limits(alias, every[:MOST_QUEUES])
-    rows = [
-        _queue_row(links, state, name, (hour or {}).get(name), (day or {}).get(name))
-        | {"paused": pauses.queues.get(name, ""), "limit": _limit(links, state, limits, name)}
-        for name in every[:MOST_QUEUES]
-    ]
+    shown = every[:MOST_QUEUES]
+    keys = ["*", *(f"queue:{name}" for name in shown)]
+    limits = within(alias, PATIENCE, lambda: Limit.objects.using(alias).in_bulk(keys))
+    running = {f"queue:{name}": depth.running for name, depth in (state.depths or {}).items()}
+    running["*"] = sum(running.values())
+    limited = {
+        key: {"text": _limit_text(limit, running.get(key, 0)), "url": url(Limit, "change", key)}
+        for key, limit in (limits or {}).items()
+    }
     workers = state.crew.workers if state.crew else []
     return {
         "verdict": verdict,
-        "troubles": [_trouble(links, problem, pauses, resumes) for problem in verdict.problems],
+        "troubles": [_trouble(url, problem, pauses, resumes) for problem in verdict.problems],
         "notes": pauses.tasks_said,
-        "tiles": list(_tiles(links, state)),
-        "queues": rows,
-        "every_limit": _limit(links, state, limits),
+        "tiles": _tiles(url, state),
+        "any_lost": bool(state.lost),
+        "jobs_url": url(Job, "changelist"),
+        "queues": [
+            _queue_row(state, name)
+            | {
+                "url": url(Queue, "change", name) or _jobs(url, queue=name),
+                "hour": (hour or {}).get(name),
+                "day": (day or {}).get(name),
+                "paused": pauses.queues.get(name, ""),
+                "limit": limited.get(f"queue:{name}"),
+            }
+            for name in shown
+        ],
+        "every_limit": limited.get("*"),
         "more_queues": max(0, len(every) - MOST_QUEUES),
         "may_pause": may_pause(site, request),
         "may_resume": resumes,
-        "any_lost": bool(state.lost),
         "failures": failure_block(admin) if may_view_failures(site, request) else None,
-        "workers": [_worker_row(links, worker) for worker in workers[:MOST_WORKERS]],
+        "workers": [
+            _worker_row(worker, url(Worker, "change", worker.pk)) for worker in workers[:MOST_WORKERS]
+        ],
         "more_workers": max(0, len(workers) - MOST_WORKERS),
         "slow_queues": None in (state.depths, state.lost, hour, day, names, limits),
         "slow_workers": state.crew is None,
@@ -113,20 +130,9 @@ def _by_queue(alias: str, span: TimeSpan) -> dict[str, Figures] | None:
     return None if rows is None else {row.queue_name: row for row in rows}
 
 
-class PageLinks:
-    """The URLs of other pages; empty for those that this user may not view."""
-
-    def __init__(self, site: AdminSite, request: HttpRequest) -> None:
-        self.site, self.request = site, request
-        self._jobs = self.page(Job)
-
-    def page(self, model: type[Any], page: str = "changelist", *arguments: Any) -> str:
-        """Return the URL of a page of a model."""
-        return page_url(self.site, self.request, model, page, *arguments)
-
-    def jobs(self, **filters: str) -> str:
-        """Return the URL of a list of jobs."""
-        return f"{self._jobs}?{urlencode(filters)}" if self._jobs else ""
+def _jobs(url: partial[str], **filters: str) -> str:
+    """Return the URL of a list of jobs; empty for a user who may not view it."""
+    return f"{found}?{urlencode(filters)}" if (found := url(Job, "changelist")) else ""
 
 
 # ----------------------------------------------------------------------------
@@ -179,28 +185,28 @@ def _rate(rate: float) -> str:
 # The problems of the verdict, each with the way to its fix: a page, a command, or a button.
 
 
-def _trouble(links: PageLinks, problem: HealthProblem, pauses: Paused, resumes: bool) -> dict[str, str]:
+def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes: bool) -> dict[str, str]:
     """Return a problem for the template. ``pauses`` tell who has paused a queue, and why."""
     kind, name, text = problem.kind, problem.queue_name, str(problem)
     found = {}
     if kind == "paused":
         # To resume everything, the page of pauses asks first.
         text = (pauses.queues_said.get(name) if name else pauses.everything) or text
-        url, label = "" if name else links.page(Pause), _("Pauses")
+        target, label = "" if name else url(Pause, "changelist"), _("Pauses")
         found["resumes"] = name if resumes else ""
     elif kind in {"no_worker", "few_workers", "silent", "lost", "lost_jobs"}:
-        url, label = links.page(Worker), _("Workers")
+        target, label = url(Worker, "changelist"), _("Workers")
     elif kind == "failures":
-        groups = links.page(Job, "failures") if may_view_failures(links.site, links.request) else ""
-        url, label = groups or links.jobs(status="failed", finished="hour"), _("Failures")
+        groups = url(Job, "failures") if may_view_failures(*url.args) else ""
+        target, label = groups or _jobs(url, status="failed", finished="hour"), _("Failures")
     elif kind in {"unreachable", "foreign_lock"}:
-        url, label = links.page(JobStat, "database"), _("Database")
+        target, label = url(JobStat, "database"), _("Database")
     else:
-        url = links.page(Queue, "change", name) or links.jobs(queue=name)
+        target = url(Queue, "change", name) or _jobs(url, queue=name)
         label = _("Queue %(name)s") % {"name": name}
     starts = kind in {"no_worker", "few_workers", "unserved"}
     command = "manage.py runqueueworker" if starts else ""
-    return {"text": text, "url": url, "label": label, "command": command, **found}
+    return {"text": text, "url": target, "label": label, "command": command, **found}
 
 
 # ----------------------------------------------------------------------------
@@ -208,48 +214,38 @@ def _trouble(links: PageLinks, problem: HealthProblem, pauses: Paused, resumes: 
 # A figure that could not be read in time is a question mark.
 
 
-def _tiles(links: PageLinks, state: QueueState) -> Iterator[dict[str, Any]]:
+def _tiles(url: partial[str], state: QueueState) -> list[dict[str, Any]]:
     minutes = state.hour[:-1]  # the last one is not over
-    value, note = _ready(state)
-    yield {
-        "label": _("Ready"), "value": value, "note": note, "url": links.jobs(status="pending"),
-        "line": sparkline([each.waited(0.95) for each in minutes], "second"),
-        "line_label": _("how long jobs waited, p95"),
-    }  # fmt: skip
-    crew = state.crew
-    yield {
-        "label": _("Running"),
-        "value": number(crew.busy) if crew else _UNKNOWN,
-        "note": _("of %(slots)s slots") % {"slots": number(crew.slots)} if crew else "",
-        "url": links.jobs(status="running"),
-        "line": sparkline([each.run_seconds for each in minutes]), "line_label": _("busy slots"),
-    }  # fmt: skip
-    is_known, (now, before) = state.minutes is not None, state.failed
-    yield {
-        "label": _("Finished a minute"),
-        "value": number(round(60 * state.per_second)) if is_known else _UNKNOWN,
-        "note": throughput(state.per_second) if is_known else "",
-        "url": links.page(JobStat),
-        "line": sparkline([each.attempts for each in minutes]), "line_label": _("attempts that ended"),
-    }  # fmt: skip
-    yield {
-        "label": _("Failed in the last hour"),
-        "value": number(now) if is_known else _UNKNOWN,
-        "note": _("%(count)s in the hour before") % {"count": number(before)} if is_known else "",
-        "url": links.jobs(status="failed", finished="hour"),
-        "line": sparkline([each.failed for each in minutes], "alarm"), "line_label": _("failures"),
-        "alarm": now > before,
-    }  # fmt: skip
+    ready, oldest = _ready(state)
+    busy = slots = finished = speed = failed = earlier = ""
+    if crew := state.crew:
+        busy, slots = number(crew.busy), _("of %(slots)s slots") % {"slots": number(crew.slots)}
+    now, before = state.failed
+    if state.minutes is not None:
+        finished, speed = number(round(60 * state.per_second)), throughput(state.per_second)
+        failed, earlier = number(now), _("%(count)s in the hour before") % {"count": number(before)}
+    return [
+        {"label": _("Ready"), "value": ready, "note": oldest, "url": _jobs(url, status="pending"),
+         "line": sparkline([each.waited(0.95) for each in minutes], "second"),
+         "line_label": _("how long jobs waited, p95")},
+        {"label": _("Running"), "value": busy, "note": slots, "url": _jobs(url, status="running"),
+         "line": sparkline([each.run_seconds for each in minutes]), "line_label": _("busy slots")},
+        {"label": _("Finished a minute"), "value": finished, "note": speed, "url": url(JobStat, "changelist"),
+         "line": sparkline([each.attempts for each in minutes]), "line_label": _("attempts that ended")},
+        {"label": _("Failed in the last hour"), "value": failed, "note": earlier, "alarm": now > before,
+         "url": _jobs(url, status="failed", finished="hour"),
+         "line": sparkline([each.failed for each in minutes], "alarm"), "line_label": _("failures")},
+    ]  # fmt: skip
 
 
 def _ready(state: QueueState) -> tuple[str, str]:
     """Return how many jobs are ready, and how long the oldest has waited. Those in paused queues are told."""
     if state.depths is None:
-        return _UNKNOWN, ""
-    depths = state.depths.values()
-    ready = sum(depth.ready for depth in depths if not depth.is_paused)
-    held = sum(depth.ready for depth in depths if depth.is_paused)
-    oldest = max((depth.oldest_ready for depth in depths if not depth.is_paused), default=0.0)
+        return "", ""
+    active = [depth for depth in state.depths.values() if not depth.is_paused]
+    ready = sum(depth.ready for depth in active)
+    held = sum(depth.ready for depth in state.depths.values() if depth.is_paused)
+    oldest = max((depth.oldest_ready for depth in active), default=0.0)
     note = _("the oldest waits %(age)s") % {"age": age(oldest)} if ready else _("nothing waits")
     if held:
         more = _("%(count)s in paused queues") % {"count": capped(held)}
@@ -258,94 +254,44 @@ def _ready(state: QueueState) -> tuple[str, str]:
 
 
 # ----------------------------------------------------------------------------
-# The rows of queues: those with settings, thresholds or live jobs, or that ran jobs within a day.
+# The rows of queues: those with settings, thresholds or live jobs, or that ran jobs within a day. And the
+# rows of workers.
 
 
-def _queue_row(
-    links: PageLinks, state: QueueState, name: str, hour: Figures | None, day: Figures | None
-) -> dict[str, Any]:
-    """Return one queue. Each figure has a text, a URL if the list of jobs can show its jobs, and an alarm."""
-    depth, lost = (state.depths or {}).get(name) or Depth(name), (state.lost or {}).get(name, 0)
-
-    def figure(text: Any, url: str = "", alarm: bool = False) -> dict[str, Any]:
-        return {"text": text, "url": url, "alarm": alarm}
-
-    def jobs(count: int, text: str = "", *, alarm: bool = False, **filters: str) -> dict[str, Any]:
-        url = links.jobs(queue=name, **filters) if count else ""
-        return figure(text or number(count), url, alarm and bool(count))
-
-    def past(name: str) -> tuple[int, int]:
-        return getattr(hour, name, 0), getattr(day, name, 0)
-
-    retried, failed = past("retried"), past("failed")
+def _queue_row(state: QueueState, name: str) -> dict[str, Any]:
+    """Return a queue: its jobs, how many workers serve it, and whether one of these is alarming."""
+    depth = (state.depths or {}).get(name) or Depth(name)
+    limit = thresholds_of(name).age
+    serving = state.crew.serving(name) if state.crew else None
+    is_late = limit is not None and depth.oldest_ready > limit and not depth.is_paused
+    unattended = serving == 0 and depth.needs_workers and not depth.is_paused
     return {
         "name": name,
-        "url": links.page(Queue, "change", name) or links.jobs(queue=name),
-        "is_paused": depth.is_paused,
-        **_service(state, depth),
-        "ready": jobs(depth.ready, capped(depth.ready), status="pending"),
-        "scheduled": figure(capped(depth.scheduled)),
-        "retrying": jobs(depth.retrying, capped(depth.retrying), status="retry"),
-        "blocked": jobs(depth.blocked, status="blocked"),
-        "running": jobs(depth.running, status="running"),
-        "lost": figure(_("%(count)s lost") % {"count": number(lost)} if lost else "", alarm=True),
-        "longest": age(depth.longest_running) if depth.running else "",
-        "rate": throughput(per_second([hour])) if hour else "",
-        "done_hour": jobs(past("done")[0], status="done", finished="hour"),
-        "retried_hour": number(retried[0]),
-        "failed_hour": jobs(failed[0], alarm=True, status="failed", finished="hour"),
-        "retried_day": number(retried[1]),
-        "failed_day": jobs(failed[1], alarm=True, status="failed", finished="day"),
+        "depth": depth,
+        "lost": (state.lost or {}).get(name, 0),
+        "serving": serving,
+        "is_unattended": unattended,
+        "is_late": is_late or unattended,
+        "oldest_bar": gauge(depth.oldest_ready / (limit or 300), alarm=is_late),
     }
 
 
-def _service(state: QueueState, depth: Depth) -> dict[str, Any]:
-    """Return how many workers serve a queue, and how long its oldest ready job has been due."""
-    limit = thresholds_of(depth.queue_name).age
-    serving = state.crew.serving(depth.queue_name) if state.crew else 0
-    is_late = limit is not None and depth.oldest_ready > limit and not depth.is_paused
-    unattended = state.crew is not None and depth.needs_workers and not depth.is_paused and not serving
-    text = number(serving) if serving else pgettext("workers", "none")
-    return {
-        "workers": {"text": text if state.crew else _UNKNOWN, "alarm": unattended},
-        "oldest": {
-            "text": age(depth.oldest_ready) if depth.ready else "",
-            "alarm": is_late or (unattended and bool(depth.ready)),
-        },
-        "oldest_bar": gauge(depth.oldest_ready / (limit or 300), alarm=is_late) if depth.ready else "",
-    }
-
-
-def _limits(alias: str, names: Sequence[str]) -> dict[str, Limit] | None:
-    """Return the limits of these queues and of all jobs; None if it took too long."""
-    keys = ["*", *(f"queue:{name}" for name in names)]
-    return within(alias, PATIENCE, lambda: Limit.objects.using(alias).in_bulk(keys))
-
-
-def _limit(
-    links: PageLinks, state: QueueState, limits: Mapping[str, Limit] | None, name: str | None = None
-) -> dict[str, str] | None:
-    """Return the limit of a queue, or of all jobs, in short: how many run of those that may, and the rate."""
-    limit = (limits or {}).get("*" if name is None else f"queue:{name}")
-    if limit is None:
-        return None
-    running = sum(
-        depth.running for depth in (state.depths or {}).values() if name in (None, depth.queue_name)
-    )
+def _limit_text(limit: Limit, running: int) -> str:
+    """Return how many jobs run of those that may, and the rate."""
     parts = []
     if limit.concurrency is not None:
         numbers = {"running": number(running), "allowed": number(limit.concurrency)}
         parts.append(_("%(running)s of %(allowed)s run") % numbers)
     if limit.rate is not None and limit.per is not None:
         parts.append(_("at most %(rate)s") % {"rate": formatting.rate(limit.rate, limit.per)})
-    return {"text": ", ".join(parts), "url": links.page(Limit, "change", limit.pk)}
+    return ", ".join(parts)
 
 
-def _worker_row(links: PageLinks, worker: Any) -> dict[str, Any]:
+def _worker_row(worker: Any, url: str) -> dict[str, Any]:
     ago = _("%(period)s ago") % {"period": formatting.period(worker.age)}
     return {
         "worker": worker,
-        "url": links.page(Worker, "change", worker.pk),
+        "url": url,
         "queues": queues_text(worker),
         "busy": busy_text(worker),
         "bar": gauge(worker.busy / worker.slots if worker.slots else 0),
@@ -383,29 +329,25 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
         return HttpResponseBadRequest()
     if not allowed(admin.admin_site, request):
         raise PermissionDenied
+    found = Pause.objects.using(admin.writes_to).filter(kind=Pause.Kind.QUEUE, name=queue).first()
+    level = messages.SUCCESS
     try:
-        text, level = (_pause if button == "pause" else _resume)(admin, request, queue)
+        if button == "pause":
+            reason = request.POST.get("reason", "").replace("\0", "")[:_MOST_OF_REASON]
+            author = request.user.get_username()[:150]
+            made = pause(queue=queue, reason=reason, author=author, using=admin.writes_to)
+            _note(request, made, ADDITION, _("Paused."))
+            text = _("Queue %(name)s is paused.")
+        elif resume(queue=queue, using=admin.writes_to):
+            if found is not None:
+                _note(request, found, DELETION, _("Resumed."))
+            text = _("Queue %(name)s is resumed.")
+        else:
+            text, level = _("It was not paused any more."), messages.WARNING
     except ValueError:  # a user has changed the form
         return HttpResponseBadRequest()
-    admin.message_user(request, text, level)
+    admin.message_user(request, text % {"name": queue}, level)
     return HttpResponseRedirect(request.get_full_path())
-
-
-def _pause(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tuple[str, int]:
-    reason = request.POST.get("reason", "").replace("\0", "")[:_MOST_OF_REASON]
-    author = request.user.get_username()[:150]
-    made = pause(queue=queue, reason=reason, author=author, using=admin.writes_to)
-    _note(request, made, ADDITION, _("Paused."))
-    return _("Queue %(name)s is paused.") % {"name": queue}, messages.SUCCESS
-
-
-def _resume(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tuple[str, int]:
-    found = Pause.objects.using(admin.writes_to).filter(kind=Pause.Kind.QUEUE, name=queue).first()
-    if not resume(queue=queue, using=admin.writes_to):
-        return _("It was not paused any more."), messages.WARNING
-    if found is not None:
-        _note(request, found, DELETION, _("Resumed."))
-    return _("Queue %(name)s is resumed.") % {"name": queue}, messages.SUCCESS
 
 
 def _note(request: HttpRequest, row: Pause, flag: int, text: str) -> None:

@@ -12,11 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.utils.dateparse import parse_datetime
-from django.utils.formats import number_format
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, ngettext
+from django.utils.translation import gettext_lazy, ngettext
 
-from ..formatting import date_time, period, rate
+from ..formatting import date_time, number, period, rate
 
 MOST_COUNTED = 1000
 _A_LIFETIME = timedelta(days=50 * 365)  # what waits for an event at any time is due in almost a century
@@ -56,22 +55,15 @@ def plain(part: Any) -> str:
     return str(part)
 
 
-class Facts:
-    """The facts of one reason. What is missing in them is None, or an empty text."""
+class Facts(dict[str, Any]):
+    """The facts of one reason. What is missing in them is None."""
 
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self._facts = facts
-
-    def __getitem__(self, name: str) -> Any:
-        return self._facts.get(name)
-
-    def text(self, name: str) -> str:
-        """Return a text."""
-        return str(self._facts.get(name) or "")
+    def __missing__(self, name: str) -> None:
+        return None
 
     def at(self, name: str) -> datetime | None:
         """Return a time."""
-        return parse_datetime(self._facts[name]) if self._facts.get(name) else None
+        return parse_datetime(self[name]) if self[name] else None
 
     def moment(self, name: str) -> Moment | str:
         """Return a time to be shown; an empty text if there is none."""
@@ -80,41 +72,34 @@ class Facts:
 
     def age(self, name: str) -> str:
         """Return for how long a time has been over."""
-        return self._between(self.at(name), self.at("asked_at"))
+        begin, now = self.at(name), self.at("asked_at")
+        return period(now - begin) if begin and now else ""
 
     def until(self, name: str) -> str:
         """Return how long it is until a time."""
-        return self._between(self.at("asked_at"), self.at(name))
-
-    def has_end(self, name: str) -> bool:
-        """Return whether a time is one that a person has meant."""
         end, now = self.at(name), self.at("asked_at")
-        return end is not None and now is not None and end - now < _A_LIFETIME
+        return period(end - now) if end and now else ""
 
     def job(self, found: dict[str, Any]) -> Sentence:
         """Return a job or a batch of the facts with what is known about it."""
-        since = found.get("since")
         known = [found.get("name") or found.get("task_path"), found.get("state")]
-        if since:
-            known.append(
-                _("for %(period)s") % {"period": self._between(parse_datetime(since), self.at("asked_at"))}
-            )
+        if found.get("since"):
+            age = Facts(found, asked_at=self["asked_at"]).age("since")
+            known.append(_("for %(period)s") % {"period": age})
         details = ", ".join(filter(None, known))
         values = {"job": reference(found["id"], is_batch=bool(found.get("is_batch"))), "details": details}
         return Sentence(_("%(job)s (%(details)s)") if details else "%(job)s", values)
 
     def jobs(self, name: str, total: int | None = None) -> list[Any]:
         """Return those jobs of the facts, and how many more there are."""
-        found = self._facts.get(name) or []
-        more = (total or 0) - len(found)
-        others = (
-            [ngettext("%(count)s more", "%(count)s more", more) % {"count": count(more)}] if more > 0 else []
-        )
-        return [*(self.job(each) for each in found), *others]
+        found: list[Any] = [self.job(each) for each in self[name] or []]
+        if (more := (total or 0) - len(found)) > 0:
+            found.append(ngettext("%(count)s more", "%(count)s more", more) % {"count": count(more)})
+        return found
 
     def error(self) -> str:
         """Return the last error in words."""
-        error = self._facts.get("error")
+        error = self["error"]
         if not error:
             return ""
         words = f"{str(error.get('class', '')).removeprefix('builtins.')}: {error.get('message', '')}"
@@ -122,99 +107,64 @@ class Facts:
             return words
         return _("%(error)s (in the step %(step)s)") % {"error": words, "step": repr(error["step"])}
 
-    @staticmethod
-    def _between(begin: datetime | None, end: datetime | None) -> str:
-        return period(end - begin) if begin is not None and end is not None else ""
-
 
 def reference(key: int, *, is_batch: bool = False) -> Reference:
     """Return a job or a batch, by its id."""
-    if is_batch:
-        return Reference("batch", key, _("batch %(id)s") % {"id": key})
-    return Reference("job", key, _("job %(id)s") % {"id": key})
+    text = _("batch %(id)s") if is_batch else _("job %(id)s")
+    return Reference("batch" if is_batch else "job", key, text % {"id": key})
 
 
-def count(number: int) -> str:
+def count(found: int) -> str:
     """Return a number that was counted up to a limit."""
-    if number > MOST_COUNTED:
-        return _("more than %(count)s") % {"count": number_format(MOST_COUNTED, force_grouping=True)}
-    return number_format(number, force_grouping=True)
+    if found > MOST_COUNTED:
+        return _("more than %(count)s") % {"count": number(MOST_COUNTED)}
+    return number(found)
 
 
-#: The reasons that are one sentence: its text, and the fact with the time ``%(at)s``.
-_SENTENCES: dict[str, tuple[str, str]] = {
-    "unknown": (
-        gettext_noop(
-            "There is no job with this id. Either the transaction that made it has not committed or was "
-            "rolled back, or the job is in another database, or it is finished and no longer kept."
-        ),
-        "",
+#: The reasons that are one sentence.
+_SENTENCES: dict[str, Any] = {
+    "unknown": gettext_lazy(
+        "There is no job with this id. Either the transaction that made it has not committed or was "
+        "rolled back, or the job is in another database, or it is finished and no longer kept."
     ),
-    "done": (gettext_noop("It is done since %(at)s."), "ended_at"),
-    "running": (gettext_noop("It runs: %(details)s."), ""),
-    "worker_lost": (
-        gettext_noop("Its worker (%(worker)s) is lost: another worker puts the job back into its queue."),
-        "",
+    "done": gettext_lazy("It is done since %(at)s."),
+    "running": gettext_lazy("It runs: %(details)s."),
+    "worker_lost": gettext_lazy(
+        "Its worker (%(worker)s) is lost: another worker puts the job back into its queue."
     ),
-    "cancel_requested": (
-        gettext_noop("It was asked to stop %(age)s ago, and still runs: %(details)s."),
-        "asked_to_cancel_at",
+    "cancel_requested": gettext_lazy("It was asked to stop %(age)s ago, and still runs: %(details)s."),
+    "expired": gettext_lazy(
+        "It expired at %(at)s, so it will not run. The next worker that comes to it cancels it."
     ),
-    "expired": (
-        gettext_noop(
-            "It expired at %(at)s, so it will not run. The next worker that comes to it cancels it."
-        ),
-        "expired_at",
+    "scheduled": gettext_lazy("It is due in %(period)s, at %(at)s."),
+    "retry": gettext_lazy(
+        "Attempt %(attempt)s failed: %(error)s. The next one is due in %(period)s, at %(at)s."
     ),
-    "scheduled": (gettext_noop("It is due in %(period)s, at %(at)s."), "due_at"),
-    "retry": (
-        gettext_noop("Attempt %(attempt)s failed: %(error)s. The next one is due in %(period)s, at %(at)s."),
-        "due_at",
+    "snoozed": gettext_lazy("Its task has put it off: it is due in %(period)s, at %(at)s."),
+    "put_back": gettext_lazy("It was put back: %(reason)s. It is due in %(period)s, at %(at)s."),
+    "sleeping": gettext_lazy("It sleeps at the step %(step)s. It goes on in %(period)s, at %(at)s."),
+    "after": gettext_lazy("It waits for %(parents)s."),
+    "after_failed": gettext_lazy(
+        "It waits for %(parents)s. It goes on when what has failed is retried and succeeds."
     ),
-    "snoozed": (gettext_noop("Its task has put it off: it is due in %(period)s, at %(at)s."), "due_at"),
-    "put_back": (
-        gettext_noop("It was put back: %(reason)s. It is due in %(period)s, at %(at)s."),
-        "due_at",
+    "after_open_batch": gettext_lazy(
+        "It waits for %(parents)s. A batch that is open does not end: more jobs may be added to it."
     ),
-    "sleeping": (
-        gettext_noop("It sleeps at the step %(step)s. It goes on in %(period)s, at %(at)s."),
-        "due_at",
+    "after_over": gettext_lazy(
+        "All that it waited for is finished. Maintenance, which a worker does every few seconds, lets it go."
     ),
-    "after": (gettext_noop("It waits for %(parents)s."), ""),
-    "after_failed": (
-        gettext_noop("It waits for %(parents)s. It goes on when what has failed is retried and succeeds."),
-        "",
+    "unknown_task": gettext_lazy(
+        "The worker that took it does not know its task: %(reason)s. Workers try again every 30 seconds."
     ),
-    "after_open_batch": (
-        gettext_noop(
-            "It waits for %(parents)s. A batch that is open does not end: more jobs may be added to it."
-        ),
-        "",
+    "pause_over": gettext_lazy("The pause of its task is over. A worker lets it go in a moment."),
+    "blocked": gettext_lazy("It is blocked: %(reason)s."),
+    "uncommitted": gettext_lazy(
+        "The transaction that asks has not committed the job, so no worker can see it yet."
     ),
-    "after_over": (
-        gettext_noop(
-            "All that it waited for is finished. Maintenance, which a worker does every few seconds, lets it "
-            "go."
-        ),
-        "",
-    ),
-    "unknown_task": (
-        gettext_noop(
-            "The worker that took it does not know its task: %(reason)s. Workers try again every 30 seconds."
-        ),
-        "",
-    ),
-    "pause_over": (gettext_noop("The pause of its task is over. A worker lets it go in a moment."), ""),
-    "blocked": (gettext_noop("It is blocked: %(reason)s."), ""),
-    "uncommitted": (
-        gettext_noop("The transaction that asks has not committed the job, so no worker can see it yet."),
-        "",
-    ),
-    "ready": (
-        gettext_noop("Nothing holds it: it has been due for %(age)s, and should start within a moment."),
-        "due_at",
-    ),
+    "ready": gettext_lazy("Nothing holds it: it has been due for %(age)s, and should start within a moment."),
 }
+#: The fact with the time of a reason, if it is not "due_at".
+_TIMES = {"done": "ended_at", "cancel_requested": "asked_to_cancel_at", "expired": "expired_at"}
 
 
 def sentence(code: str, given: dict[str, Any]) -> Sentence:
@@ -222,20 +172,20 @@ def sentence(code: str, given: dict[str, Any]) -> Sentence:
     facts = Facts(given)
     if code in _FUNCTIONS:
         return _FUNCTIONS[code](facts)
-    text, time = _SENTENCES[code]
+    text, time = str(_SENTENCES[code]), _TIMES.get(code, "due_at")
     values = {
         "at": facts.moment(time),
         "age": facts.age(time),
         "period": facts.until(time),
         "attempt": facts["attempts"],
         "error": facts.error(),
-        "reason": facts.text("reason").rstrip("."),
+        "reason": (facts["reason"] or "").rstrip("."),
         "step": repr(facts["step"]),
         "worker": _worker(facts),
         "details": _how_far(facts),
         "parents": facts.jobs("parents", facts["count"]),
     }
-    return Sentence(_(text), {name: value for name, value in values.items() if f"%({name})s" in text})
+    return Sentence(text, {name: value for name, value in values.items() if f"%({name})s" in text})
 
 
 def _failed(facts: Facts) -> Sentence:
@@ -245,14 +195,14 @@ def _failed(facts: Facts) -> Sentence:
         "It failed at %(at)s, after %(attempts)s attempts%(why)s.",
         attempts,
     )
-    words = facts.error() or facts.text("reason")
+    words = facts.error() or facts["reason"]
     return Sentence(
         text, {"at": facts.moment("ended_at"), "attempts": attempts, "why": f": {words}" if words else ""}
     )
 
 
 def _cancelled(facts: Facts) -> Sentence:
-    words = facts.text("reason") or (_("on request") if facts["asked_to_cancel_at"] else "")
+    words = facts["reason"] or (_("on request") if facts["asked_to_cancel_at"] else "")
     values = {"at": facts.moment("ended_at"), "why": f": {words}" if words else ""}
     return Sentence(_("It was cancelled at %(at)s%(why)s."), values)
 
@@ -266,9 +216,7 @@ def _how_far(facts: Facts) -> list[Any]:
     if facts["step"]:
         parts.append(_("at the step %(step)s") % {"step": repr(facts["step"])})
     if progress := facts["progress"]:
-        done, total = (
-            number_format(progress.get(name) or 0, force_grouping=True) for name in ("done", "total")
-        )
+        done, total = (number(progress.get(name) or 0) for name in ("done", "total"))
         text = _("%(done)s of %(total)s done") if progress.get("total") else _("%(done)s done")
         note = f" ({progress['note']})" if progress.get("note") else ""
         parts.append(text % {"done": done, "total": total} + note)
@@ -282,8 +230,8 @@ def _worker(facts: Facts) -> Reference:
 
 
 def _event(facts: Facts) -> Sentence:
-    step = repr(facts["step"])
-    if not facts.has_end("due_at"):
+    step, end, now = repr(facts["step"]), facts.at("due_at"), facts.at("asked_at")
+    if end is None or now is None or end - now >= _A_LIFETIME:
         return Sentence(_("It waits for the event %(name)s."), {"name": step})
     return Sentence(
         _("It waits for the event %(name)s, for %(period)s more, until %(at)s."),
@@ -295,7 +243,7 @@ def _paused(facts: Facts) -> Sentence:
     text = {
         "queue": _("The queue %(name)s is paused: %(details)s."),
         "task": _("The task %(name)s is paused: %(details)s."),
-    }.get(facts.text("kind"), _("Everything is paused: %(details)s."))
+    }.get(facts["kind"], _("Everything is paused: %(details)s."))
     details: list[Any] = [Sentence(_("since %(at)s"), {"at": facts.moment("since")})]
     if facts["until"]:
         details.append(Sentence(_("until %(at)s"), {"at": facts.moment("until")}))
@@ -303,24 +251,25 @@ def _paused(facts: Facts) -> Sentence:
         details.append(_("by %(author)s") % {"author": facts["author"]})
     if facts["reason"]:
         details.append(_("with the reason “%(reason)s”") % {"reason": facts["reason"]})
-    return Sentence(text, {"name": facts.text("name"), "details": details})
+    return Sentence(text, {"name": facts["name"] or "", "details": details})
 
 
 def _limit(facts: Facts) -> Sentence:
     text = _("The limit %(limit)s is full: %(running)s of %(allowed)s jobs run (%(holders)s).%(more)s")
-    values = {name: number_format(facts[name], force_grouping=True) for name in ("running", "allowed")}
+    values = {name: number(facts[name]) for name in ("running", "allowed")}
     holders = facts.jobs("holders", facts["running"])
-    return Sentence(text, {"limit": _limit_of(facts), "holders": holders, "more": _in_line(facts), **values})
+    return Sentence(
+        text, {"limit": _limit_of(facts), "holders": holders, "more": _in_line(facts["place"]), **values}
+    )
 
 
 def _limit_of(facts: Facts) -> Reference:
-    name = facts.text("limit")
+    name = facts["limit"]
     # A key without a limit of its own has the one of all such keys: one job at once.
-    return Reference("limit", name if facts["is_set"] else None, facts.text("key") or name)
+    return Reference("limit", name if facts["is_set"] else None, facts["key"] or name)
 
 
-def _in_line(facts: Facts) -> str:
-    place = facts["place"]
+def _in_line(place: int | None) -> str:
     if place is None:
         return ""
     if not place:
@@ -340,29 +289,29 @@ def _rate(facts: Facts) -> Sentence:
             "rate": f" ({known})" if known else "",
             "period": facts.until("next_start"),
             "at": facts.moment("next_start"),
-            "more": _in_line(facts),
+            "more": _in_line(facts["place"]),
         },
     )
 
 
 def _no_worker(facts: Facts) -> Sentence:
-    values = {"queue": repr(facts.text("queue_name")), "database": repr(facts.text("database"))}
     if facts["ending"]:
-        return Sentence(_("The workers that serve the queue %(queue)s are ending."), values)
-    if facts["silent"]:
-        return Sentence(_("The workers that serve the queue %(queue)s send no heartbeats."), values)
-    if facts["starting"]:
+        text = _("The workers that serve the queue %(queue)s are ending.")
+    elif facts["silent"]:
+        text = _("The workers that serve the queue %(queue)s send no heartbeats.")
+    elif facts["starting"]:
         text = _(
             "No worker serves the queue %(queue)s in the database %(database)s yet: one is starting, but "
             "none of its processes has registered."
         )
-        return Sentence(text, values)
-    text = _("No worker serves the queue %(queue)s in the database %(database)s.")
-    if facts["served"]:
+    elif facts["served"]:
         text = _(
             "No worker serves the queue %(queue)s in the database %(database)s. Those that are registered "
             "serve: %(served)s."
         )
+    else:
+        text = _("No worker serves the queue %(queue)s in the database %(database)s.")
+    values = {"queue": repr(facts["queue_name"]), "database": repr(facts["database"])}
     return Sentence(text, {**values, "served": "; ".join(facts["served"] or [])})
 
 
@@ -373,7 +322,7 @@ def _busy(facts: Facts) -> Sentence:
             "which were given back, but whose tasks have not ended."
         )
         numbers = ("slots", "lost")
-        return Sentence(text, {name: number_format(facts[name], force_grouping=True) for name in numbers})
+        return Sentence(text, {name: number(facts[name]) for name in numbers})
     text = ngettext(
         "The only slot of the workers that serve its queue is taken for %(period)s now: %(longest)s.%(more)s",
         "All %(slots)s slots of the workers that serve its queue are taken for %(period)s now: "
@@ -383,7 +332,7 @@ def _busy(facts: Facts) -> Sentence:
     ahead = facts["ahead"] or 0
     more = ngettext("%(count)s job starts before it.", "%(count)s jobs start before it.", ahead)
     values = {
-        "slots": number_format(facts["slots"], force_grouping=True),
+        "slots": number(facts["slots"]),
         "period": facts.age("since"),
         "longest": facts.jobs("longest", facts["slots"]),
         "more": " " + more % {"count": count(ahead)} if ahead else "",
@@ -394,7 +343,7 @@ def _busy(facts: Facts) -> Sentence:
 def _locked(facts: Facts) -> Sentence:
     details = [_("process %(pid)s") % {"pid": facts["pid"]}]
     if facts["application"]:
-        details.append(facts.text("application"))
+        details.append(facts["application"])
     if facts["since"]:
         details.append(_("open for %(period)s") % {"period": facts.age("since")})
     text = _("Another transaction has locked its row (%(details)s), and workers skip it.")
@@ -403,10 +352,8 @@ def _locked(facts: Facts) -> Sentence:
 
 def _in_line_of_key(facts: Facts) -> Sentence:
     text = _("It is in the wait queue of its limit key %(key)s, in which %(first)s is the first.%(more)s")
-    place = Facts({"place": facts["ahead"]})
-    return Sentence(
-        text, {"key": facts.text("key"), "first": reference(facts["first"] or 0), "more": _in_line(place)}
-    )
+    first, more = reference(facts["first"] or 0), _in_line(facts["ahead"])
+    return Sentence(text, {"key": facts["key"], "first": first, "more": more})
 
 
 def _behind(facts: Facts) -> Sentence:

@@ -97,6 +97,11 @@ class Figures:
         """How many there were."""
         return self.done + self.failed + self.retried + self.cancelled
 
+    @property
+    def per_second(self) -> float:
+        """How many ended a second."""
+        return per_second([self])
+
     def waited(self, share: float) -> float | None:
         """The seconds from due to started that this share of the attempts did not exceed, if any."""
         return percentile(self.wait_histogram, share)

@@ -28,7 +28,7 @@ from django_pgqueue import (
     set_limit,
     why,
 )
-from django_pgqueue.explanation.answer import CURES
+from django_pgqueue.explanation import CURES
 from django_pgqueue.explanation.words import CODES
 from django_pgqueue.models import Edge, Job, JobProgress
 from tests.app.debugged_tasks import BODIES, run_body

@@ -37,7 +37,7 @@ LAYERS = """
     explanation
     maintenance
     __init__ checks
-    admin apps metrics worker
+    admin apps metrics templatetags worker
     shell views
     management testing
 """

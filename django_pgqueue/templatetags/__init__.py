@@ -1,0 +1,1 @@
+"""The tags and filters of the templates."""

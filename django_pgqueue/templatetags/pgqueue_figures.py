@@ -1,0 +1,12 @@
+"""Filters that write figures as everywhere else: ``{% load pgqueue_figures %}``."""
+
+from __future__ import annotations
+
+from django import template
+
+from ..formatting import age, number, period, throughput
+from ..monitoring.queues import capped
+
+register = template.Library()
+for function in (age, capped, number, period, throughput):
+    register.filter(function.__name__, function)
