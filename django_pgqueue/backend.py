@@ -12,29 +12,26 @@ happen while apps are loading, so code that needs the models is imported when it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 
 from .compat import DjangoTask, InvalidTask, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .conf import Settings
 from .exceptions import UnknownTask
-from .jobs import results
+from .jobs.results import task_result
 from .tasks import options as validation
 from .tasks.links import parse_id
 from .tasks.routing import IMPLICIT, QueueBackend, resolve
 from .tasks.task import BoundTask, DjangoMadeTask, Task, adopt, find_task
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from .models import Job
 
 
@@ -123,28 +120,15 @@ class PgQueueBackend(QueueBackend):
         An id means the same job whichever backend is asked. Raises TaskResultDoesNotExist for an invalid id,
         for a job that was deleted after its retention, and for a job whose task cannot be imported here.
         """
-        job, definition = self._find(result_id)
-        return results.task_result(job, self._task_of(job, definition), self.alias)
+        job = self.find_job(result_id)
+        try:
+            definition = find_task(job.task_path)
+        except UnknownTask as error:
+            raise TaskResultDoesNotExist(f"Job {result_id!r} exists, but {error}") from error
+        return self._result_of(job, self._task_of(job, definition))
 
-    def job_of(self, result: TaskResult[..., Any]) -> Job:
-        """Return the job of a result, as it is now."""
-        return self._find(result.id)[0]
-
-    def join(self, result: TaskResult[..., Any], timeout: float | timedelta | None) -> None:
-        """Wait until the job of a result is over, and refresh the result."""
-        job, _ = self._find(result.id)
-        with _no_result(job):
-            job.join(timeout)
-        self._refresh(result, job)
-
-    async def ajoin(self, result: TaskResult[..., Any], timeout: float | timedelta | None) -> None:
-        """Like `join`, for async code."""
-        job, _ = await sync_to_async(self._find)(result.id)
-        with _no_result(job):
-            await job.ajoin(timeout)
-        self._refresh(result, job)
-
-    def _find(self, result_id: str) -> tuple[Job, Task[..., Any]]:
+    def find_job(self, result_id: str) -> Job:
+        """Return the job of the result with this id, as it is now. Raises TaskResultDoesNotExist."""
         from .models import Job
 
         try:
@@ -159,23 +143,12 @@ class PgQueueBackend(QueueBackend):
                 f"PostgreSQL. Those of other databases look like 'other:{number}'."
             )
         try:
-            job = Job.objects.using(alias).get(pk=number)
-            return job, find_task(job.task_path)
+            return Job.objects.using(alias).get(pk=number)
         except Job.DoesNotExist:
             raise TaskResultDoesNotExist(f"Job {result_id!r} does not exist, or was deleted.") from None
-        except UnknownTask as error:
-            raise TaskResultDoesNotExist(f"Job {result_id!r} exists, but {error}") from error
-
-    def _refresh(self, result: TaskResult[..., Any], job: Job) -> None:
-        """Let a result be that of its job as it is now."""
-        now = self._result_of(job, result.task)
-        for each in fields(result):
-            object.__setattr__(result, each.name, getattr(now, each.name))
 
     def _result_of(self, job: Job, task: Any) -> TaskResult[..., Any]:
-        if job.get_deferred_fields():
-            return results.forgotten_result(job, task, self.alias)
-        return results.task_result(job, task, self.alias)
+        return task_result(job, task, self.alias)
 
     def _task_of(self, job: Job, definition: Task[..., Any]) -> Task[..., Any]:
         """Return `definition` with the options with which `job` was enqueued through this backend.
@@ -197,15 +170,6 @@ class PgQueueBackend(QueueBackend):
                 "database": definition.database if alias in (None, self.home()) else alias,
             }
         )
-
-
-@contextmanager
-def _no_result(job: Job) -> Iterator[None]:
-    """Raise what Django raises for a job that does not exist."""
-    try:
-        yield
-    except ObjectDoesNotExist as error:
-        raise TaskResultDoesNotExist(str(error)) from None
 
 
 def _queues(where: str, given: Any) -> list[str]:

@@ -27,25 +27,9 @@ R = TypeVar("R")
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from django.tasks import TaskContext as TaskContext
-    from django.tasks import TaskResult as TaskResult
-    from django.tasks import TaskResultStatus as TaskResultStatus
-    from django.tasks import task_backends as task_backends
-    from django.tasks.backends.base import BaseTaskBackend as BaseTaskBackend
-    from django.tasks.base import Task as DjangoTask
-    from django.tasks.base import TaskError as TaskError
-    from django.tasks.exceptions import InvalidTask as InvalidTask
-    from django.tasks.exceptions import InvalidTaskBackend as InvalidTaskBackend
-    from django.tasks.exceptions import TaskResultDoesNotExist as TaskResultDoesNotExist
-    from django.tasks.exceptions import TaskResultMismatch as TaskResultMismatch
-    from django.tasks.signals import task_enqueued as task_enqueued
-    from django.tasks.signals import task_finished as task_finished
-    from django.tasks.signals import task_started as task_started
     from typing_extensions import TypeIs
 
-    GenericTask = DjangoTask
-    GenericResult = TaskResult
-elif django.VERSION >= (6, 0):
+if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import Task as DjangoTask
@@ -57,16 +41,6 @@ elif django.VERSION >= (6, 0):
         TaskResultMismatch,
     )
     from django.tasks.signals import task_enqueued, task_finished, task_started
-
-    class GenericTask(DjangoTask, Generic[P, R]):
-        """Django's Task, made subscriptable."""
-
-        __slots__ = ()
-
-    class GenericResult(TaskResult, Generic[P, R]):
-        """Django's TaskResult, made subscriptable."""
-
-        __slots__ = ()
 else:
     try:
         from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
@@ -88,6 +62,21 @@ else:
     InvalidTask = getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError
     InvalidTaskBackend = getattr(exceptions, "InvalidTaskBackend", None) or exceptions.InvalidTaskBackendError
 
+if TYPE_CHECKING:
+    GenericTask = DjangoTask
+    GenericResult = TaskResult
+elif django.VERSION >= (6, 0):
+
+    class GenericTask(DjangoTask, Generic[P, R]):
+        """Django's Task, made subscriptable."""
+
+        __slots__ = ()
+
+    class GenericResult(TaskResult, Generic[P, R]):
+        """Django's TaskResult, made subscriptable."""
+
+        __slots__ = ()
+else:
     GenericTask = DjangoTask
 
     class GenericResult(TaskResult[R], Generic[P, R]):
@@ -185,28 +174,11 @@ def is_heard(signal: Any) -> bool:
 
 
 __all__ = [
-    "INVALID_TASKS",
-    "PACKAGES",
-    "BaseTaskBackend",
-    "DjangoTask",
-    "GenericResult",
-    "GenericTask",
-    "InvalidTask",
-    "InvalidTaskBackend",
-    "TaskContext",
-    "TaskError",
-    "TaskResult",
-    "TaskResultDoesNotExist",
-    "TaskResultMismatch",
-    "TaskResultStatus",
-    "is_backend_class",
-    "is_heard",
-    "is_task",
-    "task_backends",
-    "task_enqueued",
-    "task_finished",
-    "task_started",
-]
+    "INVALID_TASKS", "PACKAGES", "BaseTaskBackend", "DjangoTask", "GenericResult", "GenericTask",
+    "InvalidTask", "InvalidTaskBackend", "TaskContext", "TaskError", "TaskResult", "TaskResultDoesNotExist",
+    "TaskResultMismatch", "TaskResultStatus", "for_async", "is_backend_class", "is_heard", "is_task",
+    "task_backends", "task_enqueued", "task_finished", "task_started",
+]  # fmt: skip
 
 
 # ----------------------------------------------------------------------------

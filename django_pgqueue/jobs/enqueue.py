@@ -34,7 +34,6 @@ from ..formatting import get_logger
 from ..models import Job
 from ..postgres.arrays import number_array, text_array
 from ..tasks.call import Call, CallOptions, after_hooks, as_ours, call_options, prepare, prepare_all
-from ..tasks.routing import QueueBackend
 from ..tasks.task import AnyTask, BoundTask, Task
 from ..tasks.unique import EnqueueOutcome
 from ..telemetry import tracing
@@ -315,8 +314,8 @@ def _announce_all(known: list[CallOptions], jobs: JobList) -> None:
             _backend(task).announce(task, rows.get(jobs.ids[place]) or jobs[place])
 
 
-def _backend(task: Task[..., Any]) -> QueueBackend:
-    return task.get_backend()  # type: ignore[return-value]  # the call was checked
+def _backend(task: Task[..., Any]) -> Any:
+    return task.get_backend()
 
 
 # ----------------------------------------------------------------------------

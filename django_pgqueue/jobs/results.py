@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ..compat import DjangoTask, GenericResult, TaskError, TaskResultStatus
+from asgiref.sync import sync_to_async
+from django.core.exceptions import ObjectDoesNotExist
+
+from ..compat import DjangoTask, GenericResult, TaskError, TaskResultDoesNotExist, TaskResultStatus
 from ..exceptions import WrongBackend
 from ..redaction import redact, redact_call, redact_text
 from ..tasks.links import public_id
@@ -18,7 +23,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ..models import Job
-    from ..tasks.routing import QueueBackend
 
 #: The fields that are redacted.
 _REDACTED = ("args", "kwargs", "errors", "_return_value")
@@ -49,8 +53,13 @@ class QueueTaskResult(Habits, GenericResult[P, R]):
     @property
     def job(self) -> Job:
         """The job of this result, as it is now: each use is a query. Raise TaskResultDoesNotExist."""
-        job: Job = self._backend("find its job").job_of(self)
-        return job
+        backend = resolve(self.backend)
+        if not is_ours(backend):
+            raise WrongBackend(
+                f"The result {self.id!r} has no job: TASKS[{self.backend!r}] is not a backend of "
+                "django_pgqueue."
+            )
+        return backend.find_job(self.id)
 
     def join(self, timeout: float | timedelta | None = None) -> Self:
         """Wait until the job has finished, refresh this result, and return it. See `Job.join`.
@@ -58,24 +67,35 @@ class QueueTaskResult(Habits, GenericResult[P, R]):
         Raise TimeoutError if it is not over after `timeout` (seconds or a timedelta; None: wait forever), and
         TaskResultDoesNotExist if there is no such job.
         """
-        self._backend("wait for its job").join(self, timeout)
-        return self
+        job = self.job
+        with _no_result():
+            job.join(timeout)
+        return self._refreshed(job)
 
     async def ajoin(self, timeout: float | timedelta | None = None) -> Self:
         """Like `join`, for async code."""
-        await self._backend("wait for its job").ajoin(self, timeout)
+        job = await sync_to_async(lambda: self.job)()
+        with _no_result():
+            await job.ajoin(timeout)
+        return self._refreshed(job)
+
+    def _refreshed(self, job: Job) -> Self:
+        now = task_result(job, self.task, self.backend)
+        for each in fields(self):
+            object.__setattr__(self, each.name, getattr(now, each.name))
         return self
 
-    def _backend(self, what: str) -> QueueBackend:
-        backend = resolve(self.backend)
-        if not is_ours(backend):
-            raise WrongBackend(
-                f"The result {self.id!r} cannot {what}: TASKS[{self.backend!r}] is not a backend "
-                "of django_pgqueue."
-            )
-        return backend
+
+@contextmanager
+def _no_result() -> Iterator[None]:
+    """Raise what Django raises for a job that does not exist."""
+    try:
+        yield
+    except ObjectDoesNotExist as error:
+        raise TaskResultDoesNotExist(str(error)) from None
 
 
+_TIMES = ("enqueued_at", "started_at", "finished_at", "last_attempted_at")
 _STATUSES = {
     "pending": TaskResultStatus.READY,
     "retry": TaskResultStatus.READY,
@@ -88,43 +108,23 @@ _STATUSES = {
 
 
 def task_result(job: Job, task: DjangoTask[..., Any], backend_alias: str) -> QueueTaskResult[..., Any]:
-    """Return the TaskResult of `job`, which is a call of `task`, for the backend `backend_alias`."""
-    result: QueueTaskResult[..., Any] = QueueTaskResult(
-        task=task,
-        id=public_id(job.pk, job._state.db),
-        status=_STATUSES[job.status],
-        enqueued_at=job.enqueued_at,
-        started_at=job.started_at,
-        finished_at=job.finished_at,
-        last_attempted_at=job.last_attempted_at,
-        args=job.args,
-        kwargs=job.kwargs,
-        backend=backend_alias,
-        errors=[TaskError(exception_class_path=e["class"], traceback=e["traceback"]) for e in job.errors],
-        worker_ids=job.worker_ids,
-    )
-    object.__setattr__(result, "_return_value", job.result)
-    return result
+    """Return the TaskResult of `job`, which is a call of `task`, for the backend `backend_alias`.
 
-
-def forgotten_result(job: Job, task: DjangoTask[..., Any], backend_alias: str) -> QueueTaskResult[..., Any]:
-    """Return a result for a job of which only the id is known, because it is over and no longer kept.
-
-    Such a job is found by an enqueue within the window of its unique key. Nothing is known about how it
-    ended, and `django.tasks` has no status for that, so it counts as successful.
+    An enqueue within the window of a unique key may find a job that is over and no longer kept, of which only
+    the id is known. `django.tasks` has no status for that, so it counts as successful.
     """
+    is_kept = not job.get_deferred_fields()
+    errors = job.errors if is_kept else []
     result: QueueTaskResult[..., Any] = QueueTaskResult(
         task=task,
         id=public_id(job.pk, job._state.db),
-        status=TaskResultStatus.SUCCESSFUL,
-        enqueued_at=None,
-        started_at=None,
-        finished_at=None,
-        last_attempted_at=None,
-        args=[],
-        kwargs={},
+        status=_STATUSES[job.status] if is_kept else TaskResultStatus.SUCCESSFUL,
+        **{name: getattr(job, name) if is_kept else None for name in _TIMES},
+        args=job.args if is_kept else [],
+        kwargs=job.kwargs if is_kept else {},
         backend=backend_alias,
-        errors=[],
-        worker_ids=[],
+        errors=[TaskError(exception_class_path=e["class"], traceback=e["traceback"]) for e in errors],
+        worker_ids=job.worker_ids if is_kept else [],
     )
+    object.__setattr__(result, "_return_value", job.result if is_kept else None)
     return result

@@ -8,7 +8,6 @@ none of ours.
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -16,14 +15,12 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from django.conf import global_settings, settings
 from django.utils.module_loading import import_string
 
-from ..compat import PACKAGES, BaseTaskBackend, DjangoTask, is_backend_class, task_backends
+from ..compat import PACKAGES, BaseTaskBackend, is_backend_class, task_backends
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from typing_extensions import TypeIs
 
-    from ..compat import TaskResult
+    from ..backend import PgQueueBackend
 
 IMPLICIT = "django_pgqueue"
 """The `backend` of a task that names none; resolved at first use. Also the implicit backend's alias."""
@@ -37,42 +34,18 @@ _STAND_INS = {
 
 
 class QueueBackend(BaseTaskBackend):
-    """What the rest of the package needs from its backend, `django_pgqueue.backend.PgQueueBackend`."""
+    """What `django_pgqueue.backend.PgQueueBackend` inherits from; modules below the backend know it by this."""
 
     @property
     def keeper(self) -> Any:
-        """What takes the calls in tests. None: they are written."""
+        """What takes the calls in tests (`tasks.call.Keeper`). None: they are written."""
         return None
 
-    @abstractmethod
-    def home(self) -> str:
-        """Return the alias of the database that jobs go to if their task names none."""
-
-    @abstractmethod
-    def check_queue(self, task: DjangoTask[..., Any]) -> None:
-        """Raise InvalidTask for a queue that QUEUES does not declare."""
-
-    @abstractmethod
-    def announce(self, task: Any, job: Any) -> TaskResult[Any, Any]:
-        """Send `task_enqueued` for a new job, and return its result."""
-
-    @abstractmethod
-    def job_of(self, result: TaskResult[..., Any]) -> Any:
-        """Return the job of a result, as it is now."""
-
-    @abstractmethod
-    def join(self, result: TaskResult[..., Any], timeout: float | timedelta | None) -> None:
-        """Wait until the job of a result is over, and refresh the result."""
-
-    @abstractmethod
-    async def ajoin(self, result: TaskResult[..., Any], timeout: float | timedelta | None) -> None:
-        """Like `join`, for async code."""
-
 
 @overload
-def is_ours(backend: BaseTaskBackend) -> TypeIs[QueueBackend]: ...
+def is_ours(backend: BaseTaskBackend) -> TypeIs[PgQueueBackend]: ...
 @overload
-def is_ours(backend: type[BaseTaskBackend]) -> TypeIs[type[QueueBackend]]: ...
+def is_ours(backend: type[BaseTaskBackend]) -> TypeIs[type[PgQueueBackend]]: ...
 def is_ours(backend: BaseTaskBackend | type[BaseTaskBackend]) -> bool:
     """Return whether a backend, or a backend class, belongs to this package."""
     return issubclass(backend if isinstance(backend, type) else type(backend), QueueBackend)
@@ -104,7 +77,7 @@ def resolve(alias: str) -> BaseTaskBackend:
     return default_backend() if alias == IMPLICIT else task_backends[alias]
 
 
-def default_backend() -> QueueBackend:
+def default_backend() -> PgQueueBackend:
     """Return the backend for tasks that name none.
 
     This is ``TASKS["default"]`` if it is ours, else the first one that is ours, else the implicit backend.
@@ -116,7 +89,7 @@ def default_backend() -> QueueBackend:
     if _default is None or _default[0] is not tasks or _default[1] != tested:
         ours = our_aliases()
         if ours:
-            backend = cast("QueueBackend", task_backends[ours[0]])
+            backend = cast("PgQueueBackend", task_backends[ours[0]])
         elif tested and sets_tasks() and (path := _stand_in(tasks)):
             backend = _backend_at(path)
         else:
@@ -127,7 +100,7 @@ def default_backend() -> QueueBackend:
 
 # The settings, whether this is a test, and the backend that follows from them. All threads share it, as our
 # backend keeps no state.
-_default: tuple[Any, bool, QueueBackend] | None = None
+_default: tuple[Any, bool, PgQueueBackend] | None = None
 
 
 def sets_tasks() -> bool:
@@ -137,7 +110,7 @@ def sets_tasks() -> bool:
     return getattr(settings, "TASKS", None) is not getattr(global_settings, "TASKS", None)
 
 
-def implicit_backend() -> QueueBackend:
+def implicit_backend() -> PgQueueBackend:
     """Return the backend that accepts any queue and uses the router's database."""
     return _backend_at(_IMPLICIT_ENTRY["BACKEND"])
 
@@ -149,8 +122,8 @@ def is_test() -> bool:
 
 
 @cache
-def _backend_at(path: str) -> QueueBackend:
-    backend: QueueBackend = import_string(path)(IMPLICIT, {})
+def _backend_at(path: str) -> PgQueueBackend:
+    backend: PgQueueBackend = import_string(path)(IMPLICIT, {})
     return backend
 
 

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..backend import BadParameters, PgQueueBackend
 from ..compat import TaskResultDoesNotExist
-from ..tasks.task import find_task
 
 if TYPE_CHECKING:
     from ..models import Job
-    from ..tasks.task import Task
 
 
 class ImmediateBackend(PgQueueBackend):
@@ -70,11 +68,11 @@ class DummyBackend(PgQueueBackend):
 
         clear()
 
-    def _find(self, result_id: str) -> tuple[Job, Task[..., Any]]:
-        """Return a job in memory, and its task."""
+    def find_job(self, result_id: str) -> Job:
+        """Return a job in memory."""
         from .modes import JOBS
 
         for job in JOBS:
             if str(job.pk) == str(result_id):
-                return job, find_task(job.task_path)
+                return job
         raise TaskResultDoesNotExist(f"No job {result_id!r} was enqueued in dummy mode.")

@@ -50,6 +50,7 @@ FOR_TYPES = {
     ("models.changes", "explanation"): "the Reason of job.why()",
     ("tasks.decorator", "jobs.current"): "the JobContext that a task takes",
     ("tasks.decorator", "models.payload"): "the model of a payload",
+    ("tasks.routing", "backend"): "the backend of this package",
     ("tasks.task", "jobs.results"): "the result of a call",
 }
 
