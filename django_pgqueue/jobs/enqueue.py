@@ -165,11 +165,9 @@ def _write_job(call: Call) -> Job:
     pk, run_after, expires_at, enqueued_at, outcome = _execute(
         options.alias, _ONE, (*call.row(), call.more_with_context())
     )
-    if outcome != "created":
+    if outcome != "created" or options.links is not None:  # its parents decide whether it waits
         call.check_outcome(outcome, pk)
-        return other_job(options.alias, pk, outcome)
-    if options.links is not None:
-        return other_job(options.alias, pk, outcome)  # its parents decide whether it waits
+        return Job.enqueued(options.alias, pk, outcome)
     job = new_job(call, pk, run_after, expires_at, enqueued_at)
     job._state.adding = False
     job._state.db = options.alias
@@ -189,47 +187,37 @@ def _take_all(calls: Iterator[Call]) -> JobList:
 
 def write_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
     """Insert the jobs of calls that are checked one by one, all or none. Return their ids and outcomes."""
-    chunk, is_last = _take_chunk(prepared)
+    numbered: Iterator[tuple[int, Call]] = enumerate(prepared)
+    chunk, is_last = _take_chunk(numbered)
     if not chunk:
         return []
-    alias = chunk[0].options.alias
-    if is_last and not any(call.needs_transaction for call in chunk):
-        return _insert(alias, 0, chunk)
-    done: list[tuple[int, EnqueueOutcome]] = []
+    alias = chunk[0][1].options.alias
+    if is_last and not any(call.needs_transaction for _, call in chunk):
+        return _insert(alias, chunk)
+    done: list[tuple[int, tuple[int, EnqueueOutcome]]] = []
+    in_key_order = False
     with transaction.atomic(using=alias):
         while chunk:
-            if not is_last and any(call.unique_key for call in chunk):
-                return done + _insert_in_key_order(alias, len(done), [*chunk, *prepared])
-            done += _insert(alias, len(done), chunk)
-            chunk, is_last = _take_chunk(prepared)
-    return done
+            if not (is_last or in_key_order) and any(call.unique_key for _, call in chunk):
+                # Race: another one takes the same keys. A statement inserts in the order of the keys, so that
+                # they never wait for each other. So the statements of one transaction must be in that order,
+                # for which all calls must be known.
+                rest = sorted([*chunk, *numbered], key=lambda item: item[1].unique_key or "")
+                numbered, in_key_order = iter(rest), True
+            else:
+                done += zip([place for place, _ in chunk], _insert(alias, chunk), strict=True)
+            chunk, is_last = _take_chunk(numbered)
+    return [answer for _, answer in sorted(done)]
 
 
-def _insert_in_key_order(alias: str, first: int, calls: list[Call]) -> list[tuple[int, EnqueueOutcome]]:
-    """Insert the rest of a large bulk with unique keys, of which all calls must be known.
-
-    Race: another one takes the same keys. A statement inserts in the order of the keys, so that they never
-    wait for each other, and so the statements of one transaction must be in that order, too.
-    """
-    order = sorted(range(len(calls)), key=lambda place: calls[place].unique_key or "")
-    answers: dict[int, tuple[int, EnqueueOutcome]] = {}
-    rest = iter([calls[place] for place in order])
-    chunk, _ = _take_chunk(rest)
-    while chunk:
-        places = order[len(answers) : len(answers) + len(chunk)]
-        answers.update(zip(places, _insert(alias, first, chunk, places), strict=True))
-        chunk, _ = _take_chunk(rest)
-    return [answers[place] for place in range(len(calls))]
-
-
-def _take_chunk(prepared: Iterator[Call]) -> tuple[list[Call], bool]:
+def _take_chunk(numbered: Iterator[tuple[int, Call]]) -> tuple[list[tuple[int, Call]], bool]:
     """Return the calls of the next statement, and whether they are the last. No call is read ahead: the one
     that reaches a limit is in the statement.
     """
-    chunk: list[Call] = []
+    chunk: list[tuple[int, Call]] = []
     characters = 0
-    for call in prepared:
-        chunk.append(call)
+    for place, call in numbered:
+        chunk.append((place, call))
         characters += len(call.args) + len(call.kwargs) + len(call.options.metadata)
         if len(chunk) >= CHUNK or characters >= CHUNK_CHARACTERS:
             return chunk, False
@@ -245,17 +233,14 @@ def _shared_batch(calls: list[Call]) -> int | None:
     return batch
 
 
-def _insert(
-    alias: str, first: int, calls: list[Call], places: Sequence[int] | None = None
-) -> list[tuple[int, EnqueueOutcome]]:
-    """Insert calls in one statement. `first` is the place of the first one among all items; `places` are the
-    places after it, if the calls are in another order.
-    """
+def _insert(alias: str, numbered: list[tuple[int, Call]]) -> list[tuple[int, EnqueueOutcome]]:
+    """Insert calls in one statement. They have the places that they have among all items."""
+    calls = [call for _, call in numbered]
     batch = _shared_batch(calls)
     more = [call.more(in_shared_batch=batch is not None) for call in calls]
     columns = zip(*[call.row() for call in calls], strict=True)
     parameters = (
-        first,
+        numbered[0][0],
         *[to_array(column) for to_array, column in zip(_ARRAYS, columns, strict=True)],
         None if more.count(None) == len(more) else text_array(more),
         calls[0].context,
@@ -264,8 +249,8 @@ def _insert(
     ids, outcomes = _execute(alias, _MANY, parameters)
     if outcomes is None:
         return store_calls(alias, calls, [(job_id, "created") for job_id in ids])
-    for place, call, job_id, outcome in zip(places or range(len(calls)), calls, ids, outcomes, strict=True):
-        call.check_outcome(outcome, job_id, f"item {first + place}: ")
+    for (place, call), job_id, outcome in zip(numbered, ids, outcomes, strict=True):
+        call.check_outcome(outcome, job_id, f"item {place}: ")
     return store_calls(alias, calls, list(zip(ids, outcomes, strict=True)))
 
 
@@ -343,17 +328,6 @@ def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | Non
         batch_id=links.get("batch"), parent_ids=links.get("after"),
     )  # fmt: skip
     job.enqueue_outcome = "created"
-    return job
-
-
-def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
-    """Return the job that has the unique key of a call, or one that has parents, as it is now.
-
-    Within the window of the key it may be over, and its retention as well. Then only its id is known, and
-    reading another field raises ``Job.DoesNotExist``.
-    """
-    job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
-    job.enqueue_outcome = outcome
     return job
 
 

@@ -8,13 +8,11 @@ Django (flush, admin, relations) treats it as a second model of the project.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.apps.registry import Apps
 from django.db import connections, models
-from django.db.models.base import ModelBase
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
@@ -267,6 +265,17 @@ class Job(Habits, Changes, Joins, JobFields):
     def __str__(self) -> str:
         return f"{self.task_path} ({self.pk})"
 
+    @classmethod
+    def enqueued(cls, alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
+        """Return the job that an enqueue has made or found, as it is now.
+
+        Within the window of a unique key it may be over, and its retention as well. Then only its id is
+        known, and reading another field raises ``Job.DoesNotExist``.
+        """
+        job = cls.objects.using(alias).filter(pk=pk).first() or cls.from_db(alias, ["id"], [pk])
+        job.enqueue_outcome = outcome
+        return job
+
     @property
     def progress(self) -> Progress | None:
         """What its task has last reported; None if it has not reported anything, or is done or cancelled.
@@ -293,25 +302,16 @@ class Job(Habits, Changes, Joins, JobFields):
             fields = known
         super().refresh_from_db(using, fields, from_queryset)
 
-    def save(
-        self,
-        *,
-        force_insert: bool | tuple[ModelBase, ...] = False,
-        force_update: bool = False,
-        using: str | None = None,
-        update_fields: Iterable[str] | None = None,
-    ) -> None:
+    def save(self, *args: Any, **kwargs: Any) -> None:
         """Insert a new row. Raise ``TypeError`` for an existing job, because only the queue changes it."""
         if not self._state.adding:
             raise TypeError(
                 "An existing job cannot be saved, because only the queue changes its state. "
                 "Use job.cancel(), job.retry() or job.edit(), or enqueue a new job."
             )
-        super().save(
-            force_insert=force_insert, force_update=force_update, using=using, update_fields=update_fields
-        )
+        super().save(*args, **kwargs)
 
-    def delete(self, using: Any = None, keep_parents: bool = False) -> tuple[int, dict[str, int]]:
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """Raise ``TypeError``. Cancel the job instead; maintenance removes finished jobs."""
         raise TypeError(_NOT_DELETED)
 

@@ -139,24 +139,11 @@ class Limit(models.Model):
         ],
         help_text=_("The path of a task, a name in code, “queue:mail” for a queue, “*” for all jobs."),
     )
-    concurrency = models.IntegerField(
-        _("jobs at once"),
-        null=True,
-        blank=True,
-        validators=_AT_LEAST_ONE,
-    )
+    concurrency = models.IntegerField(_("jobs at once"), null=True, blank=True, validators=_AT_LEAST_ONE)
     on_full = models.CharField(
-        _("a job that finds no room"),
-        max_length=10,
-        choices=OnFull.choices,
-        db_default=OnFull.WAIT.value,
+        _("a job that finds no room"), max_length=10, choices=OnFull.choices, db_default=OnFull.WAIT.value
     )
-    rate = models.IntegerField(
-        _("starts"),
-        null=True,
-        blank=True,
-        validators=_AT_LEAST_ONE,
-    )
+    rate = models.IntegerField(_("starts"), null=True, blank=True, validators=_AT_LEAST_ONE)
     per = models.DurationField(
         _("in a period of"),
         null=True,
@@ -191,8 +178,7 @@ class Limit(models.Model):
                 name="pgqueue_limit_rate",
             ),
             models.CheckConstraint(
-                condition=Q(on_full__in=["wait", "cancel_new", "cancel_old"]),
-                name="pgqueue_limit_on_full",
+                condition=Q(on_full__in=["wait", "cancel_new", "cancel_old"]), name="pgqueue_limit_on_full"
             ),
         )
 

@@ -263,10 +263,7 @@ class Schedule(models.Model):
         options = (stored.policy or {}).get("options") or {}
         if outcome == "existing" and options.get("on_conflict") == "raise":
             raise JobExists(f"Job {pk} has the unique key of the schedule {stored.pk!r}.", pk)
-        # Within the window of the key, the other job may be gone.
-        job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
-        job.enqueue_outcome = outcome
-        return job
+        return Job.enqueued(alias, pk, outcome)
 
     aenqueue = for_async(enqueue)
 

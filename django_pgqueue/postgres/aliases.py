@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
@@ -36,18 +36,9 @@ _NOT_SENT = "TEST"
 _remembered: dict[str, dict[str, Any]] | None = None
 
 
-class ReplicatedRow(Protocol):
-    """A row of a model of this package."""
-
-    pk: Any
-    BORN: ClassVar[str]
-    """The column whose value tells this row from one with the same key in another database."""
-    _meta: ClassVar[Any]
-    _state: Any
-
-
-def write_alias(row: ReplicatedRow) -> str:
+def write_alias(row: Any) -> str:
     """Return the alias to change a row with: the one that the router names for it, as for ``row.save()``.
+    Its model has ``BORN``, the column that tells it from one with the same key in another database.
 
     Read the row there if the router names another database than the one that the row was read from: if it is
     not there, the database is no replica, and the alias is that of the row.
@@ -64,7 +55,7 @@ def same_database(one: str, other: str) -> bool:
     return one == other or _place(one) == _place(other)
 
 
-def _is_in(alias: str, row: ReplicatedRow) -> bool:
+def _is_in(alias: str, row: Any) -> bool:
     try:
         born = getattr(row, row.BORN)
     except ObjectDoesNotExist:  # only its key is known, and it is no longer kept
@@ -103,16 +94,11 @@ def changed() -> str:
     read: dict[str, Any] = ConnectionHandler(_copy(_remembered or {})).settings
     found: dict[str, dict[str, Any]] = {}
     for alias in connections:
-        before, now = read.get(alias, {}), parameters(alias)
-        different = {
-            name: value
-            for name, value in now.items()
-            if name != _NOT_SENT and (name not in before or before[name] != value)
-        }
-        for name, value in different.items():
-            _check(alias, name, value)
-        if different:
-            found[alias] = different
+        before = read.get(alias, {})
+        for name, value in parameters(alias).items():
+            if name != _NOT_SENT and (name not in before or before[name] != value):
+                _check(alias, name, value)
+                found.setdefault(alias, {})[name] = value
     return json.dumps(found, default=os.fspath) if found else ""
 
 

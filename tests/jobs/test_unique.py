@@ -338,9 +338,9 @@ def test_statements_of_a_large_bulk_are_in_the_order_of_the_keys(
     inserted: list[list[str | None]] = []
     insert = module._insert
 
-    def spy(alias: str, first: int, calls: list[Any], *rest: Any) -> Any:
-        inserted.append([call.unique_key for call in calls])
-        return insert(alias, first, calls, *rest)
+    def spy(alias: str, numbered: list[Any]) -> Any:
+        inserted.append([call.unique_key for _, call in numbered])
+        return insert(alias, numbered)
 
     monkeypatch.setattr(module, "_insert", spy)
     numbers = [8, 3, 5, 1, 3, 9, 2]
