@@ -881,8 +881,8 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        # What Django cannot make: partitions, storage parameters, keys without an index for LIKE. The state knows the
-        # models.
+        # What Django cannot make: partitions, storage parameters, keys without an index for LIKE. The state
+        # has the models.
         migrations.SeparateDatabaseAndState(
             database_operations=[
                 RunSQLFile("job_v1.sql", "DROP TABLE pgqueue_job"),
