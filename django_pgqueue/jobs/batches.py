@@ -284,7 +284,7 @@ class Batch(Habits):
     @property
     def _store(self) -> BatchRows:
         keeper = default_backend().keeper
-        return BatchRows() if keeper is None else keeper.batches
+        return BatchRows() if keeper is None else keeper
 
 
 # ----------------------------------------------------------------------------
@@ -360,7 +360,7 @@ def chain(calls: Iterable[BoundTask], /, *more: Never, if_failed: IfFailed = "ho
     if not steps:
         return []
     options = call_options(as_ours(steps[0].task))
-    in_memory = options.keeper is not None and options.keeper.batches.in_memory
+    in_memory = options.keeper is not None and options.keeper.in_memory
     jobs: list[Job] = []
     with nullcontext() if in_memory else transaction.atomic(using=options.alias):
         for call in steps:

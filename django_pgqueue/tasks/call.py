@@ -291,7 +291,7 @@ def link_options(links: Links, alias: str, keeper: Any) -> dict[str, Any] | None
 
     Raise InvalidTask if one of them is elsewhere. In memory there is only one place.
     """
-    if keeper is None or not keeper.batches.in_memory:
+    if keeper is None or not keeper.in_memory:
         for link in links.after:
             _check_place(f"after has the job or batch {link.id}", link, alias)
         if links.batch is not None:

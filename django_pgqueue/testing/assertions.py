@@ -115,20 +115,20 @@ class _Search:
     def arguments(self) -> dict[str, Any]:
         """The arguments of the call by name, so that it does not matter how a job was called."""
         assert self.call is not None
-        args, kwargs = encode_arguments(self.call.args, self.call.kwargs, _NO_LIMIT)
-        return bind_call(self.call.task, json.loads(args), json.loads(kwargs))
+        return bind_call(self.call.task, *_json(self.call.args, self.call.kwargs))
 
     def differences(self, job: Job) -> list[str]:
         """Return a line for each value that differs; none if the job is as expected."""
         lines = []
         if self.call is not None:
             try:
-                found = bind_call(self.call.task, job.args, job.kwargs)
+                found: Any = bind_call(self.call.task, job.args, job.kwargs)
             except TypeError as error:
                 return [f"its arguments do not fit: {error}"]
             lines += _items(found, self.arguments, "{}")
+        has = {"after": sorted(job.parent_ids or []), "batch": job.batch_id}
         for name, wanted in self.values.items():
-            found = _value(job, name)
+            found = has[name] if name in has else getattr(job, name)
             if name == "run_after":
                 lines += _time_difference(job, wanted)
             elif isinstance(wanted, dict):
@@ -141,11 +141,10 @@ class _Search:
         """Return the message: what was expected and found, and the jobs that are most similar."""
         wanted = "a job" if count is None else "no job" if count == 0 else counted(count, "job")
         shown = {"arguments": self.arguments, **self.values} if self.call else self.values
-        pairs = (f"{name}={value!r}" for name, value in shown.items())
-        given = f" with {', '.join(pairs)}" if shown else ""
+        given = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         number = len(self.found)
         there = "is none" if not number else "is 1" if number == 1 else f"are {number}"
-        lines = [f"Expected {wanted} of {self.path}{given}, but there {there}."]
+        lines = [f"Expected {wanted} of {self.path}{f' with {given}' if given else ''}, but there {there}."]
         lines += [f"  {_described(job)}" for job in self.found[:_NEAREST]]
         rest = [job for job in self.jobs if job not in self.found]
         if rest and (count is None or number < count):
@@ -157,6 +156,12 @@ class _Search:
             others = ", ".join(f"{path} ({number})" for path, number in paths)
             lines.append(f"Jobs of other tasks: {others}." if paths else "No job at all was enqueued.")
         return "\n".join(lines)
+
+
+def _json(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments as a job stores them."""
+    positional, named = encode_arguments(list(args), dict(kwargs), _NO_LIMIT)
+    return json.loads(positional), json.loads(named)
 
 
 def _as_stored(given: dict[str, Any], call: BoundTask | None) -> dict[str, Any]:
@@ -173,11 +178,11 @@ def _as_stored(given: dict[str, Any], call: BoundTask | None) -> dict[str, Any]:
     if "args" in values:
         if isinstance(args := values["args"], str) or not isinstance(args, Iterable):
             raise TypeError(f"args takes a list of the arguments, args=[{args!r}], not {args!r}.")
-        values["args"] = json.loads(encode_arguments(list(args), {}, _NO_LIMIT)[0])
+        values["args"] = _json(args, {})[0]
     if "kwargs" in values:
         if not isinstance(kwargs := values["kwargs"], Mapping):
             raise TypeError(f"kwargs takes a dict of the arguments, not {kwargs!r}.")
-        values["kwargs"] = json.loads(encode_arguments([], dict(kwargs), _NO_LIMIT)[1])
+        values["kwargs"] = _json([], kwargs)[1]
     if "after" in values:
         values["after"] = sorted(link.id for link in links.after(values["after"] or []))
     if values.get("batch") is not None:
@@ -201,31 +206,21 @@ def _check_call(call: BoundTask, values: dict[str, Any]) -> None:
         )
 
 
-def _value(job: Job, name: str) -> Any:
-    """Return what a job has, in the form in which it is compared."""
-    if name == "after":
-        return sorted(job.parent_ids or [])
-    return job.batch_id if name == "batch" else getattr(job, name)
-
-
 def _items(found: Any, wanted: dict[str, Any], name: str) -> list[str]:
     """Return a line for each item that differs."""
-    keys = [key for key in {**wanted, **found} if found.get(key, _MISSING) != wanted.get(key, _MISSING)]
-    return [
-        f"{name.format(key)} is {found.get(key, _MISSING)!r}, not {wanted.get(key, _MISSING)!r}"
-        for key in keys
-    ]
+    pairs = {key: (found.get(key, _MISSING), wanted.get(key, _MISSING)) for key in {**wanted, **found}}
+    return [f"{name.format(key)} is {is_!r}, not {no!r}" for key, (is_, no) in pairs.items() if is_ != no]
 
 
 def _time_difference(job: Job, wanted: datetime | timedelta | None) -> list[str]:
     if isinstance(wanted, datetime):
-        if abs(moment("run_after", job.run_after) - moment("run_after", wanted)) <= _PUNCTUAL:
-            return []
-        return [f"run_after is {job.run_after.isoformat()}, not {wanted.isoformat()}"]
-    delay = job.run_after - job.enqueued_at
-    if abs(delay - (wanted or timedelta())) <= _PUNCTUAL:
-        return []
-    return [f"run_after is {delay} after the enqueue, not {'at once' if wanted is None else wanted}"]
+        off = moment("run_after", job.run_after) - moment("run_after", wanted)
+        text = f"run_after is {job.run_after.isoformat()}, not {wanted.isoformat()}"
+    else:
+        delay = job.run_after - job.enqueued_at
+        off = delay - (wanted or timedelta())
+        text = f"run_after is {delay} after the enqueue, not {'at once' if wanted is None else wanted}"
+    return [] if abs(off) <= _PUNCTUAL else [text]
 
 
 def _described(job: Job) -> str:
@@ -248,18 +243,12 @@ def enqueued(task: AnyTask[..., Any] | str | None = None, *, using: str | None =
     this path. ``using``: the alias of the database.
     """
     jobs: list[Job] = []
-    dummy = is_dummy(task)
-    alias = alias_of(using)
-    before = len(JOBS) if dummy else _last_id(alias)
-    yield jobs
     path = None if task is None else path_of(task)
-    found = JOBS[before:] if dummy else jobs_after(before, alias)
+    is_kept_here, rows = is_dummy(task), Job.objects.using(alias_of(using)).order_by("pk")
+    before = len(JOBS) if is_kept_here else _last_id(rows.db)
+    yield jobs
+    found = JOBS[before:] if is_kept_here else rows.filter(pk__gt=before)
     jobs += [job for job in found if path in (None, job.task_path)]
-
-
-def jobs_after(last: int, alias: str) -> list[Job]:
-    """Return the jobs with a larger id."""
-    return list(Job.objects.using(alias).filter(pk__gt=last).order_by("pk"))
 
 
 def path_of(task: Any) -> str:

@@ -244,10 +244,7 @@ class FakeSteps:
         self._use("step", name)
         return _recorded(name, function(*args, **kwargs))
 
-    def run_atomic(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call the function, and return what its record would return."""
-        self._use("atomic_step", name)
-        return _recorded(name, function(*args, **kwargs))
+    run_atomic = run
 
     async def arun(self, name: str, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         """Await the function, and return what its record would return."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ..tasks.call import Call
 
 T = TypeVar("T")
-_HERE = "django_pgqueue.testing"
 
 
 class _Mode(TestContextDecorator):
@@ -36,7 +35,7 @@ class _Mode(TestContextDecorator):
 
     def __init__(self, backend: str, **options: bool) -> None:
         super().__init__()
-        self._path = f"{_HERE}.{backend}"
+        self._path = f"django_pgqueue.testing.{backend}"
         self._options = options
         self._overrides: list[override_settings] = []
 
@@ -67,10 +66,8 @@ class _Mode(TestContextDecorator):
             tasks[alias].update(BACKEND=self._path, OPTIONS={**kept, **self._options})
         if not our_aliases():
             tasks[IMPLICIT] = {"BACKEND": self._path, "QUEUES": [], "OPTIONS": self._options}
-        override = override_settings(TASKS=tasks)
-        override.enable()
-        self._overrides.append(override)
-        return None
+        self._overrides.append(override_settings(TASKS=tasks))
+        self._overrides[-1].enable()
 
     def disable(self) -> None:
         """Restore TASKS."""
@@ -134,10 +131,27 @@ def clear_jobs() -> None:
     BATCHES.clear()
 
 
-class MemoryBatches(BatchRows):
-    """Keeps batches. None of them is ever over, as no job runs."""
+class Memory(BatchRows):
+    """Takes calls and batches, and keeps their jobs. No batch is ever over, as no job runs."""
 
     in_memory = True
+
+    def one(self, call: Call) -> Job:
+        """Keep the job of a call. It is not saved, and nothing else knows its id."""
+        options, task = call.options, call.options.task
+        now = datetime.now(UTC)
+        run_after = max(now, task.run_after or now + (task.run_after_delta or timedelta()))
+        expires_after = options.policy.expires_after
+        expires_at = None if expires_after is None else stored(run_after + timedelta(seconds=expires_after))
+        job = new_job(call, next(_numbers), stored(run_after), expires_at, stored(now))
+        if call.payload is not None:
+            call.payload.job = job  # not saved either; the job leads to it, too
+        JOBS.append(job)
+        return job
+
+    def many(self, calls: Iterable[Call]) -> JobList:
+        """Keep the jobs of calls, all or none."""
+        return JobList.of(self.one(call) for call in list(calls))
 
     def open(self, alias: str, name: str) -> int:
         """Keep a batch."""
@@ -172,28 +186,3 @@ class MemoryBatches(BatchRows):
         """Count the jobs in memory that belong to it."""
         statuses = [job.status for job in JOBS if job.batch_id == batch]
         return BatchCounts(len(statuses), 0, 0, statuses.count("cancelled"))
-
-
-class Memory:
-    """Takes calls, and keeps their jobs."""
-
-    batches = MemoryBatches()
-
-    def one(self, call: Call) -> Job:
-        """Keep the job of a call. It is not saved, and nothing else knows its id."""
-        options, task = call.options, call.options.task
-        now = datetime.now(UTC)
-        run_after = task.run_after or now + (task.run_after_delta or timedelta())
-        expires_at = None
-        if options.policy.expires_after is not None:
-            expires_at = max(now, run_after) + timedelta(seconds=options.policy.expires_after)
-        times = [None if time is None else stored(time) for time in (max(now, run_after), expires_at, now)]
-        job = new_job(call, next(_numbers), *cast("Any", times))
-        if call.payload is not None:
-            call.payload.job = job  # not saved either; the job leads to it, too
-        JOBS.append(job)
-        return job
-
-    def many(self, calls: Iterable[Call]) -> JobList:
-        """Keep the jobs of calls, all or none."""
-        return JobList.of(self.one(call) for call in list(calls))

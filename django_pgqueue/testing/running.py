@@ -118,7 +118,10 @@ def run_jobs(
     if schedules:
         synchronize(alias)
         fire_due(BorrowedSession(alias).rows, {})
-    worker = InlineWorker(alias, queues=_names(queues))
+    names = [queues] if isinstance(queues, str) else list(queues or ())
+    if queues is not None and not names:
+        raise ValueError("run_jobs(queues=[]) names no queue. Use None for all queues.")
+    worker = InlineWorker(alias, queues=names)
     ran: list[AttemptResult] = []
     try:
         while limit is None or len(ran) < limit:
@@ -144,21 +147,16 @@ def run_maintenance(*, using: str | None = None) -> None:
     """
     alias = alias_of(using)
     check_is_test("run_maintenance()", alias)
-    session = BorrowedSession(alias)
+    session, settings = BorrowedSession(alias), conf.current()
     tell_retention(session)
-    _recover(session)
-    session.run((_FORGET_SQL, None))
-    while sweep(session):
-        pass
-
-
-def _recover(session: BorrowedSession) -> None:
-    settings = conf.current()
     if lost := session.value(_LOST_SQL, (settings.lease,)):
         session.run(
             (_RECOVER_SQL, (lost, settings.crash_limit, _MOST_RECOVERED, settings.keep_errors)),
             ("SELECT pgqueue_forget_workers_v1(%s::bigint[])", (lost,)),
         )
+    session.run((_FORGET_SQL, None))
+    while sweep(session):
+        pass
 
 
 def raise_failure(result: Result) -> None:
@@ -168,15 +166,6 @@ def raise_failure(result: Result) -> None:
     error = result.failure.error
     if result.outcome.kind != "retry" or not all(isinstance(each, RetryLater) for each in leaves(error)):
         raise error
-
-
-def _names(queues: Iterable[str] | str | None) -> list[str]:
-    if queues is None:
-        return []
-    names = [queues] if isinstance(queues, str) else list(queues)
-    if not names:
-        raise ValueError("run_jobs(queues=[]) names no queue. Use None for all queues.")
-    return names
 
 
 def _ran(result: Result, alias: str) -> AttemptResult:
@@ -229,17 +218,12 @@ def reported_progress() -> Iterator[list[Progress]]:
 # Immediate mode.
 
 
-class Immediate:
-    """Writes calls, and runs their jobs."""
+class Immediate(BatchRows):
+    """Writes calls and batches, and runs the jobs that this lets run."""
 
     def __init__(self, *, at_once: bool = False, raise_failures: bool = True) -> None:
         self._at_once = at_once
         self._raise_failures = raise_failures
-
-    @property
-    def batches(self) -> ImmediateBatches:
-        """Where their batches are."""
-        return ImmediateBatches(self)
 
     def one(self, call: Call) -> Job:
         """Write a call and run its job. Return the job; if it has run already, as it is now."""
@@ -283,27 +267,20 @@ class Immediate:
         else:
             at_commit(alias, run)
 
-    def run_released(self, alias: str, change: Callable[[], T]) -> T:
+    def close(self, alias: str, batch: int) -> None:
+        """Let it end when none of its jobs is live."""
+        self._run_released(alias, lambda: BatchRows.close(self, alias, batch))
+
+    def cancel(self, alias: str, batch: int) -> int:
+        """Cancel its jobs, and return how many."""
+        return self._run_released(alias, lambda: BatchRows.cancel(self, alias, batch))
+
+    def _run_released(self, alias: str, change: Callable[[], T]) -> T:
         """Change a batch, and run the jobs that have waited for that."""
         before = set(released(alias))
         done = change()
         self._run(alias, [job for job in released(alias) if job not in before])
         return done
-
-
-class ImmediateBatches(BatchRows):
-    """The batches, as rows. The end of one lets jobs run."""
-
-    def __init__(self, keeper: Immediate) -> None:
-        self._keeper = keeper
-
-    def close(self, alias: str, batch: int) -> None:
-        """Let it end when none of its jobs is live."""
-        self._keeper.run_released(alias, lambda: BatchRows.close(self, alias, batch))
-
-    def cancel(self, alias: str, batch: int) -> int:
-        """Cancel its jobs, and return how many."""
-        return self._keeper.run_released(alias, lambda: BatchRows.cancel(self, alias, batch))
 
 
 def released(alias: str) -> list[int]:
