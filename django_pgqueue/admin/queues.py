@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -24,8 +22,8 @@ from django.utils.translation import gettext_lazy as _
 from .. import formatting
 from ..formatting import throughput
 from ..models import Job, JobStat, Pause, Queue, Worker
-from ..monitoring.queues import MOST_FAILURES, QueueFigures, capped, one_queue, queue_figures
-from ..monitoring.spans import breakdown, per_second, percentile_text, series
+from ..monitoring.queues import QueueFigures, capped, one_queue, queue_figures
+from ..monitoring.spans import breakdown, percentile_text, series
 from ..monitoring.workers import Vital, busy_text, queues_text
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import queues_in_use
@@ -45,10 +43,7 @@ from .display import Fact, linked
 from .jobs.texts import breakable
 from .paused import paused
 from .task_page import limit_facts
-from .workers.fleet import Attendance, Fleet, state_badge
-
-# ----------------------------------------------------------------------------
-# Queues: their figures, and their settings, which can be edited. The list is in ``list``.
+from .workers.fleet import Fleet, state_badge
 
 
 class QueueForm(DatabaseForm):
@@ -97,60 +92,53 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @admin.display(description=_("workers"))
     def workers(self, queue: Any) -> str:
         """How many live workers claim its jobs."""
-        standing: Standing = queue.standing
-        return _alarm(standing.attendance) if standing.unattended else str(standing.attendance)
+        return _alarm(queue.attendance) if queue.is_unattended else str(queue.attendance)
 
     @admin.display(description=pgettext_lazy("number of jobs", "ready"))
     def ready(self, queue: Any) -> str:
         """How many jobs are due."""
-        return capped(queue.standing.figures.depth.ready)
+        return capped(queue.figures.depth.ready)
 
     @admin.display(description=_("oldest due for"))
     def oldest(self, queue: Any) -> str:
         """How long the oldest job has been due."""
-        text = formatting.period(queue.standing.figures.oldest)
-        return _alarm(text) if text and queue.standing.unattended else text
+        text = formatting.period(queue.figures.oldest)
+        return _alarm(text) if text and queue.is_unattended else text
 
     @admin.display(description=pgettext_lazy("number of jobs", "waiting"))
     def waiting(self, queue: Any) -> str:
         """How many jobs are not due yet, how many of these are retrying, and how many are blocked."""
-        standing: Standing = queue.standing
-        depth = standing.figures.depth
+        depth = queue.figures.depth
         parts = [_("%(count)s scheduled") % {"count": capped(depth.scheduled)}] * bool(depth.scheduled)
         for count, status, text in (
             (depth.retrying, "retry", _("{} retrying")),
             (depth.blocked, "blocked", _("{} blocked")),
         ):
             if count:
-                parts.append(format_html(str(text), standing.linked(capped(count), status=status)))
+                parts.append(format_html(str(text), _linked(queue, capped(count), status=status)))
         return format_html_join(", ", "{}", ((part,) for part in parts)) or formatting.number(0)
 
     @admin.display(description=pgettext_lazy("number of jobs", "running"))
     def running(self, queue: Any) -> str:
         """How many jobs are running, and how many of these are lost."""
-        standing: Standing = queue.standing
-        running = standing.linked(capped(standing.figures.depth.running), status="running")
-        if not standing.figures.lost:
+        running = _linked(queue, capped(queue.figures.depth.running), status="running")
+        if not queue.figures.lost:
             return running
-        return format_html("{}, {}", running, _alarm(_("%(count)d lost") % {"count": standing.figures.lost}))
+        return format_html("{}, {}", running, _alarm(_("%(count)d lost") % {"count": queue.figures.lost}))
 
     @admin.display(description=_("rate"))
     def rate(self, queue: Any) -> str:
         """How fast attempts ended in the last hour, and how that was."""
-        figures = queue.standing.figures
+        figures = queue.figures
         if figures.hour is None:
             return formatting.number(0)
-        points = [
-            done + failed for done, failed in zip(figures.trend.done, figures.trend.failed, strict=True)
-        ]
-        return format_html("{}{}", throughput(per_second([figures.hour])), sparkline(points))
+        return format_html("{}{}", throughput(figures.hour.per_second), sparkline(figures.trend.attempts))
 
     @admin.display(description=_("failed in 24 hours"))
     def failed(self, queue: Any) -> str:
         """How many jobs failed in the last 24 hours."""
-        standing: Standing = queue.standing
-        failed = _failed(standing.jobs_url, standing.figures)
-        return _alarm(failed) if standing.figures.failed_day else failed
+        failed = _linked(queue, queue.figures.failed_text, status="failed", finished="day")
+        return _alarm(failed) if queue.figures.failed_day else failed
 
     @admin.display(description=_("settings"))
     def own_settings(self, queue: Queue) -> str:
@@ -166,8 +154,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @admin.display(description=_("pause"))
     def paused(self, queue: Any) -> str:
         """Who has paused it, why, and until when; or a link that pauses it."""
-        standing: Standing = queue.standing
-        return standing.paused
+        return str(queue.paused)
 
     @property
     def media(self) -> forms.Media:
@@ -204,14 +191,10 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         obj.save(using=self.writes_to)
 
 
-def _jobs_link(jobs_url: str, queue: str, text: str, **filters: str) -> str:
-    url = f"{jobs_url}?{urlencode({'queue': queue, **filters})}" if jobs_url and text != "0" else ""
-    return linked(url, text)
-
-
-def _failed(jobs_url: str, figures: QueueFigures) -> str:
-    text = formatting.number(figures.failed_day) + ("+" if figures.failed_day >= MOST_FAILURES else "")
-    return _jobs_link(jobs_url, figures.name, text, status="failed", finished="day")
+def _linked(queue: Any, text: str, **filters: str) -> str:
+    """Return a count with a link to these jobs, for a user who may view the list of jobs."""
+    query = urlencode({"queue": queue.pk, **filters})
+    return linked(f"{queue.jobs_url}?{query}" if queue.jobs_url and text != "0" else "", text)
 
 
 def _alarm(text: Any) -> str:
@@ -229,35 +212,11 @@ def _wait(what: Any, seconds: float | None) -> str:
     return "" if seconds is None else f"{what} {formatting.span(seconds)}"
 
 
-# ----------------------------------------------------------------------------
-# The list of queues: every queue that is in use or paused, with or without its own settings.
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The figures of a queue in the list, stored in its attribute ``standing``."""
-
-    figures: QueueFigures
-    attendance: Attendance
-    jobs_url: str
-    """The URL of the list of jobs; empty for a user who may not view it."""
-    paused: str
-    """Who has paused it, why, and until when; or a link to the form that pauses it, for users who may."""
-
-    @property
-    def unattended(self) -> bool:
-        """Whether there is work and no worker."""
-        return self.figures.needs_workers and not self.attendance.alive
-
-    def linked(self, text: str, **filters: str) -> str:
-        """Return a count with a link to these jobs."""
-        return _jobs_link(self.jobs_url, self.figures.name, text, **filters)
-
-
 class QueueChangeList(ChangeList):
     """A page of the queues that match the search, by name, read with a constant number of statements.
 
-    A queue without settings is an unsaved ``Queue``. It has a page, too.
+    Every queue that is in use or paused is there. One without settings is an unsaved ``Queue``, and has a
+    page, too.
     """
 
     model_admin: Any
@@ -267,32 +226,30 @@ class QueueChangeList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         """Read the figures of all queues, and the settings of those on this page."""
-        alias = self.model_admin.database
-        site = self.model_admin.admin_site
+        alias, site = self.model_admin.database, self.model_admin.admin_site
         (every, self.is_slow), fleet = queue_figures(alias), Fleet(alias)
-        if any(queue.needs_workers for queue in every):
+        if any(figures.needs_workers for figures in every):
             self.trouble = fleet.trouble
         elif self.is_slow:
             self.trouble = gettext("The figures of the queues could not be read in time.")
         words = self.query.casefold().split()
-        found = [queue for queue in every if all(word in queue.name.casefold() for word in words)]
-        jobs_url = page_url(site, request, Job, "changelist")
-        pauses = paused(site, request, alias).queues
+        found = [each for each in every if all(word in each.name.casefold() for word in words)]
+        shown = self._page_of(request, found)
+        saved = self.root_queryset.in_bulk([figures.name for figures in shown])
+        jobs_url, pauses = page_url(site, request, Job, "changelist"), paused(site, request, alias).queues
         pause_url = page_url(site, request, Pause, "add")
-        self.result_list = self._with_settings(
-            [
-                Standing(
-                    queue,
-                    fleet.of(queue.name),
-                    jobs_url,
-                    pauses.get(queue.name) or _pause_link(pause_url, queue.name),
-                )
-                for queue in self._page_of(request, found)
-            ]
-        )
+        self.result_list: list[Any] = []
+        for figures in shown:
+            queue: Any = saved.get(figures.name) or Queue(name=figures.name)
+            queue.figures, queue.attendance, queue.jobs_url = figures, fleet.of(queue.pk), jobs_url
+            queue.is_unattended = figures.needs_workers and not queue.attendance.alive
+            query = urlencode({"kind": "queue", "name": queue.pk})
+            pause = linked(f"{pause_url}?{query}", gettext("Pause")) if pause_url else ""
+            queue.paused = pauses.get(queue.pk) or pause
+            self.result_list.append(queue)
         self.full_result_count = len(every)
         self.show_full_result_count = True
-        self.show_admin_actions = any(not queue._state.adding for queue in self.result_list)
+        self.show_admin_actions = bool(saved)
 
     def _page_of(self, request: HttpRequest, found: list[QueueFigures]) -> list[QueueFigures]:
         self.paginator = self.model_admin.get_paginator(request, found, self.list_per_page)
@@ -305,20 +262,6 @@ class QueueChangeList(ChangeList):
             return list(self.paginator.page(self.page_num).object_list)
         except InvalidPage:
             raise IncorrectLookupParameters from None
-
-    def _with_settings(self, standings: list[Standing]) -> list[Any]:
-        saved = self.root_queryset.in_bulk([standing.figures.name for standing in standings])
-        queues: list[Any] = []
-        for standing in standings:
-            queue: Any = saved.get(standing.figures.name) or Queue(name=standing.figures.name)
-            queue.standing = standing
-            queues.append(queue)
-        return queues
-
-
-def _pause_link(address: str, name: str) -> str:
-    query = urlencode({"kind": "queue", "name": name})
-    return linked(f"{address}?{query}", gettext("Pause")) if address else ""
 
 
 # ----------------------------------------------------------------------------
@@ -349,92 +292,56 @@ def add_readings(
 ) -> None:
     """Add the figures to the context of the page. Each part that could not be read in time says so."""
     name, span, alias = queue.pk, chosen_span(request), admin.database
+    url = partial(page_url, admin.admin_site, request)
     figures, fleet = one_queue(alias, name), Fleet(alias, busy=True)
-    serving = fleet.serving(name)
+    serving, pauses = fleet.serving(name), paused(admin.admin_site, request, alias)
     try:
         charts = span_charts(series(alias, span, queue=name))
         tasks = breakdown(alias, span, "task", queue=name, most=MOST_TASKS)
         whole = breakdown(alias, span, "queue", queue=name)
     except TimeLimitReached:
         charts, tasks, whole = [], [], []
-    jobs = page_url(admin.admin_site, request, Job, "changelist")
+    pages = (
+        (gettext("Jobs of this queue"), url(Job, "changelist"), {"queue": name}),
+        (gettext("Tasks of this queue"), url(JobStat, "changelist"), {"queue": name}),
+        (gettext("Pause"), url(Pause, "add"), {"kind": "queue", "name": name}),
+    )
     context["pgqueue"] = {
         "name": name,
-        "tiles": list(_tiles(figures, serving, jobs)),
+        "figures": figures,
+        "slots": sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING),
         "rates": rate_facts(whole[0]) if whole else [],
         "charts": charts,
         "span_tabs": span_tabs(request),
-        "facts": list(_facts(admin, request, name)),
-        "workers": [_worker_row(admin, request, worker) for worker in serving[:MOST_WORKERS]],
+        "facts": [
+            *(Fact(gettext("Paused"), text) for text in (pauses.everything, pauses.queues.get(name)) if text),
+            *limit_facts(alias, url, [f"queue:{name}", "*"]),
+        ],
+        "workers": [
+            {
+                "worker": worker,
+                "url": url(Worker, "change", worker.pk),
+                "queues": queues_text(worker),
+                "busy": busy_text(worker),
+                "badge": state_badge(worker),
+            }
+            for worker in serving[:MOST_WORKERS]
+        ],
         "more_workers": max(0, len(serving) - MOST_WORKERS),
         "trouble": fleet.trouble if figures is not None and figures.needs_workers else "",
-        "tasks": [_task_row(admin, request, row, whole[0].attempts) for row in tasks],
-        "links": list(_links(admin, request, name, jobs)),
+        "tasks": [
+            {
+                "figures": row,
+                "name": breakable(row.task_path),
+                "url": task_url(admin.admin_site, request, row.task_path),
+                "share": f"{100 * row.attempts / whole[0].attempts:.0f} %" if whole[0].attempts else "",
+                "errors": share_text(error_rate(row)),
+                "ran": percentile_text(row.run_histogram, 0.95),
+            }
+            for row in tasks
+        ],
+        "jobs_url": url(Job, "changelist"),
+        "links": [
+            {"label": label, "url": f"{page}?{urlencode(query)}"} for label, page, query in pages if page
+        ],
     }
-
-
-def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Iterator[Fact]:
-    """Yield how many jobs wait and run now."""
-    if figures is None:
-        yield Fact(gettext("Depth"), gettext("could not be read in time"))
-        return
-    depth, count = figures.depth, partial(_jobs_link, jobs, figures.name)
-    yield Fact(gettext("Ready"), capped(depth.ready))
-    yield Fact(gettext("Oldest due for"), formatting.period(figures.oldest) or "-")
-    yield Fact(gettext("Scheduled"), capped(depth.scheduled))
-    yield Fact(gettext("Retrying"), count(capped(depth.retrying), status="retry"))
-    yield Fact(gettext("Blocked"), count(capped(depth.blocked), status="blocked"))
-    slots = sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING)
-    running = count(capped(depth.running), status="running")
-    yield Fact(
-        gettext("Running of slots"),
-        format_html(gettext("{running} of {slots}"), running=running, slots=formatting.number(slots)),
-    )
-    longest = timedelta(seconds=depth.longest_running)
-    yield Fact(gettext("Longest runs for"), formatting.period(longest) if depth.running else "-")
-    if figures.lost:
-        yield Fact(gettext("Lost"), _alarm(formatting.number(figures.lost)))
-    yield Fact(gettext("Failed in 24 hours"), _failed(jobs, figures))
-
-
-def _facts(admin: DatabaseAdmin[Any], request: HttpRequest, name: str) -> Iterator[Fact]:
-    """Yield who has paused it, and the limits of its jobs."""
-    site = admin.admin_site
-    pauses = paused(site, request, admin.database)
-    if pauses.everything:
-        yield Fact(gettext("Paused"), pauses.everything)
-    if name in pauses.queues:
-        yield Fact(gettext("Paused"), pauses.queues[name])
-    yield from limit_facts(admin, request, [f"queue:{name}", "*"])
-
-
-def _worker_row(admin: DatabaseAdmin[Any], request: HttpRequest, worker: Any) -> dict[str, Any]:
-    return {
-        "worker": linked(page_url(admin.admin_site, request, Worker, "change", worker.pk), str(worker)),
-        "queues": queues_text(worker),
-        "busy": busy_text(worker),
-        "badge": state_badge(worker),
-        "age": formatting.period(worker.age),
-    }
-
-
-def _task_row(admin: DatabaseAdmin[Any], request: HttpRequest, row: Any, attempts: int) -> dict[str, Any]:
-    site = admin.admin_site
-    url = task_url(site, request, row.task_path)
-    return {
-        "task": linked(url, breakable(row.task_path)),
-        "share": f"{100 * row.attempts / attempts:.0f} %" if attempts else "",
-        "rate": throughput(per_second([row])),
-        "failed": formatting.number(row.failed),
-        "errors": share_text(error_rate(row)),
-        "ran": percentile_text(row.run_histogram, 0.95),
-    }
-
-
-def _links(admin: DatabaseAdmin[Any], request: HttpRequest, name: str, jobs: str) -> Iterator[dict[str, Any]]:
-    if jobs:
-        yield {"label": gettext("Jobs of this queue"), "url": f"{jobs}?{urlencode({'queue': name})}"}
-    if tasks := page_url(admin.admin_site, request, JobStat, "changelist"):
-        yield {"label": gettext("Tasks of this queue"), "url": f"{tasks}?{urlencode({'queue': name})}"}
-    if pause := page_url(admin.admin_site, request, Pause, "add"):
-        yield {"label": gettext("Pause"), "url": f"{pause}?{urlencode({'kind': 'queue', 'name': name})}"}

@@ -56,6 +56,11 @@ class QueueFigures:
         """Whether there is work for a worker."""
         return self.depth.needs_workers
 
+    @property
+    def failed_text(self) -> str:
+        """How many jobs failed, with a plus if there may be more."""
+        return number(self.failed_day) + ("+" if self.failed_day >= MOST_FAILURES else "")
+
 
 def queue_figures(alias: str) -> tuple[list[QueueFigures], bool]:
     """Return the queues that are in use or paused, and whether something could not be read in time."""

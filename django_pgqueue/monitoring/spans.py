@@ -202,6 +202,11 @@ class Trend:
     failed: list[int]
     """Attempts that raised, whether they are tried again or not."""
 
+    @property
+    def attempts(self) -> list[int]:
+        """All of them."""
+        return [done + failed for done, failed in zip(self.done, self.failed, strict=True)]
+
 
 def trends(
     alias: str, span: TimeSpan, by: Literal["queue", "task"], names: Iterable[str]

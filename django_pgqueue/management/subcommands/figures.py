@@ -20,7 +20,7 @@ from ...models import Limit, Queue
 from ...monitoring import health as monitoring
 from ...monitoring.database import PartState, database
 from ...monitoring.limits import LimitFigures, limit_figures, numbers_text, origin, rate_text
-from ...monitoring.queues import MOST_FAILURES, Depth, QueueFigures, capped, depths, queue_figures
+from ...monitoring.queues import Depth, QueueFigures, capped, depths, queue_figures
 from ...monitoring.spans import SHARES, Figures, breakdown, per_second, percentile_text, rates, series
 from ...monitoring.workers import Crew, Vital, busy_text, queues_text, state_text
 from ...postgres.timeout import time_limit, within
@@ -280,7 +280,7 @@ def _queue_row(
     cells = [
         _queue_text(found.depth),
         *depth_counts(found.depth),
-        number(found.failed_day) + ("+" if found.failed_day >= MOST_FAILURES else ""),
+        found.failed_text,
         oldest_text(found.depth),
         rate_of_jobs(rate),
         str(crew.serving(found.name)),
