@@ -43,9 +43,6 @@ _HIDES: Mapping[str, frozenset[str]] = MappingProxyType(
     {"no_worker": frozenset({"few_workers", "unserved"}), "few_workers": frozenset({"unserved"})}
 )
 
-_BEGIN = "SELECT pgqueue_on_duty_v1('alerts'), clock_timestamp()"
-_TELL = "SELECT * FROM pgqueue_tell_failures_v1(%s)"
-
 
 class AlertRounds:
     """When a supervisor looks next. It does nothing if nobody receives alerts."""
@@ -99,7 +96,7 @@ def look(alias: str) -> list[Alert]:
     """Return what is to be told now, and store that it was. Raises ``django.db.Error``."""
     with transaction.atomic(using=alias):
         with connections[alias].cursor() as cursor:
-            cursor.execute(_BEGIN)
+            cursor.execute("SELECT pgqueue_on_duty_v1('alerts'), clock_timestamp()")
             is_mine, now = cursor.fetchone()
         if not is_mine:
             return []
@@ -132,27 +129,20 @@ def _changed_problems(alias: str, now: datetime) -> Iterator[Alert]:
             )
             yield _alert(problem.kind, alias, now, problem.text, queue_name=problem.queue_name)
     for key, row in raised.items():
-        before = row.over_since
-        if _is_over(row, now, lasts=key in current or row.kind in hidden):
+        since = None if key in current or row.kind in hidden else row.over_since or now
+        if since is not None and now - since >= timedelta(seconds=conf.current().alerts_clear_after):
             row.delete(using=alias)
             text = _("over: %(text)s") % {"text": row.text}
             yield _alert(row.kind, alias, now, text, queue_name=row.queue_name, is_over=True)
-        elif row.over_since != before:
+        elif row.over_since != since:
+            row.over_since = since
             row.save(using=alias, update_fields=["over_since"])
-
-
-def _is_over(row: RaisedAlert, now: datetime, *, lasts: bool) -> bool:
-    """Note since when a problem is over, and return whether it is time to tell."""
-    row.over_since = None if lasts else row.over_since or now
-    if row.over_since is None:
-        return False
-    return now - row.over_since >= timedelta(seconds=conf.current().alerts_clear_after)
 
 
 def _failures(alias: str, now: datetime) -> Iterator[Alert]:
     """Yield the groups of failures that are new, and those with more jobs that failed."""
     with connections[alias].cursor() as cursor:
-        cursor.execute(_TELL, [MOST_GROUPS])
+        cursor.execute("SELECT * FROM pgqueue_tell_failures_v1(%s)", [MOST_GROUPS])
         rows = cursor.fetchall()
     for fingerprint, error_class, message, tasks, job, is_new, failed in rows:
         words = redact_text(message, tasks[0] if tasks else "")
@@ -172,11 +162,7 @@ def _failures(alias: str, now: datetime) -> Iterator[Alert]:
 
 
 def _alert(kind: Any, alias: str, now: datetime, text: str, **more: Any) -> Alert:
-    return Alert(kind=kind, database=alias, at=now, text=_in_one_line(text), **more)
-
-
-def _in_one_line(text: str) -> str:
-    """Return a text without line breaks and control characters, which the messages of errors may contain.
-    A mail whose subject has one is refused by Django, and an alert is sent only once.
-    """
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    # The messages of errors may contain line breaks and control characters. A mail whose subject has one is
+    # refused by Django, and an alert is sent only once.
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return Alert(kind=kind, database=alias, at=now, text=line, **more)

@@ -20,7 +20,6 @@ _DECLARE_SQL = (
     "SELECT pgqueue_declare_limits_v1("
     "%s::text[], %s::integer[], %s::text[], %s::integer[], %s::interval[], %s::integer[], %s::text[])"
 )
-_DECLARED_SQL = "SELECT name, declared_by FROM pgqueue_limit WHERE declared_by <> ''"
 # Race: another worker may declare such a limit at this moment, in another module. It holds the row, so this
 # waits for it, and then leaves that row alone. Both lock rows in the order of their names.
 _WITHDRAW_SQL = """
@@ -61,17 +60,15 @@ class DeclaredLimits:
         self._written |= new
 
     def withdraw(self, session: Session) -> None:
-        """Note which limits are no longer declared by modules that this process has imported, or that do not
-        exist any more.
-
-        They keep their numbers, because jobs of their keys may wait, until a user deletes them.
+        """Note which limits the code no longer declares, as far as this process knows. They keep their
+        numbers, because jobs of their keys may wait, until a user deletes them.
         """
         declared = _declared()
-        gone = [row for row in session.rows(_DECLARED_SQL) if row[0] not in declared and _is_known(row[1])]
+        query = "SELECT name, declared_by FROM pgqueue_limit WHERE declared_by <> ''"
+        gone = {name: by for name, by in session.rows(query) if name not in declared and _is_known(by)}
         if not gone:
             return
-        names, modules = ([row[column] for row in gone] for column in (0, 1))
-        for (name,) in session.rows(_WITHDRAW_SQL, (names, modules)):
+        for (name,) in session.rows(_WITHDRAW_SQL, (list(gone), list(gone.values()))):
             logger.info("the code no longer declares the limit %r; it applies until it is deleted", name)
 
 

@@ -168,10 +168,8 @@ def tell_foreign_locks(session: Session) -> None:
 
 
 def sweep(session: Session) -> int:
-    """Delete old jobs from the kept leaf, payloads without a job, old statistics and runs, and windows of
-    unique keys and states of rates that are over; add minutes that are over to the sums, and failures to
-    their groups; requeue jobs of workers that are no longer registered; let jobs continue whose pause is
-    over. Return the largest of these numbers.
+    """Sum up and delete what is old, requeue jobs of workers that are no longer registered, and let jobs
+    continue whose pause is over (``sweep.sql``). Return the largest of these numbers.
     """
     settings = conf.current()
     parameters = {
@@ -189,9 +187,7 @@ def sweep(session: Session) -> int:
 
 
 def free_jobs(session: Session) -> int:
-    """Do what jobs depend on, if the server refuses the rest of a sweep: requeue jobs of workers that are no
-    longer registered, and let jobs continue whose pause is over. Return the larger number.
-    """
+    """Do what jobs depend on, if the server refuses the rest of a sweep. Return the larger number."""
     settings = conf.current()
     parameters = {"crash_limit": settings.crash_limit, "batch": BATCH, "keep_errors": settings.keep_errors}
     strays, notable, unpaused = session.row(_FREE_SQL, parameters)

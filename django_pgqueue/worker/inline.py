@@ -29,7 +29,7 @@ from psycopg.types.string import TextLoader
 
 from .. import conf
 from ..formatting import get_logger
-from ..jobs.claim import Claimed, Refusals, claim_sql, split_answer
+from ..jobs.claim import Answer, Claimed, claim_sql, split_answer
 from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ..maintenance.limits import DeclaredLimits
 from ..postgres.clock import heard
@@ -44,7 +44,7 @@ from .producer.accounts import Accounts
 from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, fill_policies
 from .producer.inbox import UNPAUSE_SQL, Orders, orders_sql
 from .producer.ranges import FirstDue
-from .producer.reporter import REFUSALS, ProgressWriter, judged, refused
+from .producer.reporter import ProgressWriter, judged, report_or_fail
 
 logger = get_logger(__name__)
 _UNPAUSE_BATCH = 1_000
@@ -74,11 +74,11 @@ class InlineWorker:
         self._queues = list(queues) or None
         self._except = list(exclude_queues)
         self._lease = new_id()
-        self._runner = InlineRunner(alias, self.worker)
+        self.runner = InlineRunner(alias, self.worker)
         self._orders = Orders()
         self._declared_limits = DeclaredLimits()
         self._accounts = Accounts()
-        self._progress = ProgressWriter(self._runner.changed)
+        self._progress = ProgressWriter(self.runner.changed)
         self._following: list[int] = []  # what may start now, before all others of its priority
         self._last_groups: dict[tuple[str, int], str] = {}
 
@@ -88,7 +88,7 @@ class InlineWorker:
         An exception of the task is in the result, and is not raised.
         """
         self._accounts.unknown_tasks.tell(monotonic())
-        self._declared_limits.write_if_more(self.session, self._runner.known_tasks + 1)
+        self._declared_limits.write_if_more(self.session, self.runner.known_tasks + 1)
         while (row := self._claim_next()) is not None:
             if (reason := self._orders.tasks.get(row.task_path)) is not None:
                 self._report(Result(row, Outcome(row.id, row.lease, "paused", reason=reason)))
@@ -100,12 +100,11 @@ class InlineWorker:
         """Run this job, and report how it ended. Return None if it does not wait, is not due, or may not
         start because of a pause or a limit.
         """
-        self._declared_limits.write_if_more(self.session, self._runner.known_tasks + 1)
+        self._declared_limits.write_if_more(self.session, self.runner.known_tasks + 1)
         self._read_orders()
         for first, task_path in self._still_due([job_id]):
             if not self._orders.stops(first.queue_name) and task_path not in self._orders.tasks:
-                row, _ = self._claim(job_id, first.queue_name, first.priority, first.group_key)
-                return None if row is None else self._run(row)
+                return self._run_claimed(first)
         return None
 
     def close(self) -> None:
@@ -119,8 +118,8 @@ class InlineWorker:
         while True:
             self._read_orders()
             for first in self._due():
-                row, refusals = self._claim(first.id, first.queue_name, first.priority, first.group_key)
-                if row is not None:
+                rows, refusals, *_ = self._claim(first)
+                for row in rows:
                     self._last_groups[row.queue_name, row.priority] = row.group_key or ""
                     return row
                 if refusals.moved or refusals.ended or refusals.following:
@@ -163,33 +162,28 @@ class InlineWorker:
         plain = [first for first in firsts if first.group_key is None]
         if len(plain) == len(firsts):
             return plain
-        rows = self.session.rows(GROUPS_SQL, (*key, *key, "", _MOST_GROUPS))
-        groups = [
-            first for first in (FirstDue(*row) for row in rows) if first.due_in <= 0 and first.group_key
-        ]
+        rows = map(FirstDue._make, self.session.rows(GROUPS_SQL, (*key, *key, "", _MOST_GROUPS)))
+        groups = [first for first in rows if first.due_in <= 0 and first.group_key]
         last = self._last_groups.get(key, "")
         later = [first for first in groups if str(first.group_key) > last]
         return [*later, *plain, *(first for first in groups if first not in later)]
 
-    def _claim(
-        self, job_id: int, queue_name: str, priority: int, group_key: str | None
-    ) -> tuple[Claimed | None, Refusals]:
+    def _claim(self, first: FirstDue) -> Answer:
         """Claim this job, as one that may follow the last claim: its range begins where there are no jobs."""
         self._lease += 1
         parameters: dict[str, Any] = {
-            **self._orders.limit_parameters(), "queues": [queue_name], "priorities": [priority],
-            "marks": [_END], "mark_ids": [0], "groups": [group_key], "quotas": [1], "first": [job_id],
+            **self._orders.limit_parameters(), "queues": [first.queue_name], "priorities": [first.priority],
+            "marks": [_END], "mark_ids": [0], "groups": [first.group_key], "quotas": [1], "first": [first.id],
             "limit": 1, "worker": self.worker, "lease": self._lease,
         }  # fmt: skip
-        grouped = group_key is not None
-        statement = claim_sql(limited=bool(self._orders.limits), grouped=grouped)
-        _, answer = self.session.run((_TAKE_RELEASED, None), (statement, parameters))
-        rows, refusals, *_ = split_answer(answer)
-        self._following = [job for job in self._following if job != job_id] + list(refusals.following)
-        for row in rows:
+        statement = claim_sql(limited=bool(self._orders.limits), grouped=first.group_key is not None)
+        _, rows = self.session.run((_TAKE_RELEASED, None), (statement, parameters))
+        answer = split_answer(rows)
+        self._following = [job for job in self._following if job != first.id]
+        self._following += answer.refusals.following
+        for row in answer.rows:
             heard(self.alias, row.last_attempted_at)
-            return row, refusals
-        return None, refusals
+        return answer
 
     def _read_orders(self) -> None:
         """Learn what is paused, the limits and the backoffs, and let jobs go on whose pause is over."""
@@ -200,15 +194,21 @@ class InlineWorker:
             if freed != _UNPAUSE_BATCH:
                 break
         self._orders.learn(orders, monotonic())
-        self._runner.outcomes.backoffs = self._orders.backoffs
+        self.runner.outcomes.backoffs = self._orders.backoffs
 
     # -- run and report
+
+    def _run_claimed(self, first: FirstDue) -> Result | None:
+        """Run this job, if it can be claimed."""
+        for row in self._claim(first).rows:
+            return self._run(row)
+        return None
 
     def _run(self, row: Claimed) -> Result:
         try:
             if row.on_lost is None:
                 (row,) = fill_policies(self.session, [row])
-            result = self._runner.perform_here(row)
+            result = self.runner.perform_here(row)
         except BaseException:
             self._report(Result(row, Outcome(row.id, row.lease, "release")))
             raise
@@ -221,12 +221,7 @@ class InlineWorker:
         """Report an outcome. If the server refuses it, the job fails."""
         if result.reported:
             return result
-        try:
-            answer = self._finish(result.outcome)
-        except REFUSALS as refusal:
-            logger.warning("job %s: the server refused its outcome, so the job fails", result.row.id)
-            result = result._replace(outcome=refused(result.outcome, refusal))
-            answer = self._finish(result.outcome)
+        result, answer = report_or_fail(result, self._finish)
         (result,) = judged([result], answer)
         return result
 

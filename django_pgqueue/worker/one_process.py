@@ -33,9 +33,10 @@ from ..postgres.session import LOST_CONNECTION, Session, connect
 from ..tasks.links import public_id
 from .executor import outcomes
 from .executor.outcomes import Result
-from .executor.progress import WRITE_EVERY, Changed
+from .executor.progress import WRITE_EVERY
 from .inline import InlineWorker
 from .options import WorkerOptions, new_id
+from .producer.ranges import FirstDue
 from .producer.reporter import ProgressWriter
 from .sessions import Registration, requeue_strangers
 from .supervisor.heartbeat import Heartbeat
@@ -55,19 +56,6 @@ class DebuggedWorker(InlineWorker):
     """Whether the last job was interrupted."""
     is_stopping = False
     """Whether to give up when the outcome of a job cannot be reported, because there is no server."""
-
-    @property
-    def changed(self) -> Changed:
-        """The running job, while it has something to tell."""
-        return self._runner.changed
-
-    def running(self) -> list[int]:
-        """Return the job that runs now, if any."""
-        return [job.row.id for job in self._runner.running()]
-
-    def cancel(self, job: int) -> None:
-        """Ask a job to stop. Safe on any thread."""
-        self._runner.cancel(job)
 
     def _run(self, row: Claimed) -> Result:
         result = super()._run(row)
@@ -100,8 +88,7 @@ class DebuggedWorker(InlineWorker):
     def run_this(self, job: Job) -> Result | None:
         """Run this job, even if it is not due or paused. Return None if it cannot be claimed."""
         self._read_orders()
-        row, _ = self._claim(job.pk, job.queue_name, job.priority, job.group_key)
-        return None if row is None else self._run(row)
+        return self._run_claimed(FirstDue(job.queue_name, job.priority, "", job.pk, 0.0, job.group_key))
 
 
 class OneProcess:
@@ -170,7 +157,7 @@ class OneProcess:
 
     def _asked(self) -> None:
         """A signal has asked for a stop. This is called in its handler."""
-        jobs = self._worker.running()
+        jobs = self._keeper.begun
         if self._signals.count > 1 and jobs:
             raise KeyboardInterrupt
         self.stop()
@@ -273,10 +260,10 @@ class LeaseKeeper:
         self, options: WorkerOptions, worker: DebuggedWorker, *, on_drain: Callable[[], None]
     ) -> None:
         self.worker = worker.worker
-        self._debugged = worker
+        self._runner = worker.runner
         self._alias = options.alias
         self._on_drain = on_drain
-        self._progress = ProgressWriter(worker.changed)
+        self._progress = ProgressWriter(worker.runner.changed)
         self._registration = Registration(options, self.worker, new_id())
         self._heartbeat = Heartbeat(options)
         self._session: Session | None = None
@@ -290,7 +277,7 @@ class LeaseKeeper:
     @property
     def begun(self) -> list[int]:
         """The jobs that run now."""
-        return self._debugged.running()
+        return [job.row.id for job in self._runner.running()]
 
     @property
     def lost_its_lock(self) -> bool:
@@ -347,7 +334,7 @@ class LeaseKeeper:
             assert self._session is not None
             for asked_to_end, cancelled in self._session.rows(_ASKED_SQL, (self.worker,)):
                 for job in cancelled:
-                    self._debugged.cancel(job)
+                    self._runner.cancel(job)
                 if asked_to_end:
                     self._on_drain()
             self._progress.write_if_due(self._session, monotonic())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 
 #: Exit codes of a worker process. FINISHED: it was stopped, or its burst is over. RECYCLED: replace it.
 #: RETIRED: stop its supervisor, with all of its processes.
@@ -54,18 +54,6 @@ class WorkerOptions:
         """How many jobs one process runs at the same time."""
         return self.threads + (self.async_slots or 0)
 
-    def to_json(self) -> str:
-        """Return the options as text, for the command line of a worker process."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> WorkerOptions:
-        """The inverse of ``to_json``."""
-        values = json.loads(text)
-        for name in ("queues", "exclude_queues"):
-            values[name] = tuple(values[name])
-        return cls(**values)
-
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
@@ -84,14 +72,16 @@ class Assignment:
 
     def to_json(self) -> str:
         """Return the assignment as text, for the command line."""
-        rest = [getattr(self, field.name) for field in fields(self) if field.name != "options"]
-        return json.dumps([self.options.to_json(), *rest])
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Assignment:
         """The inverse of ``to_json``."""
-        options, *rest = json.loads(text)
-        return cls(WorkerOptions.from_json(options), *rest)
+        values = json.loads(text)
+        options = values.pop("options")
+        for name in ("queues", "exclude_queues"):
+            options[name] = tuple(options[name])
+        return cls(WorkerOptions(**options), **values)
 
 
 def new_id() -> int:

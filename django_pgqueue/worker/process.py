@@ -23,11 +23,10 @@ from .executor import fork
 from .executor.runner import Runner
 from .isolation import Isolation
 from .logs import configure_logging
-from .options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
+from .options import FINISHED, RECYCLED, RETIRED, Assignment
 from .processes.parent_link import ParentLink
 from .processes.started_jobs import StartedJobs, read_memory
 from .producer.producer import Producer
-from .waker import Waker
 
 logger = get_logger(__name__)
 
@@ -46,9 +45,7 @@ def build_producer(assignment: Assignment, databases: str = "") -> Producer:
         options,
         worker=worker,
         supervisor=assignment.supervisor,
-        lease_base=new_id(),
         runner=Runner(options.alias, worker, started_jobs, isolation.run),
-        waker=Waker(),
         started_jobs=started_jobs,
     )
 

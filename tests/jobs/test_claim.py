@@ -219,7 +219,7 @@ def test_a_claim_of_large_jobs_leaves_none_behind(one: Connection, monkeypatch: 
     monkeypatch.setattr(claims, "CHARACTERS", 10_000)
     claim_sql.cache_clear()
     jobs = add(one, 7, args=json.dumps(["x" * 4_000])) + add(one, 2, options='{"limit_key": "k"}')
-    claimer = Claimer(WorkerOptions(), worker=1, lease_base=1)
+    claimer = Claimer(WorkerOptions(), worker=1)
     taken: list[list[int]] = []
     with closing(connect_session("default")) as session:
         claimer.search(session)

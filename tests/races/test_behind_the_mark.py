@@ -24,7 +24,8 @@ class Claimer:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.claimer = WorkersClaimer(WorkerOptions(), worker=1, lease_base=1000)
+        self.claimer = WorkersClaimer(WorkerOptions(), worker=1)
+        self.claimer._lease = 1000
 
     def claim(self, limit: int = 100) -> list[int]:
         if not self.claimer.knows_ranges:

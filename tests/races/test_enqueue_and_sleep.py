@@ -28,7 +28,7 @@ class Sleeper:
         self.idle = Idle(queues, POLL)
         self.idle.connected(self.session)
         self.session.connection.execute(f'LISTEN "{self.session.value("SELECT pgqueue_channel_v1()")}"')
-        self.claimer = Claimer(WorkerOptions(queues=queues), worker=1, lease_base=1)
+        self.claimer = Claimer(WorkerOptions(queues=queues), worker=1)
         self.now = 1000.0
 
     def look(self) -> bool:

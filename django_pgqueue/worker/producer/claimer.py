@@ -16,10 +16,9 @@ from ...jobs.claim import Claimed, Refusals, claim_sql, split_answer
 from ...postgres.clock import heard
 from ...postgres.session import Session
 from ...tasks.task import find_task
-from ..options import WorkerOptions
+from ..options import WorkerOptions, new_id
 from .inbox import Orders
-from .places import ARRIVALS, Places
-from .ranges import FirstDue, in_turn
+from .ranges import ARRIVALS, SLICE, FirstDue, Places, in_turn
 
 logger = get_logger(__name__)
 
@@ -49,14 +48,12 @@ SLEEP_RATION = 300.0
 class Claimer:
     """One worker's view of the queues."""
 
-    def __init__(
-        self, options: WorkerOptions, worker: int, lease_base: int, orders: Orders | None = None
-    ) -> None:
+    def __init__(self, options: WorkerOptions, worker: int, orders: Orders | None = None) -> None:
         self._alias = options.alias
         self._queues = list(options.queues) or None
         self._except = list(options.exclude_queues)
         self._worker = worker
-        self._lease = lease_base
+        self._lease = new_id()
         self._orders = Orders() if orders is None else orders
         self._places = Places(
             self._orders, options.weights, conf.current().group_weights, conf.current().aging
@@ -256,7 +253,8 @@ class Claimer:
         for key, groups in self._places.passes():
             while groups.in_pass and not (found or (due and now < self._next_step)):
                 began = monotonic()
-                step = [FirstDue(*row) for row in session.rows(GROUPS_SQL, (*key, *key, *groups.step()))]
+                rows = session.rows(GROUPS_SQL, (*key, *key, groups.after, SLICE))
+                step = [FirstDue(*row) for row in rows]
                 now = monotonic()
                 groups.passed(step, now, now - began)
                 found += [first for first in step if first.due_in <= 0]

@@ -6,9 +6,8 @@
 Enqueuers send a NOTIFY only if a worker holds the sleepers' lock, and only one of them does so at a time
 (``sql/wake_v1.sql``). Race: an enqueuer that saw no sleeper, or that left the NOTIFY to another, may commit a
 job that becomes visible after the worker's first look. This is why the worker looks again after the
-announcement: in a test with 32 overlapping clients, 176 of 192 jobs started later than 100 ms without these
-looks, and 0 of 496 with them. The poll finds jobs that are later still. Notifications are read before a look,
-never after it: one that is read afterwards might be about a job that the look has missed.
+announcement. The poll finds jobs that are later still. Notifications are read before a look, never after it:
+one that is read afterwards might be about a job that the look has missed.
 
 Unless ``POLL_INTERVAL`` is set, a worker that is known to receive its notifications polls after 1, 2, 4 and 8
 seconds, and then every 10 seconds; more rarely if there are so many queues that a search through all of them
@@ -58,12 +57,9 @@ class Idle:
         self._announced_at = None
         self._locked = False
         self._next_look = 0.0
-        if session.pooled:
-            return
-        keys = session.rows(
-            "SELECT pgqueue_lock_key_v1('sleep', name) FROM unnest(%s::text[]) AS name", (self._names,)
-        )
-        self._keys = [key for (key,) in keys]
+        if not session.pooled:
+            query = "SELECT pgqueue_lock_key_v1('sleep', name) FROM unnest(%s::text[]) AS name"
+            self._keys = [key for (key,) in session.rows(query, (self._names,))]
 
     def due(self, now: float) -> bool:
         """Return whether it is time to look for jobs."""
@@ -79,13 +75,7 @@ class Idle:
         self._next_look = 0.0
 
     def nothing_found(
-        self,
-        session: Session,
-        now: float,
-        next_due: float | None,
-        *,
-        hears: bool = False,
-        rest: float = 0.0,
+        self, session: Session, now: float, next_due: float | None, *, hears: bool = False, rest: float = 0.0
     ) -> None:
         """Handle a look that found no job.
 
@@ -122,8 +112,7 @@ class Idle:
         self._announced_at = None
 
     def release(self) -> tuple[str, tuple[list[int]]] | None:
-        """Return the statement that releases the sleepers' lock when the worker is awake. It is sent with the
-        claim.
+        """Return the statement that releases the sleepers' lock when the worker is awake.
 
         Advisory locks are counted, so the lock is taken at most once and released once.
         """

@@ -1,7 +1,7 @@
 """What others tell a worker: notifications, orders, and requests to cancel jobs.
 
-Notifications. Every role that may connect can notify any channel, so one is only a reason to look at rows.
-The worker checks now and then that they arrive, by notifying itself:
+Every role that may connect can notify any channel, so a notification is only a reason to look at rows. The
+worker checks now and then that they arrive, by notifying itself:
 
     silent --prove--> sent --heard--> silent
     sent --prove, and still not heard--> deaf: the connection is replaced
@@ -156,8 +156,8 @@ class Inbox:
     def prove(self, now: float) -> str | None:
         """Return the next proof, which the worker is to send to itself; None if it does not listen.
 
-        Raise ``DeafSessionError`` if the last one has not been received. A worker that was suspended does not
-        raise it by mistake: each turn of the producer first reads what has arrived in the meantime.
+        Raise ``DeafSessionError`` if the last one has not been received, although each turn of the producer
+        first reads what has arrived in the meantime.
         """
         if not self._listens:
             return None

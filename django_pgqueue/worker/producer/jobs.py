@@ -11,7 +11,6 @@ import resource
 import sys
 from collections.abc import Collection, Iterator
 from time import monotonic
-from typing import NamedTuple
 
 from ...jobs.claim import Claimed
 from ..executor.running_job import RunningJob
@@ -20,15 +19,8 @@ from ..processes.started_jobs import StartedJobs
 from ..sessions import resident_memory
 
 
-class JobInFlight(NamedTuple):
-    """A job that is claimed but not yet reported."""
-
-    row: Claimed
-    since: float  # monotonic
-
-
 class Jobs:
-    """The jobs in flight, by id. Only the producer uses this, except for ``overdue``."""
+    """The jobs that are claimed but not yet reported. Only the producer uses this, except for ``overdue``."""
 
     def __init__(self, started_jobs: StartedJobs) -> None:
         self.overdue: dict[int, RunningJob] = {}
@@ -37,7 +29,7 @@ class Jobs:
         """The jobs that still run, but not for this worker."""
         self._suspects: set[RunningJob] = set()
         self._started_jobs = started_jobs
-        self._jobs: dict[int, JobInFlight] = {}
+        self._jobs: dict[int, tuple[Claimed, float]] = {}  # with the time of the claim
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -52,26 +44,26 @@ class Jobs:
 
     def rows(self) -> list[Claimed]:
         """Return the rows of all jobs in flight."""
-        return [job.row for job in self._jobs.values()]
+        return [row for row, _ in self._jobs.values()]
 
     def add(self, rows: list[Claimed], now: float) -> None:
         """Add jobs that were claimed."""
         for row in rows:
-            self._jobs[row.id] = JobInFlight(row, now)
+            self._jobs[row.id] = row, now
 
-    def remove(self, row: Claimed) -> JobInFlight | None:
-        """Remove a job that was reported, and return it. Return None if it is not held under this lease: a
-        job that lost its lease may have been claimed again in the meantime.
+    def remove(self, row: Claimed) -> float | None:
+        """Remove a job that was reported, and return when it was claimed. Return None if it is not held under
+        this lease: a job that lost its lease may have been claimed again in the meantime.
         """
         if (lost := self.lost.get(row.id)) is not None and lost.lease == row.lease:
             del self.lost[row.id]
-        job = self._jobs.get(row.id)
-        if job is None or job.row.lease != row.lease:
+        held, since = self._jobs.get(row.id, (None, None))
+        if held is None or held.lease != row.lease:
             return None
         del self._jobs[row.id]
         self.overdue.pop(row.id, None)
         self._started_jobs.end(row.id)
-        return job
+        return since
 
     def lose(self, missing: set[RunningJob]) -> list[RunningJob]:
         """Return the jobs that are lost: those that were ``missing`` at the last look, too.
@@ -95,11 +87,7 @@ class Jobs:
 
     def unfinished(self, reported: Collection[int]) -> list[Claimed]:
         """Return the jobs that are neither ``reported`` nor overdue."""
-        return [
-            job.row
-            for job_id, job in self._jobs.items()
-            if job_id not in reported and job_id not in self.overdue
-        ]
+        return [row for row in self.rows() if row.id not in reported and row.id not in self.overdue]
 
     def may_have_begun(self, row: Claimed) -> bool:
         """Return whether the task may have started. True if that could not be noted."""
@@ -178,7 +166,5 @@ class Lifetime:
 
 def _used_memory() -> int:
     """Return the bytes of this process in memory; where the system does not tell, their maximum so far."""
-    if (resident := resident_memory()) is not None:
-        return resident
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, else kilobytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resident_memory() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -96,9 +96,7 @@ class Producer:
         *,
         worker: int,
         supervisor: int,
-        lease_base: int,
         runner: Runner,
-        waker: Waker,
         started_jobs: StartedJobs,
     ) -> None:
         self.options = options
@@ -106,12 +104,12 @@ class Producer:
         self.lifetime = Lifetime(options, started_jobs)
         self.jobs = Jobs(started_jobs)
         self._runner = runner
-        self._waker = waker
+        self._waker = Waker()
         runner.on_overdue = self._give_up_on
-        self._executor = Executor(runner, options.threads, waker, options.async_slots)
+        self._executor = Executor(runner, options.threads, self._waker, options.async_slots)
         self._inbox = Inbox(worker, supervisor, runner)
         self._orders = self._inbox.orders
-        self._claimer = Claimer(options, worker, lease_base, self._orders)
+        self._claimer = Claimer(options, worker, self._orders)
         self._reporter = Reporter()
         self._progress = ProgressWriter(runner.changed)
         self._without_policy: list[Claimed] = []
@@ -121,7 +119,7 @@ class Producer:
         self._demand = Demand(options.threads, options.async_slots, self._executor, runner.is_async)
         self._declared_limits = DeclaredLimits()
         self._connection = Connection(
-            options, worker, supervisor, jobs=self.jobs, lifetime=self.lifetime, waker=waker,
+            options, worker, supervisor, jobs=self.jobs, lifetime=self.lifetime, waker=self._waker,
             started_jobs=started_jobs, set_up=self._set_up,
         )  # fmt: skip
         self._registration = self._connection.registration
@@ -163,9 +161,8 @@ class Producer:
         self._end()
 
     def _set_up(self, session: Session) -> None:
-        """Prepare a new session. Before this worker claims anything else, which may have the same limit keys,
-        it claims again what the server has lost in a crash.
-        """
+        # Before it claims anything else, which may have the same limit keys, it claims again what the server
+        # has lost in a crash.
         self._claimer.claim_again(session, self.jobs.rows())
         self._idle.connected(session)
         self._inbox.connected(session)
@@ -185,7 +182,8 @@ class Producer:
         self._follow(self._inbox.read_orders(session, now))
         self._connection.tell_supervisor()
         self._keep_leases(session, now)  # before a claim, which may find jobs that it has lost
-        may_claim = self._may_claim()
+        # A sleeping worker without a notification only searches for jobs: one statement instead of two.
+        may_claim = self._claimer.knows_ranges and (self._idle.called or not self._idle.announced)
         room = self._room_after_orders(session, now) if may_claim else self._room_now(now)
         claimed = self._report_and_claim(session, room if may_claim else 0, now)
         self._collect()
@@ -221,9 +219,7 @@ class Producer:
         self._registration.set_draining(session)
 
     def _keep_registered(self, session: Session, now: float) -> None:
-        """Register again if it is time. Before that, check that notifications arrive; with it, read the
-        orders. Write the limits of tasks that something else has imported in the meantime.
-        """
+        """Register again if it is time, and read the orders with it."""
         self._registration.tell(len(self.jobs.lost))
         if not self._registration.due(now):
             return
@@ -231,7 +227,7 @@ class Producer:
         proof = self._inbox.prove(now)
         orders = self._registration.renew(session, now, self._inbox.orders_sql, proof)
         self._follow(self._inbox.learn_orders(orders, now))
-        self._declared_limits.write(session)
+        self._declared_limits.write(session)  # of tasks that something else has imported in the meantime
         # Also if it finds no jobs: there may be a million that are not due yet.
         session.refresh_plans(idle=True)
 
@@ -262,21 +258,13 @@ class Producer:
         for job in self.jobs.lose({job for job in missing if job.row.id not in again}):
             logger.warning(
                 "job %s (%s) is lost: it was given back while its task ran. The task is asked to stop, and "
-                "what it returns does not count.",
-                job.row.id,
-                job.row.task_path,
-            )
+                "what it returns does not count.", job.row.id, job.row.task_path,
+            )  # fmt: skip
             job.ask_to_stop()
             if self._demand.is_filled_by([row.task_path for row in self.jobs.lost.values()]):
                 self._replace("lost jobs take all its threads")
 
     # -- claim and report
-
-    def _may_claim(self) -> bool:
-        """Return whether to claim. A sleeping worker without a notification only searches for jobs: one
-        statement instead of two.
-        """
-        return self._claimer.knows_ranges and (self._idle.called or not self._idle.announced)
 
     def _room(self) -> int:
         """Return how many jobs the worker has room for."""
@@ -395,12 +383,12 @@ class Producer:
                 "".join(f", {count} {kind}" for kind, count in kinds.most_common()),
             )  # fmt: skip
         for result in results:
-            job = self.jobs.remove(result.row)
+            claimed_at = self.jobs.remove(result.row)
             kind = result.outcome.kind
             if kind in {"release", "paused"}:
                 self.lifetime.claimed -= 1
                 continue
-            self._accounts.close(result, job.since if job else None)
+            self._accounts.close(result, claimed_at)
             if kind != "unknown":
                 self.lifetime.executed += 1
 
@@ -429,9 +417,7 @@ class Producer:
         self._executor.submit(runs, self._demand.job_seconds)
 
     def _without_running(self, rows: list[Claimed]) -> list[Claimed]:
-        """Return the rows that do not run here under an older lease. Requeue the others: this process would
-        run them twice at once.
-        """
+        """Requeue the rows that run here under an older lease, and return the others."""
         running = self._runner.running_one
         twice = [row for row in rows if (old := running(row.id)) and old.needs_lease and old.on_stop is None]
         if not twice:
@@ -441,9 +427,8 @@ class Producer:
         return [row for row in rows if row not in twice]
 
     def _put_paused_aside(self, rows: list[Claimed]) -> list[Claimed]:
-        """Return the rows that are not paused. Block those of paused tasks, without counting an attempt;
-        requeue those of paused queues.
-        """
+        """Block the rows of paused tasks, without counting an attempt, and requeue those of paused queues.
+        Return the others."""
         if not self._orders.has_pauses:
             return rows
         runs: list[Claimed] = []
@@ -551,15 +536,14 @@ class Producer:
             self.lifetime.replace(self.options.grace)
 
     def _give_up_on(self, running: RunningJob) -> None:
-        """A job does not end after its timeout, and only the end of the process ends it. Let the other jobs
-        finish and then have the process replaced. Called on any thread.
+        """Have the process replaced, which alone ends this job, when the others have finished. Called on any
+        thread.
         """
         # Not an error: the job's own line says whether it failed, and why.
         logger.warning(
             "job %s still runs %g s after its timeout: this process finishes its other jobs and is replaced",
-            running.row.id,
-            conf.current().timeout_grace,
-        )
+            running.row.id, conf.current().timeout_grace,
+        )  # fmt: skip
         self.jobs.overdue[running.row.id] = running
         self.lifetime.replace(self.options.grace)
         self._waker.interrupt()

@@ -24,10 +24,10 @@ customer: the worker only keeps when the next of them come due (``claimer.py``).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...jobs.claim import Claimed
 from .inbox import Orders
@@ -41,6 +41,9 @@ MOST_QUIET = 64
 """So many ranges are kept that have no jobs which are due: each claim reads all ranges."""
 RESCAN_RATION = 50.0  # the pause after a rescan, as a multiple of its duration
 RESCAN_SOONEST = 0.05  # seconds
+ARRIVALS = 500
+"""How many jobs with a group a search reads in each range."""
+_FORGET_EVERY = 1.0  # seconds
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
@@ -112,14 +115,10 @@ class Ranges:
             if found := self._ranges.get(key):
                 found.due_since = None
 
-    def known(self) -> tuple[list[str], list[int], list[datetime], list[int]]:
+    def known(self) -> list[list[Any]]:
         """Return the arrays of a search for new ranges in the gaps."""
-        keys = self.keys()
-        marks = [self._ranges[key].mark for key in keys]
-        return (
-            [key[0] for key in keys], [key[1] for key in keys], [mark[0] for mark in marks],
-            [mark[1] for mark in marks],
-        )  # fmt: skip
+        rows = [(*key, *self._ranges[key].mark) for key in self.keys()]
+        return [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
 
     def advance(self, rows: Sequence[Claimed], now: float) -> None:
         """Move the marks up to the last rows claimed. ``rows`` are in the order of the claim."""
@@ -211,7 +210,8 @@ class Groups:
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = weights
         self._ring: OrderedDict[str | None, Range] = OrderedDict()
-        self._after: str | None = ""  # how far the pass has come; None: there is none
+        self.after: str | None = ""
+        """How far the pass has come; None: there is none."""
         self._spent = 0.0  # by the steps of the pass, in seconds
         self._ended = 0.0
         self._needed = False
@@ -223,29 +223,23 @@ class Groups:
     @property
     def in_pass(self) -> bool:
         """Whether a pass is on its way."""
-        return self._after is not None
+        return self.after is not None
 
     def begin_pass(self, now: float, *, needed: bool = False) -> None:
         """Begin a pass if none is on its way, and if the last one is long enough ago. If a search by time has
         left jobs out, it is ``needed``, and begins sooner, or follows the one on its way."""
         self._needed = self._needed or needed
         pause = self._spent * (NEEDED_RATION if self._needed else PASS_RATION)
-        if self._after is None and now >= self._ended + pause:
-            self._needed = False
-            self._after = ""
-            self._spent = 0.0
-
-    def step(self) -> tuple[str, int]:
-        """Return after which name the pass goes on, and how many groups its next step may find."""
-        return self._after or "", SLICE
+        if self.after is None and now >= self._ended + pause:
+            self._needed, self.after, self._spent = False, "", 0.0
 
     def passed(self, found: Sequence[FirstDue], now: float, seconds: float) -> None:
-        """Learn what a step has found in so many ``seconds``."""
+        """Learn what a step of the pass, with up to ``SLICE`` groups, has found in so many ``seconds``."""
         for first in found:
             if first.due_in <= 0:
                 self.wake(first)
         self._spent += seconds
-        self._after = found[-1].group_key if len(found) >= SLICE else None
+        self.after = found[-1].group_key if len(found) >= SLICE else None
         self._ended = now
 
     def wake(self, first: FirstDue) -> None:
@@ -320,3 +314,217 @@ def in_turn(rows: Sequence[Claimed]) -> list[Claimed]:
         nth[key] = places[-1] + 1
     ordered = sorted(zip(rows, places, strict=True), key=lambda each: (-each[0].priority, each[1]))
     return [row for row, _ in ordered]
+
+
+# ----------------------------------------------------------------------------
+# In which order a claim reads the ranges: by priority, and in turn among the queues of one priority.
+#
+# A queue with a weight comes first as often as its weight says: of three queues with the weights 6, 3 and 1,
+# the first one comes first in six of ten claims. They are mixed as evenly as possible ("smooth weighted
+# round robin", as in nginx): each queue gains its weight with each claim, and the one with the most comes
+# first and pays the sum of all weights.
+#
+# With aging, jobs that have waited for a while count as jobs of a higher priority. A mark tells how long
+# the first job of a range has waited.
+
+
+class Turns:
+    """The order of the ranges of one worker."""
+
+    def __init__(self, weights: Mapping[str, int] | None = None, aging: float | None = None) -> None:
+        """``weights``: of the queues; others have 1. ``aging``: the seconds of waiting that count as one
+        level of priority."""
+        self._weights = weights or {}
+        self._aging = aging
+        self._gained: dict[Key, int] = {}
+        self._known: list[Key] = []
+        self._keys: list[Key] = []
+
+    def next(self, keys: list[Key], waited: Callable[[Key], float]) -> list[Key]:
+        """Return the order for the next claim. ``waited``: the seconds that the first job of a range has
+        waited."""
+        if keys != self._known:
+            self._known = keys
+            self._keys = sorted(keys, key=lambda key: (-key[1], key[0]))
+            self._gained = {key: self._gained.get(key, 0) for key in keys}
+        if len(keys) < 2:
+            return self._keys
+        levels: dict[int, list[Key]] = {}
+        for key in self._keys:
+            levels.setdefault(self._level(key, waited), []).append(key)
+        order: list[Key] = []
+        for level in sorted(levels, reverse=True) if self._aging else levels:
+            order += self._in_turn(levels[level])
+        return order
+
+    def _level(self, key: Key, waited: Callable[[Key], float]) -> int:
+        return key[1] if self._aging is None else key[1] + int(max(0.0, waited(key)) / self._aging)
+
+    def _in_turn(self, keys: list[Key]) -> list[Key]:
+        total = 0
+        for key in keys:
+            weight = self._weights.get(key[0], 1)
+            self._gained[key] += weight
+            total += weight
+        order = sorted(keys, key=self._gained.__getitem__, reverse=True)
+        self._gained[order[0]] -= total
+        return order
+
+
+# ----------------------------------------------------------------------------
+# All of it together.
+
+
+class Places:
+    """What one worker knows of the queues. ``now`` is a monotonic clock in seconds.
+
+    Jobs without a group are read range by range. If jobs of a range have groups, the range is read group by
+    group. A second set of ranges, ``times``, is for finding groups: it has the marks of a search that reads
+    the jobs with a group by time.
+    """
+
+    def __init__(
+        self,
+        orders: Orders,
+        queue_weights: Mapping[str, int],
+        group_weights: Mapping[str, int],
+        aging: float | None,
+    ) -> None:
+        self._orders = orders
+        self.ranges = Ranges(orders)
+        self.times = Ranges(orders)
+        self._groups: dict[Key, Groups] = {}
+        self._group_weights = group_weights
+        self._turns = Turns(queue_weights, aging)
+        self._next_forget = 0.0
+
+    def keys(self) -> list[Key]:
+        """Return what the next claim reads."""
+        keys = self.ranges.keys()
+        return [*keys, *(key for key in self._awake() if key not in keys)] if self._groups else keys
+
+    def claim_parameters(self, limit: int, now: float) -> dict[str, Any]:
+        """Return the arrays of the claim. ``groups`` and ``quotas`` are among them if there are groups."""
+        awake = self._awake() if self._groups else {}
+        rows: list[tuple[Any, ...]] = []
+        for key in self._turns.next(self.keys(), lambda key: self._waited(key, now)):
+            known = self.ranges.get(key)
+            mark = None if known is None else known.mark
+            if key in awake:
+                awake[key].include(mark)
+                rows += [(*key, *share[2:], *share[:2]) for share in awake[key].shares(limit)]
+            elif mark is not None:
+                rows.append((*key, str(mark[0]) if awake else mark[0], mark[1], None, limit))
+        names = ("queues", "priorities", "marks", "mark_ids", *(("groups", "quotas") if awake else ()))
+        columns = zip(*rows, strict=True) if rows else [()] * 6
+        return {name: list(column) for name, column in zip(names, columns, strict=False)}
+
+    def claimed(
+        self, rows: Sequence[Claimed], asked: Mapping[str, Any], now: float, *, whole: bool, refused: bool
+    ) -> None:
+        """Learn from the rows of a claim with these parameters, in the order of time.
+
+        ``whole``: it had room for more. ``refused``: some of the jobs that it has read may not start.
+        """
+        self.ranges.advance([row for row in rows if row.group_key is None], now)
+        limited = set(asked.get("limited_queues", ()))
+        if whole and not limited:
+            keys = set(zip(asked["queues"], asked["priorities"], strict=True))
+            self.ranges.emptied(keys)
+            self.times.emptied(keys)
+        if "groups" not in asked:
+            return
+        # A group that gave less than its quota has no more jobs, unless its queue is full, or some may not
+        # start.
+        shares: dict[Key, list[tuple[str | None, int]]] = {}
+        columns = (asked[name] for name in ("queues", "priorities", "groups", "quotas"))
+        for queue, priority, group, quota in zip(*columns, strict=True):
+            shares.setdefault((queue, priority), []).append((group, quota))
+        for key, parts in shares.items():
+            if groups := self._groups.get(key):
+                found = [row for row in rows if (row.queue_name, row.priority) == key]
+                full = bool(limited & {"*", key[0]})
+                parts = [] if refused else parts if not full else [(name, 1) for name, _ in parts]
+                groups.claimed(parts, found, whole=whole and not full)
+                if found and (times := self.times.get(key)):
+                    times.used = now
+
+    def known(self, *, rescan: bool) -> list[list[Any]]:
+        """Return the arrays of a search: queues, whether with groups, priorities, and marks. A ``rescan``
+        begins at the start. But while groups have jobs, it would only find the oldest of these again, so it
+        leaves that to a pass.
+        """
+        plain = Ranges().known() if rescan else self.ranges.known()
+        grouped = Ranges().known() if rescan and not self.has_groups else self.times.known()
+        kinds = [False] * len(plain[0]) + [True] * len(grouped[0])
+        queues, *others = (first + second for first, second in zip(plain, grouped, strict=True))
+        return [queues, kinds, *others]
+
+    def learn(self, found: Iterable[FirstDue], now: float) -> None:
+        """Learn from the first jobs of the ranges, and from the next jobs with a group."""
+        grouped: dict[Key, list[FirstDue]] = {}
+        plain: list[FirstDue] = []
+        for first in found:
+            if first.group_key is None:
+                plain.append(first)
+            else:
+                grouped.setdefault((first.queue_name, first.priority), []).append(first)
+        self.ranges.learn(plain, now)
+        for key, firsts in grouped.items():
+            self._learn_groups(key, firsts, now)
+
+    def forget(self, now: float) -> None:
+        """Remove what nothing was found in for a minute."""
+        if now < self._next_forget:
+            return
+        self._next_forget = now + _FORGET_EVERY
+        self.ranges.forget(now)
+        self.times.forget(now)
+        for key, groups in list(self._groups.items()):
+            if not groups and self.times.get(key) is None:
+                del self._groups[key]
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether any jobs with a group wait, as far as is known."""
+        return any(self._groups.values())
+
+    def begin_passes(self, now: float) -> None:
+        """Look for what a search by time has missed."""
+        for groups in self._groups.values():
+            groups.begin_pass(now)
+
+    def passes(self) -> list[tuple[Key, Groups]]:
+        """Return the passes that are on their way."""
+        return [(key, groups) for key, groups in self._groups.items() if groups.in_pass]
+
+    def _learn_groups(self, key: Key, firsts: list[FirstDue], now: float) -> None:
+        times = self.times.get(key)
+        if times is None:
+            self.times.learn(firsts[:1], now)
+        due = [first for first in firsts if first.due_in <= 0]
+        groups = self._groups.setdefault(key, Groups(self._group_weights))
+        for first in due:
+            groups.wake(first)
+        if times is None or not due:
+            return
+        times.used = now
+        last = due[-1]
+        moment = time_of(last.run_after)
+        latest = moment - timedelta(seconds=last.due_in) - LAG
+        if (moment, last.id) <= times.mark:  # found by a rescan: it was committed late
+            groups.begin_pass(now)
+        elif len(firsts) >= ARRIVALS or moment > latest:
+            if len(firsts) >= ARRIVALS:  # it does not try to catch up: a pass finds the groups
+                groups.begin_pass(now, needed=True)
+            times.mark = max(times.mark, (latest, 0))
+        else:
+            times.mark = moment, last.id
+
+    def _awake(self) -> dict[Key, Groups]:
+        stops = self._orders.stops
+        return {key: groups for key, groups in self._groups.items() if groups and not stops(key[0])}
+
+    def _waited(self, key: Key, now: float) -> float:
+        both = self.ranges.get(key), self.times.get(key)
+        return max([found.waited(now) for found in both if found], default=0.0)

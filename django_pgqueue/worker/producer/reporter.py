@@ -10,7 +10,8 @@ No job, and nothing that is done to its row, may hold up the outcomes of the oth
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -113,7 +114,7 @@ class Reporter:
                 locked.add(result.row.id)
                 continue
             try:
-                self._waiting[place], accepted = _report_or_fail(session, result)
+                self._waiting[place], accepted = report_or_fail(result, partial(_report, session))
                 answer += accepted
                 in_a_row = 0
             except LOCKED:
@@ -158,15 +159,18 @@ def judged(results: list[Result], answer: Iterable[Answer]) -> list[Result]:
     return results
 
 
-def _report_or_fail(session: Session, result: Result) -> tuple[Result, list[Answer]]:
+def report_or_fail(result: Result, finish: Callable[[Outcome], list[Answer]]) -> tuple[Result, list[Answer]]:
+    """Report an outcome with ``finish``. If the server refuses it, the job fails. Return what was reported,
+    and the answer.
+    """
     try:
-        return result, _report(session, result.outcome)
+        return result, finish(result.outcome)
     except REFUSALS as refusal:
         # Not an error: the job's own line says that it failed, and why.
         logger.warning("job %s: the server refused its outcome, so the job fails", result.row.id)
         failed = result._replace(outcome=refused(result.outcome, refusal), failure=None)
     try:
-        return failed, _report(session, failed.outcome)
+        return failed, finish(failed.outcome)
     except REFUSALS:
         logger.exception("job %s: the server refused even to store its failure", result.row.id)
         return failed, []

@@ -96,6 +96,8 @@ class End(NamedTuple):
     """The process's own last message."""
     lived: float
     """How long it ran, in seconds."""
+    registered: bool
+    """Whether it had registered, and so has claimed jobs."""
     was_killed: bool
     """Whether it was killed at the deadline of its state."""
 
@@ -119,7 +121,7 @@ class Child:
         self._killed_because = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
-        self._started_jobs: StartedJobs | None = None
+        self._started_jobs = StartedJobs.private(1)
         self._quick_ends = 0
 
     # -- the process
@@ -142,7 +144,7 @@ class Child:
     @property
     def registered(self) -> bool:
         """Whether there is a process that has registered, and so claims jobs."""
-        return self._process is not None and self._started_jobs is not None and self._started_jobs.registered
+        return self._process is not None and self._started_jobs.registered
 
     @property
     def is_slow(self) -> bool:
@@ -152,18 +154,16 @@ class Child:
     @property
     def begun(self) -> list[int] | None:
         """The jobs that the current or the last process had started; None if they are not known."""
-        return [] if self._started_jobs is None else self._started_jobs.begun()
+        return self._started_jobs.begun()
 
     @property
     def lost_its_lock(self) -> bool:
         """Whether its process has lost the connection that holds its lock."""
-        return self._started_jobs is None or not self._started_jobs.holds_lock
+        return not self._started_jobs.holds_lock
 
     def overdue(self, since: float) -> list[int]:
         """Return the jobs because of which its process should have been replaced before ``since``."""
-        if self._process is None or self._started_jobs is None:
-            return []
-        return self._started_jobs.overdue(since)
+        return [] if self._process is None else self._started_jobs.overdue(since)
 
     def start(self, assignment: Assignment, databases: str = "") -> None:
         """Start a process; there must be none. Raises ``OSError`` if the system refuses.
@@ -175,7 +175,6 @@ class Child:
         (``parent_link``).
         """
         self.started_at = monotonic()
-        self._started_jobs = None
         self._enter(STARTING)
         self._killed_because = ""
         with ExitStack() as not_ours:
@@ -243,7 +242,7 @@ class Child:
         """Return what its process does, and from when on that has a deadline, if not from its beginning."""
         if self._line is not None and has_spoken(self._line):
             return ENDING, 0.0
-        if self._started_jobs is None or not self._started_jobs.is_set_up:
+        if not self._started_jobs.is_set_up:
             return STARTING, 0.0
         until = self._started_jobs.drains_until
         return (DRAINING, until) if until else (WORKING, 0.0)
@@ -267,8 +266,8 @@ class Child:
         line.close()
         self._process = self._line = None
         how = how_it_ended(code) + (f" ({farewell.cause})" if farewell.cause else "")
-        lived = monotonic() - self.started_at
-        return End(process.pid, how, max(0, -code), farewell, lived, bool(self._killed_because))
+        lived, registered = monotonic() - self.started_at, self._started_jobs.registered
+        return End(process.pid, how, max(0, -code), farewell, lived, registered, bool(self._killed_because))
 
     def wait(self, seconds: float) -> End | None:
         """Like ``poll``, but wait up to ``seconds`` for the end."""
@@ -283,9 +282,8 @@ class Child:
         """Do not start another process here."""
         self.start_at = _NEVER
 
-    def put_off(self, lived: float) -> None:
+    def put_off(self, lived: float, *, registered: bool) -> None:
         """A process has failed after ``lived`` seconds: delay the next one, longer after each failure."""
-        registered = self._started_jobs is not None and self._started_jobs.registered
         self.stillbirths = 0 if registered else self.stillbirths + 1
         self._quick_ends = self._quick_ends + 1 if lived < QUICK else 0
         failures = max(self._quick_ends, self.stillbirths)

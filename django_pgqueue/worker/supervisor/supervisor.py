@@ -15,19 +15,21 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ...encoding import whole_number
 from ...formatting import counted, get_logger
 from ...postgres import aliases
 from ..options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
 from ..waker import StopSignals, Waker
 from .child import DRAINING, STARTING, WORKING, Child, reap_orphans
 from .heartbeat import Heartbeat
-from .service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping
 
     from ..options import WorkerOptions
     from .child import End
@@ -38,6 +40,11 @@ KILL_AFTER = 5.0  # seconds after the end of the grace period
 DIE_WITHIN = 5.0  # seconds to wait for the end of a killed process
 STILLBIRTHS = 5  # give up after this many processes in a row that ended before they had registered
 MOST_NAMED = 3  # jobs in one line of the log
+WRITE_EVERY = 5.0  # seconds between two writes of the alive file
+MICROSECONDS = 1_000_000
+SEND_TIMEOUT = 1.0  # seconds
+MORE_TO_CONNECT = 30.0  # seconds that an attempt to connect may take longer than its pause
+_NEVER = float("inf")
 LOOK_EVERY = 0.2  # seconds between two checks whether a new process has registered
 
 
@@ -60,7 +67,7 @@ class Supervisor:
         self._children = [Child() for _ in range(options.processes)]
         self._signals = StopSignals(self._waker.interrupt)
         self._forwarded = 0
-        self._stop_by = float("inf")
+        self._stop_by = _NEVER
         self._service = Service(options.alive_file)
         self._heartbeat = Heartbeat(options)
         self._exit_code = 0
@@ -222,7 +229,7 @@ class Supervisor:
             child.start(assignment, self._databases)
         except OSError as error:  # out of memory, processes or files; this must not affect running processes
             logger.error("cannot start a process: %s", error)
-            self._failed(child, str(error), 0.0)
+            self._failed(child, str(error), 0.0, registered=False)
 
     def _crashed(self, child: Child, end: End) -> None:
         # The signal to stop kills a process that has not set its handler yet.
@@ -233,10 +240,10 @@ class Supervisor:
         self._heartbeat.process_ended(
             child, [] if blames_nobody else None, f"its process ended with {end.how}"
         )
-        self._failed(child, end.how, end.lived)
+        self._failed(child, end.how, end.lived, registered=end.registered)
 
-    def _failed(self, child: Child, how: str, lived: float) -> None:
-        child.put_off(lived)
+    def _failed(self, child: Child, how: str, lived: float, *, registered: bool) -> None:
+        child.put_off(lived, registered=registered)
         if self._signals.count:
             child.retire()
         # If other processes work, the cause may be temporary, such as low memory or a deployment in progress.
@@ -305,3 +312,99 @@ def giving_up(jobs: str) -> str:
 
 def _requeued(jobs: str) -> str:
     return f"{jobs[0].upper()}{jobs[1:]} will be requeued and start over later."
+
+
+# ----------------------------------------------------------------------------
+# Show that the supervisor lives, and what it does: to systemd, and in a file for a liveness probe.
+#
+# systemd (``Type=notify``, ``WatchdogSec=``) reads datagrams of text on the socket that ``NOTIFY_SOCKET``
+# names; see ``sd_notify(3)``. The probe of a container looks at the age of the file, not at its text: a
+# restart does not help if the server is away.
+
+
+class Service:
+    """Written from the loop of the supervisor, so one that hangs shows no sign of life."""
+
+    def __init__(self, alive_file: str = "", environment: MutableMapping[str, str] = os.environ) -> None:
+        """Remove the variables from ``environment``, so that child processes do not speak for the service."""
+        self._address = environment.pop("NOTIFY_SOCKET", "")
+        microseconds = whole_number(environment.pop("WATCHDOG_USEC", "")) or 0
+        is_for_us = environment.pop("WATCHDOG_PID", "") in {"", str(os.getpid())}
+        has_watchdog = bool(self._address and microseconds and is_for_us)
+        self._path = Path(alive_file) if alive_file else None
+        self._interval = microseconds / MICROSECONDS / 2
+        self._next_signal = 0.0 if has_watchdog else _NEVER
+        self._next_write = 0.0 if alive_file else _NEVER
+        self._status = ""
+        self._is_ready = False
+        self._failures: set[str] = set()
+
+    @property
+    def next_sign(self) -> float:
+        """When ``sign`` must be called next."""
+        return min(self._next_signal, self._next_write)
+
+    def sign(self, now: float, status: str) -> None:
+        """Show what the supervisor does, and that it lives, where it is time."""
+        if status != self._status:
+            self._status = status
+            self._notify(f"STATUS={status}")
+        if now >= self._next_signal:
+            self._next_signal = now + self._interval
+            self._notify("WATCHDOG=1")
+        if now >= self._next_write:
+            self._next_write = now + WRITE_EVERY
+            self._write(status)
+
+    def ready(self) -> None:
+        """Report once that the service has started."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._notify("READY=1")
+
+    def starting(self, seconds: float) -> None:
+        """Extend ``TimeoutStartSec=`` until the next call, which comes in ``seconds``."""
+        self._notify(_extended(seconds + MORE_TO_CONNECT))
+
+    def stopping(self, seconds: float) -> None:
+        """Report that the service stops, and extend ``TimeoutStopSec=`` to the seconds that this may take."""
+        self._notify(f"STOPPING=1\n{_extended(seconds)}")
+
+    def end(self) -> None:
+        """Remove the file."""
+        if self._path is not None:
+            try:
+                self._path.unlink(missing_ok=True)
+            except OSError as error:
+                self._failed(f"cannot remove {self._path}", error)
+
+    def _write(self, text: str) -> None:
+        assert self._path is not None
+        # Renamed, so that a probe never reads an empty file.
+        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        try:
+            beside.write_text(f"{text}\n", encoding="utf-8")
+            beside.replace(self._path)
+        except OSError as error:
+            self._failed("cannot write the file that shows that the worker lives", error)
+
+    def _notify(self, message: str) -> None:
+        if not self._address:
+            return
+        # An address that begins with @ is an abstract socket: its first byte is sent as 0.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+                line.settimeout(SEND_TIMEOUT)
+                line.sendto(message.encode(), address)
+        except OSError as error:
+            self._failed(f"cannot notify systemd at {self._address!r}", error)
+
+    def _failed(self, what: str, error: OSError) -> None:
+        if what not in self._failures:
+            self._failures.add(what)
+            logger.error("%s: %s", what, error)
+
+
+def _extended(seconds: float) -> str:
+    return f"EXTEND_TIMEOUT_USEC={int(seconds * MICROSECONDS)}"

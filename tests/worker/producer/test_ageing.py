@@ -36,7 +36,7 @@ def backdate(queue: str, seconds: float) -> None:
 
 
 def claimer(session: Session, **options: Any) -> Claimer:
-    found = Claimer(WorkerOptions(**options), worker=1, lease_base=1)
+    found = Claimer(WorkerOptions(**options), worker=1)
     assert found.search(session)[0]
     return found
 

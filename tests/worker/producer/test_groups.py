@@ -10,8 +10,7 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.worker.producer.demand import Demand
 from django_pgqueue.worker.producer.inbox import Orders
-from django_pgqueue.worker.producer.places import Places
-from django_pgqueue.worker.producer.ranges import FORGET_AFTER, SLICE, FirstDue, Groups, in_turn
+from django_pgqueue.worker.producer.ranges import FORGET_AFTER, SLICE, FirstDue, Groups, Places, in_turn
 from tests.app import group_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import run_due
@@ -101,8 +100,7 @@ def test_a_pass_goes_through_all_names() -> None:
     names = [f"{number:04}" for number in range(2 * SLICE + 7)]
     steps = 0
     while groups.in_pass:
-        after, most = groups.step()
-        groups.passed([first(name) for name in names if name > after][:most], 1.0, 0.1)
+        groups.passed([first(name) for name in names if name > (groups.after or "")][:SLICE], 1.0, 0.1)
         steps += 1
     assert (len(groups), steps) == (len(names), 3)
 

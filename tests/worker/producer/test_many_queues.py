@@ -56,7 +56,7 @@ def later(one: Connection, queues: int, priorities: int = 1) -> None:
 
 
 def claimer(**options: Any) -> Claimer:
-    return Claimer(WorkerOptions(**options), worker=1, lease_base=1)
+    return Claimer(WorkerOptions(**options), worker=1)
 
 
 def claimed(found: Claimer, session: Session) -> list[int]:

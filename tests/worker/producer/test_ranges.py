@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue.jobs.claim import Claimed
-from django_pgqueue.worker.producer.places import Turns
-from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue, Ranges
+from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue, Ranges, Turns
 from tests.support.jobs import add
 from tests.support.sessions import Connect, Connection
 

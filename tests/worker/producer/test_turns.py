@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from django_pgqueue.worker.producer.places import Turns
-from django_pgqueue.worker.producer.ranges import Key
+from django_pgqueue.worker.producer.ranges import Key, Turns
 
 
 def never(key: Key) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_pgqueue.worker.supervisor.service import WRITE_EVERY, Service
+from django_pgqueue.worker.supervisor.supervisor import WRITE_EVERY, Service
 
 
 def test_it_is_written_at_its_interval_and_removed(tmp_path: Path) -> None:

@@ -29,11 +29,8 @@ from tests.support.workers import until
 
 def pause(child: Child, lived: float, *, registered: bool) -> tuple[float, float]:
     """Return the bounds of the next start, in seconds from the failure of a process."""
-    child._started_jobs = StartedJobs.private(1)
-    if registered:
-        child._started_jobs.connect(holds_lock=True)
     before = monotonic()
-    child.put_off(lived)
+    child.put_off(lived, registered=registered)
     after = monotonic()
     return child.start_at - after, child.start_at - before
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_pgqueue.worker.supervisor.service import Service
+from django_pgqueue.worker.supervisor.supervisor import Service
 
 
 @pytest.fixture
