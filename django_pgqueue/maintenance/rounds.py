@@ -90,7 +90,12 @@ class Rounds:
         with session.aside("what a sweep sums up and deletes"):
             found = sweep(session)
         if found < 0:  # jobs depend on a part of it
-            found = free_jobs(session)
+            settings = conf.current()
+            parameters = {
+                "crash_limit": settings.crash_limit, "batch": BATCH, "keep_errors": settings.keep_errors,
+            }  # fmt: skip
+            strays, notable, unpaused = session.row(_FREE_SQL, parameters)
+            found = max(int(unpaused), requeued_strays(int(strays), notable))
         return 0.1 if found >= BATCH else SWEEP_EVERY * _jitter()
 
     def _rotate(self, session: Session) -> float:
@@ -184,14 +189,6 @@ def sweep(session: Session) -> int:
             _said.add(name)
             logger.warning(text, name)
     return max(int(swept), requeued_strays(int(strays), notable))
-
-
-def free_jobs(session: Session) -> int:
-    """Do what jobs depend on, if the server refuses the rest of a sweep. Return the larger number."""
-    settings = conf.current()
-    parameters = {"crash_limit": settings.crash_limit, "batch": BATCH, "keep_errors": settings.keep_errors}
-    strays, notable, unpaused = session.row(_FREE_SQL, parameters)
-    return max(int(unpaused), requeued_strays(int(strays), notable))
 
 
 def rotate(session: Session) -> bool:

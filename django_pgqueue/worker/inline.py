@@ -162,8 +162,9 @@ class InlineWorker:
         plain = [first for first in firsts if first.group_key is None]
         if len(plain) == len(firsts):
             return plain
-        rows = map(FirstDue._make, self.session.rows(GROUPS_SQL, (*key, *key, "", _MOST_GROUPS)))
-        groups = [first for first in rows if first.due_in <= 0 and first.group_key]
+        rows = self.session.rows(GROUPS_SQL, (*key, *key, "", _MOST_GROUPS))
+        found = [FirstDue(*row) for row in rows]
+        groups = [first for first in found if first.due_in <= 0 and first.group_key]
         last = self._last_groups.get(key, "")
         later = [first for first in groups if str(first.group_key) > last]
         return [*later, *plain, *(first for first in groups if first not in later)]
@@ -212,7 +213,8 @@ class InlineWorker:
         except BaseException:
             self._report(Result(row, Outcome(row.id, row.lease, "release")))
             raise
-        self._progress.write_if_urgent(self.session)
+        if self.runner.changed.is_urgent:
+            self._progress.write(self.session)
         result = self._report(result)
         self._accounts.close(result, None)
         return result
@@ -329,7 +331,9 @@ def savepoints() -> Iterator[None]:
         yield
     finally:
         for connection, name in made:
-            if _is_broken(connection):
+            pgconn = getattr(connection.connection, "pgconn", None)
+            is_in_error = pgconn is not None and pgconn.transaction_status == TransactionStatus.INERROR
+            if connection.needs_rollback or is_in_error:
                 was_broken = True
                 connection.needs_rollback = False
                 connection.savepoint_rollback(name)
@@ -359,12 +363,6 @@ def _callbacks(alias: str) -> list[Any]:
 
 def _in_transactions() -> list[BaseDatabaseWrapper]:
     return [each for each in connections.all(initialized_only=True) if each.in_atomic_block]
-
-
-def _is_broken(connection: BaseDatabaseWrapper) -> bool:
-    pgconn = getattr(connection.connection, "pgconn", None)
-    is_in_error = pgconn is not None and pgconn.transaction_status == TransactionStatus.INERROR
-    return connection.needs_rollback or is_in_error
 
 
 # ----------------------------------------------------------------------------

@@ -14,18 +14,15 @@ import os
 import random
 import socket
 from collections.abc import Iterable
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import psycopg
-
 from .. import conf
 from ..formatting import get_logger
 from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
-from ..postgres.session import Session, connect
+from ..postgres.session import Session
 from .options import WorkerOptions
 
 logger = get_logger(__name__)
@@ -71,16 +68,18 @@ class Outage:
 # ----------------------------------------------------------------------------
 # The worker's entry in the table of workers, and the lock which shows that its process is alive.
 
-_REGISTER = """
-    INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version, state,
-        holds_lock, memory, lost, started_at, heartbeat_at)
-    VALUES (%s, %s, %s, %s, %s::text[], %s::text[], %s, %s, 'running', %s, %s, %s, clock_timestamp(),
-        clock_timestamp())
-    ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock,
-        memory = excluded.memory, lost = excluded.lost
-"""
 # A single statement (``Session.run``).
-_RENEW = "WITH registered AS (" + _REGISTER + " RETURNING {proof}) {query}"
+_REGISTER = """
+    WITH registered AS (
+        INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version, state,
+            holds_lock, memory, lost, started_at, heartbeat_at)
+        VALUES (%s, %s, %s, %s, %s::text[], %s::text[], %s, %s, 'running', %s, %s, %s, clock_timestamp(),
+            clock_timestamp())
+        ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock,
+            memory = excluded.memory, lost = excluded.lost
+        RETURNING {proof}
+    ) {query}
+"""
 _END_SQL = "SELECT pgqueue_end_sessions_v1(%s::bigint[])"
 _PROOF = "pg_notify(pgqueue_channel_v1(), %s)::text"
 _STRANGERS_SQL = """
@@ -115,37 +114,34 @@ class Registration:
         return now >= self._next
 
     def renew(self, session: Session, now: float, query: str, proof: str | None) -> list[Any]:
-        """Register, and note when to do so next. Return the rows of ``query``, which has no parameters.
-
-        ``proof``: what the worker sends to itself, to check that notifications arrive. All of this is one
-        statement.
-        """
-        self._take_lock(session)
-        statement = _RENEW.format(proof="id" if proof is None else _PROOF, query=query)
-        proofs = () if proof is None else (proof,)
-        rows = session.rows(statement, (*self._parameters(session), *proofs))
+        """Register, and note when to do so next. See ``register``."""
+        rows = self.register(session, query, proof)
         # Race: a worker that was suspended for a lease may be removed from the table. It registers before it
         # claims again, so that it is never removed while it holds a job that it has just claimed.
         self._next = now + min(REGISTER_EVERY, conf.current().lease / 3) * random.uniform(0.9, 1.1)
         return rows
 
-    def register(self, session: Session) -> None:
-        """Register before the first claim: the worker that a lease names must exist.
+    def register(self, session: Session, query: str = "SELECT 1", proof: str | None = None) -> list[Any]:
+        """Register, first of all before the first claim: the worker that a lease names must exist. Return the
+        rows of ``query``, which has no parameters.
+
+        ``proof``: what the worker sends to itself, to check that notifications arrive. All of this is one
+        statement.
 
         On a direct connection, take the worker's advisory lock first. It is released when the session ends,
         and so when the process ends. If it cannot be taken, the worker notes this in the table and takes it
         the next time, because a lock of a living worker must never look free.
         """
         self._take_lock(session)
-        session.run((_REGISTER, self._parameters(session)))
-
-    def _parameters(self, session: Session) -> tuple[Any, ...]:
         options = self._options
-        return (
+        parameters = (
             self._worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
             list(options.exclude_queues), options.slots, _version(), session.holds_lock,
-            resident_memory(), self._lost,
+            resident_memory(), self._lost, *(() if proof is None else (proof,)),
         )  # fmt: skip
+        return session.rows(
+            _REGISTER.format(proof="id" if proof is None else _PROOF, query=query), parameters
+        )
 
     def set_draining(self, session: Session) -> None:
         """Show in the table that the worker claims no more jobs."""
@@ -157,11 +153,12 @@ class Registration:
 
     def _take_lock(self, session: Session) -> None:
         """Take the lock once for each session, because advisory locks are counted."""
-        if not session.pooled and not session.holds_lock:
-            self._try_lock(session)
-            if not session.holds_lock and session is not self._asked_by:
-                self._asked_by = session
-                self._end_last_session(session)
+        if session.pooled or session.holds_lock:
+            return
+        self._try_lock(session)
+        if not session.holds_lock and session is not self._asked_by:
+            self._asked_by = session
+            self._end_last_session(session)
 
     def _try_lock(self, session: Session) -> None:
         lock = "SELECT pg_try_advisory_lock(pgqueue_lock_key_v1('worker', %s))"
@@ -180,34 +177,6 @@ class Registration:
         while not session.holds_lock and monotonic() < give_up:
             sleep(0.02)
             self._try_lock(session)
-
-
-def enter(alias: str, worker: int, registration: Registration, held: Iterable[int]) -> Session:
-    """Open a session in which the worker is registered and holds its lock.
-
-    ``held``: the jobs that the worker knows of. Raise ``psycopg.Error`` if the server cannot be used.
-    """
-    session = connect(alias)
-    try:
-        registration.register(session)
-        requeue_strangers(session, worker, held)
-    except psycopg.Error:
-        session.close()
-        raise
-    if session.pooled:
-        _say_that_it_polls(alias)
-    return session
-
-
-@cache
-def _say_that_it_polls(alias: str) -> None:
-    """Log this once in each process, however often it connects."""
-    logger.warning(
-        "the database %r is behind a transaction pooler: the worker polls every %g s and does not receive "
-        "notifications; with a direct connection jobs start sooner",
-        alias,
-        conf.current().shortest_poll,
-    )
 
 
 def requeue_strangers(session: Session, worker: int, held: Iterable[int]) -> None:

@@ -16,14 +16,13 @@ from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Worker
 from django_pgqueue.postgres.liveness import BoundedConnection
 from django_pgqueue.postgres.session import Session, connect
-from django_pgqueue.worker import sessions
 from django_pgqueue.worker.executor.errors import error_entry
-from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.producer import connection as producer_connection
 from django_pgqueue.worker.producer.reporter import refused
-from django_pgqueue.worker.sessions import Registration
 from tests.support.databases import alias, fresh_database, roles
 from tests.support.poolers import Pooler, pgbouncer
 from tests.support.sessions import Connection
+from tests.support.workers import make_producer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -157,11 +156,13 @@ def test_behind_a_pooler_a_transaction_is_one_message(pooler: Pooler, tmp_path: 
 
 
 def test_that_it_polls_is_said_once_in_a_process(pooler: Pooler, caplog: pytest.LogCaptureFixture) -> None:
-    sessions._say_that_it_polls.cache_clear()
+    producer_connection._say_that_it_polls.cache_clear()
     with alias("pooled", opened=False, **pooler.address()) as name:
-        for worker in range(3):
-            registration = Registration(WorkerOptions(alias=name), worker, 1)
-            sessions.enter(name, worker, registration, []).close()
+        for _ in range(3):
+            producer = make_producer(alias=name)
+            producer._connection.open()
+            producer._connection.live.close()
+            producer._waker.close()
     assert caplog.text.count("is behind a transaction pooler") == 1
     assert not Worker.objects.filter(holds_lock=True).exists()
 

@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.sessions import Registration, enter
+from django_pgqueue.worker.sessions import Registration, requeue_strangers
 from tests.support.jobs import add, claim, live
 from tests.support.sessions import Connect, start
 
@@ -28,7 +28,9 @@ def test_a_claim_of_the_last_session_is_not_committed_after_the_new_one_has_look
         old.connection.execute("SET lock_timeout TO '15s'")
         lock.execute("LOCK TABLE pgqueue_job IN EXCLUSIVE MODE")
         claimed = start(old.connection, claim, worker=WORKER).blocked()
-        with closing(enter("default", WORKER, registration, [])) as new:
+        with closing(connect_worker("default")) as new:
+            registration.register(new)
+            requeue_strangers(new, WORKER, [])
             lock.rollback()
             with pytest.raises(psycopg.errors.AdminShutdown):
                 claimed.result()

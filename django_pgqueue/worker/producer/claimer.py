@@ -194,7 +194,10 @@ class Claimer:
         places = self._places
         wanted = {*named, *(name for name, due_at in self._coming.items() if due_at <= started)}
         self._owes_full_search = self._owes_full_search or not asleep
-        full = thorough or self._may_search_all(started, rather=bool(wanted) or not asleep)
+        # A shorter search serves better if queues are named, and if it must come again soon.
+        rather = self._search_seconds and (wanted or not asleep)
+        is_allowed = started >= self._next_full_search and not rather
+        full = thorough or is_allowed or (self._coming_until is not None and started >= self._coming_until)
         rescan = full and (thorough or places.ranges.may_rescan(started))
         queues = self._queues
         if not full:
@@ -213,12 +216,6 @@ class Claimer:
         found_groups = self._go_on_with_passes(session, now, due=due)
         looks = [*self._coming.values(), *([self._next_full_search] if self._owes_full_search else ())]
         return found_groups or due, max(0.0, min(looks) - now) if looks else None
-
-    def _may_search_all(self, now: float, *, rather: bool) -> bool:
-        """Return whether to search all queues. ``rather``: a shorter search would serve better."""
-        if self._coming_until is not None and now >= self._coming_until:
-            return True
-        return now >= self._next_full_search and not (rather and self._search_seconds)
 
     def _searched_all(self, found: list[FirstDue], seconds: float, now: float) -> None:
         """Note what a search through all queues has cost, and what it may have left out."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from time import monotonic
 
 import psycopg
 
-from ...postgres.session import LOST_CONNECTION, Session
+from ... import conf
+from ...formatting import get_logger
+from ...postgres.session import LOST_CONNECTION, Session, connect
 from ..options import WorkerOptions
 from ..processes.started_jobs import StartedJobs
-from ..sessions import Outage, Registration, enter, requeue_strangers
+from ..sessions import Outage, Registration, requeue_strangers
 from ..waker import Waker
 from .jobs import Jobs, Lifetime
+
+logger = get_logger(__name__)
 
 
 class Connection:
@@ -61,12 +66,16 @@ class Connection:
 
     def open(self) -> None:
         """Connect and register. Raise ``psycopg.Error`` if that fails."""
-        session = enter(self._alias, self._worker, self.registration, self._jobs)
+        session = connect(self._alias)
         try:
+            self.registration.register(session)
+            requeue_strangers(session, self._worker, self._jobs)
             self._set_up(session)
         except psycopg.Error:
             session.close()
             raise
+        if session.pooled:
+            _say_that_it_polls(self._alias)
         self.session = session
         self._held_lock = session.holds_lock
         self.tell_supervisor()
@@ -111,3 +120,14 @@ class Connection:
         ends = min(monotonic() + seconds, grace_ends)
         while (left := ends - monotonic()) > 0 and self._lifetime.grace_ends == grace_ends:
             self._waker.sleep(left, lambda: False)
+
+
+@cache
+def _say_that_it_polls(alias: str) -> None:
+    """Log this once in each process, however often it connects."""
+    logger.warning(
+        "the database %r is behind a transaction pooler: the worker polls every %g s and does not receive "
+        "notifications; with a direct connection jobs start sooner",
+        alias,
+        conf.current().shortest_poll,
+    )

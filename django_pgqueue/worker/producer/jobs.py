@@ -161,10 +161,6 @@ class Lifetime:
         if self._options.max_memory is None or now < self._next_memory_look or not self.executed:
             return False  # run at least one job, even if starting up already uses more than the limit
         self._next_memory_look = now + MEMORY_LOOK
-        return _used_memory() > self._options.max_memory * 2**20
-
-
-def _used_memory() -> int:
-    """Return the bytes of this process in memory; where the system does not tell, their maximum so far."""
-    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, else kilobytes
-    return resident_memory() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, else kilobytes
+        most_so_far = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return (resident_memory() or most_so_far) > self._options.max_memory * 2**20

@@ -239,11 +239,6 @@ class ProgressWriter:
         if self._changed and not self.seconds_left(now):
             self.write(session)
 
-    def write_if_urgent(self, session: Session) -> None:
-        """Write what has changed if an outcome must not be reported before."""
-        if self._changed.is_urgent:
-            self.write(session)
-
     def write(self, session: Session) -> None:
         """Write what has changed. What cannot be written now is written later, while its job runs; what the
         server refuses is left out.

@@ -14,6 +14,7 @@ from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres import session as connection_module
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import sessions
+from django_pgqueue.worker.producer import connection as producer_connection
 from tests.app import worker_tasks as tasks
 from tests.support.workers import RunningWorker, backend_of, fresh, make_producer, run_due, until, working
 
@@ -44,7 +45,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             tries.append(alias)
             raise psycopg.OperationalError("connection refused")
 
-        monkeypatch.setattr(sessions, "connect", refuse if gone else connect)
+        monkeypatch.setattr(producer_connection, "connect", refuse if gone else connect)
         return tries
 
     yield switch
