@@ -19,7 +19,7 @@ _LEVEL_OF = {
     "retry": logging.WARNING,
     "crash": logging.WARNING,
     "lost": logging.WARNING,
-    "unknown": logging.DEBUG,  # worker/producer/accounts.py logs one WARNING for many
+    "unknown": logging.DEBUG,  # worker/producer/reporter.py logs one WARNING for many
 }
 _RUNS_AGAIN = frozenset({"retry", "snooze", "wait", "crash", "unknown"})
 

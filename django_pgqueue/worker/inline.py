@@ -40,11 +40,10 @@ from .executor.runner import Runner
 from .executor.running_job import RunningJob
 from .options import new_id
 from .processes.started_jobs import StartedJobs
-from .producer.accounts import Accounts
 from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, fill_policies
 from .producer.inbox import UNPAUSE_SQL, Orders, orders_sql
 from .producer.ranges import FirstDue
-from .producer.reporter import ProgressWriter, judged, report_or_fail
+from .producer.reporter import Accounts, ProgressWriter, judged, report_or_fail
 
 logger = get_logger(__name__)
 _UNPAUSE_BATCH = 1_000

@@ -29,7 +29,7 @@ from ..jobs.control import run_now
 from ..jobs.finish import Outcome
 from ..models import Job
 from ..postgres.clock import server_now
-from ..postgres.session import LOST_CONNECTION, Session, connect
+from ..postgres.session import LOST_CONNECTION, Session
 from ..tasks.links import public_id
 from .executor import outcomes
 from .executor.outcomes import Result
@@ -232,7 +232,7 @@ def _why_not(job: Job) -> str:
 # ----------------------------------------------------------------------------
 # Keeps a worker alive whose jobs run on the main thread of this process, which a debugger may stop.
 #
-# It has a thread and connections of its own. It registers the worker, sends its heartbeats, does the
+# It has a thread and a connection of its own. It registers the worker, sends its heartbeats, does the
 # maintenance that a supervisor does, and tells the main thread about requests to cancel a job or to end. So a
 # job that is stopped at a breakpoint keeps its lease, however long the developer looks at it.
 #
@@ -261,12 +261,11 @@ class LeaseKeeper:
     ) -> None:
         self.worker = worker.worker
         self._runner = worker.runner
-        self._alias = options.alias
         self._on_drain = on_drain
         self._progress = ProgressWriter(worker.runner.changed)
         self._registration = Registration(options, self.worker, new_id())
         self._heartbeat = Heartbeat(options)
-        self._session: Session | None = None
+        self._registered_in: Session | None = None
         self._waker = Waker()
         self._is_over = False
         self._thread = Thread(target=self._keep, name="pgqueue-keeper", daemon=True)
@@ -282,7 +281,8 @@ class LeaseKeeper:
     @property
     def lost_its_lock(self) -> bool:
         """Whether the session that holds the lock of the worker is lost."""
-        return self._session is None or not self._session.holds_lock
+        session = self._heartbeat.session
+        return session is None or not session.holds_lock
 
     def start(
         self,
@@ -297,7 +297,8 @@ class LeaseKeeper:
         """
         if not self._heartbeat.start(check, wait, stopped):
             return False
-        self._register()
+        assert self._heartbeat.session is not None
+        self._register(self._heartbeat.session)
         self._thread.start()
         return True
 
@@ -308,9 +309,8 @@ class LeaseKeeper:
         if self._thread.is_alive():
             self._thread.join()
         try:
-            if self._session is not None:
-                self._registration.unregister(self._session)
-                self._session.close()
+            if self._heartbeat.session is not None:
+                self._registration.unregister(self._heartbeat.session)
         except psycopg.Error as error:
             logger.warning("the worker could not sign off: %s", error)
         self._heartbeat.end()
@@ -328,25 +328,21 @@ class LeaseKeeper:
             self._waker.sleep(pause, lambda: self._is_over, *self._heartbeat.files)
 
     def _serve(self) -> None:
+        session = self._heartbeat.session
+        if session is None:
+            return
         try:
-            if self._session is None or self._registration.due(monotonic()):
-                self._register()
-            assert self._session is not None
-            for asked_to_end, cancelled in self._session.rows(_ASKED_SQL, (self.worker,)):
+            if session is not self._registered_in or self._registration.due(monotonic()):
+                self._register(session)
+            for asked_to_end, cancelled in session.rows(_ASKED_SQL, (self.worker,)):
                 for job in cancelled:
                     self._runner.cancel(job)
                 if asked_to_end:
                     self._on_drain()
-            self._progress.write_if_due(self._session, monotonic())
+            self._progress.write_if_due(session, monotonic())
         except psycopg.Error as error:
-            logger.warning(
-                "the connection that keeps this worker alive failed, and is opened again: %s", error
-            )
-            if self._session is not None:
-                self._session.close()
-            self._session = None
+            self._heartbeat.lost(error)
 
-    def _register(self) -> None:
-        if self._session is None:
-            self._session = connect(self._alias)
-        self._registration.renew(self._session, monotonic(), "SELECT 1", None)
+    def _register(self, session: Session) -> None:
+        self._registration.renew(session, monotonic(), "SELECT 1", None)
+        self._registered_in = session

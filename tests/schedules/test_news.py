@@ -70,6 +70,6 @@ def test_a_transaction_that_will_be_prepared_can_turn_it_off(one: Connection, ne
 def test_behind_a_pooler_nobody_listens() -> None:
     session: Any = SimpleNamespace(pooled=True)
     heartbeat = Heartbeat(WorkerOptions())
-    heartbeat._session = session
+    heartbeat.session = session
     assert not heartbeat._listen(session)
     assert heartbeat.files == ()

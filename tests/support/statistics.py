@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
-from django_pgqueue.worker.producer.accounts import STAT_SQL
+from django_pgqueue.worker.producer.reporter import STAT_SQL
 
 from .jobs import value
 from .sessions import Connection

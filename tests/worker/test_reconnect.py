@@ -141,7 +141,7 @@ def test_a_server_that_becomes_ready_after_it_has_refused_is_used(
 def heartbeat(transactional_db: None) -> Any:
     """The heartbeat of a supervisor without processes, with a connection."""
     heartbeat = Heartbeat(WorkerOptions())
-    heartbeat._session = connect("default")
+    heartbeat.session = connect("default")
     yield heartbeat
     heartbeat.end()
 
@@ -165,12 +165,12 @@ def serve(heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
 
 def cut(heartbeat: Heartbeat, serve: Callable[[], float]) -> None:
     """End the session, and let the heartbeat notice it."""
-    assert heartbeat._session is not None
+    assert heartbeat.session is not None
     with connection.cursor() as cursor:
-        pid = heartbeat._session.connection.info.backend_pid
+        pid = heartbeat.session.connection.info.backend_pid
         cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
     assert serve() == pytest.approx(1.0)  # the last heartbeat was sent
-    assert heartbeat._session is None
+    assert heartbeat.session is None
 
 
 def test_a_supervisor_tries_again_at_once_and_beats(heartbeat: Heartbeat, serve: Callable[[], float]) -> None:
@@ -178,7 +178,7 @@ def test_a_supervisor_tries_again_at_once_and_beats(heartbeat: Heartbeat, serve:
     for _ in range(3):
         cut(heartbeat, serve)
         assert 0 < serve() <= 0.1
-        assert heartbeat._session is not None
+        assert heartbeat.session is not None
 
 
 def test_a_supervisor_tries_at_least_once_each_heartbeat(
@@ -215,12 +215,12 @@ def test_a_supervisor_whose_prepared_statements_are_gone_opens_a_new_session(
     caplog.set_level(logging.INFO)
     for _ in range(2):
         serve()
-    session = heartbeat._session
+    session = heartbeat.session
     assert session is not None
     session.connection.pgconn.exec_(b"DEALLOCATE ALL")
     for _ in range(2):
         serve()
-    assert heartbeat._session not in (None, session)
+    assert heartbeat.session not in (None, session)
     assert [(record.levelname, record.exc_info) for record in caplog.records] == [
         ("WARNING", None),
         ("INFO", None),

@@ -47,14 +47,13 @@ from ..executor.threads import Executor
 from ..options import WorkerOptions
 from ..processes.started_jobs import StartedJobs
 from ..waker import Waker
-from .accounts import Accounts
 from .claimer import Claimer, fill_policies
 from .connection import Connection
 from .demand import Demand
 from .idle import Idle
 from .inbox import Inbox, News
 from .jobs import Jobs, Lifetime
-from .reporter import LOCKED, REFUSALS, ProgressWriter, Reporter, judged
+from .reporter import LOCKED, REFUSALS, Accounts, ProgressWriter, Reporter, judged
 
 logger = get_logger(__name__)
 

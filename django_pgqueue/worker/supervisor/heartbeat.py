@@ -87,7 +87,8 @@ class Heartbeat:
 
     def __init__(self, options: WorkerOptions) -> None:
         self._alias = options.alias
-        self._session: Session | None = None
+        self.session: Session | None = None
+        """The connection, if there is one that has not been found to be lost."""
         self._fires = options.schedules and not options.burst
         self._fires_once = options.schedules and options.burst
         self._rounds = Rounds(fires=self._fires)
@@ -112,7 +113,7 @@ class Heartbeat:
 
         Raises what ``check`` raises, and ``psycopg.Error`` if there is no server or it refuses.
         """
-        session = self._session = wait_for_primary(self._alias, self._outage, sleep, stopped)
+        session = self.session = wait_for_primary(self._alias, self._outage, sleep, stopped)
         if session is None:
             return False
         check()
@@ -125,21 +126,16 @@ class Heartbeat:
         return True
 
     @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection that has not been found to be lost."""
-        return self._session is not None
-
-    @property
     def files(self) -> tuple[int, ...]:
         """The files that become readable when ``serve`` must be called earlier."""
-        session = self._session
+        session = self.session
         return () if session is None or session is not self._listens_in else (session.connection.fileno(),)
 
     def seconds_left(self, now: float) -> float:
         """Return the seconds until ``serve`` must be called again."""
-        if self._ended and self._session is not None:
+        if self._ended and self.session is not None:
             return SOON
-        if self._session is None:
+        if self.session is None:
             return max(0.0, self._next_beat - now)
         return max(0.0, min(self._next_beat, self._rounds.next_round, self._alerts.next_round) - now)
 
@@ -157,24 +153,24 @@ class Heartbeat:
         """Do everything that is due."""
         now = monotonic()
         try:
-            if self._session is None:
+            if self.session is None:
                 if now < self._next_connect:
                     return
-                self._session = connect(self._alias, name=SUPERVISOR)
+                self.session = connect(self._alias, name=SUPERVISOR)
             if now >= self._next_beat:
                 self._next_beat = now + conf.current().heartbeat
                 living = [child for child in children if child.lives]
                 if not self._skips(living):
-                    self._beat(self._session, living)
-            self._ended.give_back(self._session)
-            self._hear(self._session)
-            self._rounds.run(self._session, monotonic())
+                    self._beat(self.session, living)
+            self._ended.give_back(self.session)
+            self._hear(self.session)
+            self._rounds.run(self.session, monotonic())
             self._alerts.run(monotonic())
             # What arrived during these statements does not make the file readable any more.
-            self._hear(self._session)
+            self._hear(self.session)
             self._outage.over()
         except psycopg.Error as error:
-            self._lost(error)
+            self.lost(error)
 
     def extended(self, jobs: list[int]) -> set[int]:
         """Return those of the jobs whose deadline in the database is still in the future."""
@@ -190,29 +186,29 @@ class Heartbeat:
     def _ask(self, query: str, jobs: list[int]) -> list[Any] | None:
         if not jobs:
             return []
-        if self._session is None:
+        if self.session is None:
             return None
         try:
-            return self._session.run((_WITHIN_A_SECOND, None), (query, (jobs,)))[1]
+            return self.session.run((_WITHIN_A_SECOND, None), (query, (jobs,)))[1]
         except psycopg.errors.QueryCanceled:
             return None
         except psycopg.Error as error:
-            self._lost(error)
+            self.lost(error)
             return None
 
     def end(self) -> None:
         """Requeue the remaining jobs, if the database answers within a second, and disconnect."""
         give_up = monotonic() + 1.0
-        while self._ended and self._session is not None and monotonic() < give_up:
+        while self._ended and self.session is not None and monotonic() < give_up:
             try:
-                self._ended.give_back(self._session)
+                self._ended.give_back(self.session)
             except psycopg.Error as error:
-                self._lost(error)
+                self.lost(error)
         if self._ended:
             ended = counted(len(self._ended), "process", "processes")
             logger.warning("another supervisor will recover the jobs of %s that ended", ended)
-        if self._session is not None:
-            self._session.close()
+        if self.session is not None:
+            self.session.close()
 
     def _beat(self, session: Session, living: list[Child]) -> None:
         settings = conf.current()
@@ -253,15 +249,16 @@ class Heartbeat:
         self._may_skip = False
         return skips
 
-    def _lost(self, error: psycopg.Error) -> None:
+    def lost(self, error: psycopg.Error) -> None:
+        """Connect anew after an error."""
         if isinstance(error, LOST_CONNECTION):
-            what = "no connection yet" if self._session is None else "the connection is lost"
+            what = "no connection yet" if self.session is None else "the connection is lost"
             self._outage.tell(what, error)
         else:  # a failed round of maintenance must not end the workers
             logger.exception("maintenance failed; it is retried with a new connection")
-        if self._session is not None:
-            self._session.close()
-        self._session = None
+        if self.session is not None:
+            self.session.close()
+        self.session = None
         self._may_skip = False
         self._next_connect = self._next_beat = monotonic() + self._outage.pause()
 

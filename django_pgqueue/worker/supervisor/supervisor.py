@@ -70,9 +70,8 @@ class Supervisor:
         self._stop_by = _NEVER
         self._service = Service(options.alive_file)
         self._heartbeat = Heartbeat(options)
-        self._exit_code = 0
         self.failure = ""
-        """Why it ended, if its exit code is not 0."""
+        """Why it ended, if its exit code is 1."""
         # Read once, so that a process that starts later gets the same.
         self._databases = aliases.changed()
         self._database_name = aliases.database_name(options.alias)
@@ -94,7 +93,7 @@ class Supervisor:
             self._kill_all()
             self._heartbeat.end()
             self._service.end()
-        return self._exit_code
+        return 1 if self.failure else 0
 
     def release(self) -> None:
         """After ``run``, in a process that continues: restore the signal handlers and close the files.
@@ -175,11 +174,9 @@ class Supervisor:
             return "the running jobs"
         jobs = [job for each in known for job in each]
         named = self._heartbeat.running(jobs)
-        return running_jobs(
-            [f"job {job}" for job in jobs]
-            if named is None
-            else [f"{path} {age:.0f} s" for path, age in named]
-        )
+        if named is None:
+            return running_jobs([f"job {job}" for job in jobs])
+        return running_jobs([f"{path} {age:.0f} s" for path, age in named])
 
     def _status(self) -> str:
         """Return what the processes do, in a line."""
@@ -193,7 +190,7 @@ class Supervisor:
             f"{at_work} of {counted(len(self._children), 'process', 'processes')} at work",
             f"{slow} slow to start" if slow else "",
             f"{draining} draining" if draining else "",
-            "" if self._heartbeat.is_connected else "no connection to the database",
+            "" if self._heartbeat.session else "no connection to the database",
         ]))  # fmt: skip
 
     # -- the processes
@@ -250,7 +247,6 @@ class Supervisor:
         elif child.stillbirths >= STILLBIRTHS and not any(other.registered for other in self._children):
             self.failure = f"worker processes failed to start {STILLBIRTHS} times in a row: {how}"
             logger.critical("%s", self.failure)
-            self._exit_code = 1
             self.stop()
             child.retire()
 

@@ -13,8 +13,8 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.session import Session, connect
-from django_pgqueue.worker import sessions
 from django_pgqueue.worker.executor import outcomes
+from django_pgqueue.worker.producer import connection as producer_connection
 from django_pgqueue.worker.producer.producer import Producer
 from tests.app import worker_tasks as tasks
 from tests.support.workers import make_producer
@@ -145,7 +145,7 @@ def test_behind_a_pooler_nothing_overlaps(
     def connect_pooled(alias: str) -> Session:
         return Session(connect(alias).connection, pooled=True, commit="on", role="")
 
-    monkeypatch.setattr(sessions, "connect", connect_pooled)
+    monkeypatch.setattr(producer_connection, "connect", connect_pooled)
     enqueue_many(tasks.noop.bind() for _ in range(100))
     producer.run()
     assert Job.objects.filter(status="done").count() == 100

@@ -17,8 +17,7 @@ from django_pgqueue import enqueue
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor.errors import Failure, error_entry
-from django_pgqueue.worker.producer.accounts import log_job
-from django_pgqueue.worker.producer.reporter import Reporter
+from django_pgqueue.worker.producer.reporter import Reporter, log_job
 from tests.app import deadly_tasks as deadly
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed

@@ -13,6 +13,7 @@ from django_pgqueue import Concurrency, enqueue, task
 from django_pgqueue.models import Worker
 from django_pgqueue.postgres import session as connection_module
 from django_pgqueue.worker import sessions
+from django_pgqueue.worker.producer import connection as producer_connection
 from tests.app import worker_tasks as tasks
 from tests.support.workers import backend_of, fresh, until, working
 
@@ -53,11 +54,11 @@ def crash(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, Any], None]:
         def refuse(alias: str) -> None:
             raise psycopg.OperationalError("connection refused")
 
-        monkeypatch.setattr(sessions, "connect", refuse)
+        monkeypatch.setattr(producer_connection, "connect", refuse)
         execute("SELECT pg_terminate_backend(%s, 5000)", backend_of(producer))
         until(lambda: backend_of(producer) is None)
         execute(AS_BEFORE_THE_CLAIM, job.pk)
-        monkeypatch.setattr(sessions, "connect", connect)
+        monkeypatch.setattr(producer_connection, "connect", connect)
 
     return crash
 

@@ -11,7 +11,7 @@ import pytest
 from django_pgqueue import cancel, enqueue, enqueue_many
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import sessions
-from django_pgqueue.worker.producer import accounts
+from django_pgqueue.worker.producer import reporter
 from tests.app import worker_tasks as tasks
 from tests.support.jobs import value
 from tests.support.sessions import Connect, Connection
@@ -56,7 +56,7 @@ def test_a_worker_has_few_prepared_statements_whatever_it_has_done(
 ) -> None:
     settings.PGQUEUE = {"POLL_INTERVAL": 0.05}
     monkeypatch.setattr(sessions, "REGISTER_EVERY", 0.05)
-    monkeypatch.setattr(accounts, "FLUSH_EVERY", 0.05)
+    monkeypatch.setattr(reporter, "FLUSH_EVERY", 0.05)
     with working(threads=3):
         for first_id in (1, 30_000, 40_000, 2**31 - 100, 2**40):
             value(owner, "SELECT setval('pgqueue_job_id_seq', %s)", first_id)

@@ -10,7 +10,7 @@ from django_pgqueue import enqueue
 from django_pgqueue.models import JobStat
 from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 from django_pgqueue.postgres.session import connect
-from django_pgqueue.worker.producer.accounts import FLUSH_EVERY, STAT_SQL, Counter
+from django_pgqueue.worker.producer.reporter import FLUSH_EVERY, STAT_SQL, Counter
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import run_due

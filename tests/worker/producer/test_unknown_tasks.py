@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_pgqueue.worker.producer import accounts
-from django_pgqueue.worker.producer.accounts import UnknownTasks
+from django_pgqueue.worker.producer import reporter
+from django_pgqueue.worker.producer.reporter import UnknownTasks
 from tests.support.rows import claimed
 from tests.support.workers import run_due
 
@@ -24,7 +24,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(accounts, "monotonic", clock)
+    monkeypatch.setattr(reporter, "monotonic", clock)
     return clock
 
 

@@ -43,7 +43,7 @@ class Supervisor:
         pause = self.heartbeat.seconds_left(self.now)
         self.now += pause
         self.heartbeat.serve([self.child])
-        assert self.heartbeat.is_connected
+        assert self.heartbeat.session
         return pause
 
     def beats(self) -> bool:
@@ -257,13 +257,13 @@ def test_news_that_arrive_while_a_statement_runs_are_not_missed(
 def test_a_lost_session_is_replaced_and_listens_again(supervisor: Supervisor) -> None:
     listening(supervisor)
     (file,) = supervisor.heartbeat.files
-    pid = supervisor.heartbeat._session.connection.info.backend_pid  # type: ignore[union-attr]
+    pid = supervisor.heartbeat.session.connection.info.backend_pid  # type: ignore[union-attr]
     connection.cursor().execute("SELECT pg_terminate_backend(%s)", (pid,))
     assert select([file], [], [], DEADLINE)[0]
 
     def is_lost() -> bool:
         supervisor.heartbeat.serve([supervisor.child])
-        return not supervisor.heartbeat.is_connected
+        return supervisor.heartbeat.session is None
 
     until(is_lost, what="the end of the session")  # the error may be read before the end
     assert supervisor.heartbeat.files == ()

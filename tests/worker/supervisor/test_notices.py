@@ -100,7 +100,7 @@ def test_a_database_that_does_not_answer_holds_nobody_up(heartbeat: Heartbeat) -
     with open_raw() as other, other.transaction():
         other.execute("LOCK TABLE pgqueue_job_live IN ACCESS EXCLUSIVE MODE")
         assert heartbeat.running([job.pk]) is None
-    assert heartbeat.is_connected
+    assert heartbeat.session
     assert heartbeat.running([job.pk])
     with connection.cursor() as cursor:
         cursor.execute(
