@@ -26,7 +26,7 @@ class Sleeper:
     def __init__(self, *queues: str) -> None:
         self.session: Session = connect_worker("default")
         self.idle = Idle(queues, POLL)
-        self.idle.connected(self.session)
+        self.idle.connected()
         self.session.connection.execute(f'LISTEN "{self.session.value("SELECT pgqueue_channel_v1()")}"')
         self.claimer = Claimer(WorkerOptions(queues=queues), worker=1)
         self.now = 1000.0

@@ -29,6 +29,7 @@ LOOKS = (0.005, 0.02, 0.06, 0.2)  # seconds after the announcement
 SOONEST = 0.001  # seconds until a look for a job that comes due
 LONGEST_POLL = 10.0  # seconds
 LONGEST_REST = 50.0  # seconds; triggers announce jobs that are due within a minute
+_LOCKS = "SELECT {}(pgqueue_lock_key_v1('sleep', name)) FROM unnest(%s::text[]) AS name"
 
 
 class Idle:
@@ -39,7 +40,6 @@ class Idle:
         self._poll_interval = poll_interval
         self._pause = POLL_INTERVAL
         """The next pause of a worker that receives notifications."""
-        self._keys: list[int] = []
         self._locked = False
         self.called = False
         """Whether a notification has arrived since the last look, so that there is probably a job."""
@@ -52,14 +52,11 @@ class Idle:
         """Whether this worker holds the sleepers' lock."""
         return self._announced_at is not None
 
-    def connected(self, session: Session) -> None:
+    def connected(self) -> None:
         """Start with a new session, which does not hold a lock yet."""
         self._announced_at = None
         self._locked = False
         self._next_look = 0.0
-        if not session.pooled:
-            query = "SELECT pgqueue_lock_key_v1('sleep', name) FROM unnest(%s::text[]) AS name"
-            self._keys = [key for (key,) in session.rows(query, (self._names,))]
 
     def due(self, now: float) -> bool:
         """Return whether it is time to look for jobs."""
@@ -89,8 +86,7 @@ class Idle:
             self._sleep(now, next_due, hears=False)
         elif self._announced_at is None:
             if not self._locked:
-                lock = "SELECT pg_advisory_lock_shared(key) FROM unnest(%s::bigint[]) AS key"
-                session.run((lock, (self._keys,)))
+                session.run((_LOCKS.format("pg_advisory_lock_shared"), (self._names,)))
                 self._locked = True
             self._announced_at = now
             self._looks = 0
@@ -111,7 +107,7 @@ class Idle:
         self.called = False
         self._announced_at = None
 
-    def release(self) -> tuple[str, tuple[list[int]]] | None:
+    def release(self) -> tuple[str, tuple[list[str]]] | None:
         """Return the statement that releases the sleepers' lock when the worker is awake.
 
         Advisory locks are counted, so the lock is taken at most once and released once.
@@ -119,7 +115,7 @@ class Idle:
         if not self._locked or self._announced_at is not None:
             return None
         self._locked = False
-        return "SELECT pg_advisory_unlock_shared(key) FROM unnest(%s::bigint[]) AS key", (self._keys,)
+        return _LOCKS.format("pg_advisory_unlock_shared"), (self._names,)
 
     def look_in(self, seconds: float) -> None:
         """Look again after so many seconds."""

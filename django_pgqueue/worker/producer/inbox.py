@@ -7,10 +7,9 @@ worker checks now and then that they arrive, by notifying itself:
     sent --prove, and still not heard--> deaf: the connection is replaced
 
 A session can run statements and still be deaf: a pooler or proxy may have given it another process of the
-server, or a user may have run DISCARD ALL in it. No statement fails then, but every job waits for the next
-poll. NOTIFY takes a lock on the whole database until the end of the commit, so a proof is rare, is sent in a
-statement that is needed anyway, and its commit does not wait for the disk. Behind a transaction pooler nobody
-listens, and there is nothing to prove.
+server, or a user may have run DISCARD ALL in it. NOTIFY takes a lock on the whole database until the end of
+the commit, so a proof is rare, and is sent in a statement that is needed anyway. Behind a transaction pooler
+nobody listens.
 
 Orders: what is paused, whether the worker should end, the limits and the backoffs of queues. All of it is one
 statement. It is sent
@@ -19,10 +18,8 @@ statement. It is sent
     before a claim, if the last answer is a second old: a notification may have been lost
     every second behind a transaction pooler, where there are no notifications
 
-So no worker starts a job by an answer that is older than a second. A worker that sleeps searches for jobs,
-and sends nothing for this until there are some. When the pause of a task ends, its jobs continue in batches
-(``unpause_v1.sql``). Each worker takes part, and starts with it whenever it connects: it may have missed the
-end.
+So no worker starts a job by an answer that is older than a second. When the pause of a task ends, its jobs
+continue in batches (``unpause_v1.sql``). Each worker takes part, and starts with it whenever it connects.
 
 Requests to cancel. A notification names a job, and its row is read at once. It may have been lost, so the
 rows of jobs that run longer are read now and then.

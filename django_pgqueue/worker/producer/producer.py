@@ -163,7 +163,7 @@ class Producer:
         # Before it claims anything else, which may have the same limit keys, it claims again what the server
         # has lost in a crash.
         self._claimer.claim_again(session, self.jobs.rows())
-        self._idle.connected(session)
+        self._idle.connected()
         self._inbox.connected(session)
 
     # -- one turn

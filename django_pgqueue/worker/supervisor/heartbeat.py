@@ -1,6 +1,6 @@
 """The supervisor's work in the database: it sends heartbeats for the processes that are alive, requeues the
 jobs of processes that died, and does the maintenance. When it loses its connection, it tries to reconnect
-without blocking the supervisor, which continues to watch its processes.
+without blocking the supervisor.
 
 The statement of a heartbeat also looks for workers of others whose heartbeats are late. Recovery runs only if
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every

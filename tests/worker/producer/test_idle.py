@@ -31,7 +31,7 @@ def locks(session: Session) -> int:
 
 def test_from_awake_to_asleep(session: Session) -> None:
     idle = Idle((), 1.0)
-    idle.connected(session)
+    idle.connected()
     assert idle.due(0.0)
     assert locks(session) == 0
     looks = []
@@ -62,7 +62,7 @@ def pauses(idle: Idle, session: Session, count: int, *, hears: bool) -> list[flo
 def asleep(session: Session, poll_interval: float | None) -> Idle:
     """Return a worker that has done its looks after the announcement."""
     idle = Idle((), poll_interval)
-    idle.connected(session)
+    idle.connected()
     pauses(idle, session, len(LOOKS) + 1, hears=True)
     return idle
 
@@ -98,13 +98,13 @@ def test_an_interval_that_is_set_applies_to_all(session: Session) -> None:
 def test_behind_a_pooler_it_polls_every_second(session: Session) -> None:
     session.pooled = True
     idle = Idle((), None)
-    idle.connected(session)
+    idle.connected()
     assert pauses(idle, session, 4, hears=True) == [1] * 4
 
 
 def test_it_wakes_for_the_next_job_that_comes_due(session: Session) -> None:
     idle = Idle((), 60.0)
-    idle.connected(session)
+    idle.connected()
     for _ in range(len(LOOKS) + 2):
         idle.nothing_found(session, 10.0, 0.25)
     assert idle.seconds_left(10.0) == pytest.approx(0.25)
@@ -112,7 +112,7 @@ def test_it_wakes_for_the_next_job_that_comes_due(session: Session) -> None:
 
 def test_a_job_that_comes_due_between_two_looks_does_not_wait_for_the_second_one(session: Session) -> None:
     idle = Idle((), 60.0)
-    idle.connected(session)
+    idle.connected()
     idle.nothing_found(session, 10.0, 0.1)
     looks, now = [], 10.0
     for _ in range(5):
@@ -125,7 +125,7 @@ def test_a_job_that_comes_due_between_two_looks_does_not_wait_for_the_second_one
 
 def test_a_call_ends_the_sleep(session: Session) -> None:
     idle = Idle((), 60.0)
-    idle.connected(session)
+    idle.connected()
     for _ in range(len(LOOKS) + 2):
         idle.nothing_found(session, 10.0, None)
     assert not idle.due(10.0)
@@ -138,7 +138,7 @@ def test_a_call_ends_the_sleep(session: Session) -> None:
 
 def test_the_lock_is_let_go_once_when_it_is_awake(session: Session) -> None:
     idle = Idle(("a", "b"), 1.0)
-    idle.connected(session)
+    idle.connected()
     assert idle.release() is None
     idle.nothing_found(session, 10.0, None)
     assert locks(session) == 2
@@ -157,10 +157,10 @@ def test_the_lock_is_let_go_once_when_it_is_awake(session: Session) -> None:
 
 def test_a_new_session_holds_nothing(session: Session) -> None:
     idle = Idle((), 1.0)
-    idle.connected(session)
+    idle.connected()
     idle.nothing_found(session, 10.0, None)
     again = connect("default")
-    idle.connected(again)
+    idle.connected()
     assert not idle.announced
     assert idle.due(0.0)
     assert locks(again) == 0
@@ -170,7 +170,7 @@ def test_a_new_session_holds_nothing(session: Session) -> None:
 def test_behind_a_pooler_it_only_polls(session: Session) -> None:
     session.pooled = True
     idle = Idle((), 0.5)
-    idle.connected(session)
+    idle.connected()
     idle.nothing_found(session, 10.0, None)
     assert not idle.announced
     assert 0.4 <= idle.seconds_left(10.0) <= 0.5
