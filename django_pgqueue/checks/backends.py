@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
-from typing import Any, ParamSpec
+from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, register
@@ -23,7 +23,6 @@ from .. import conf
 from ..compat import PACKAGES, DjangoTask, task_backends
 from ..tasks.routing import backend_class, is_ours, our_aliases, sets_tasks
 
-P = ParamSpec("P")
 TAG = "pgqueue"
 OURS = "django_pgqueue.backend.PgQueueBackend"
 LINES = f'''TASKS = {{
@@ -32,30 +31,22 @@ LINES = f'''TASKS = {{
 _USE = f"Use this in your settings:\n\n{LINES}"
 
 
-def check(
-    tag: str = TAG,
-) -> Callable[[Callable[P, Iterator[CheckMessage]]], Callable[P, list[CheckMessage]]]:
+Check = Callable[..., list[CheckMessage]]
+
+
+def check(tag: str = TAG) -> Callable[[Callable[..., Iterator[CheckMessage]]], Check]:
     """Register a check that yields its messages."""
 
-    def registered(function: Callable[P, Iterator[CheckMessage]]) -> Callable[P, list[CheckMessage]]:
-        @wraps(function)
-        def run(*args: P.args, **kwargs: P.kwargs) -> list[CheckMessage]:
-            return list(function(*args, **kwargs))
-
-        register(tag)(run)  # type: ignore[type-var]
-        return run
+    def registered(function: Callable[..., Iterator[CheckMessage]]) -> Check:
+        run: Check = wraps(function)(lambda *args, **kwargs: list(function(*args, **kwargs)))
+        return register(run, tag)
 
     return registered
 
 
-def error(number: str, message: str, hint: str) -> CheckMessage:
-    """Return an error with this number."""
-    return Error(message, hint=hint, id=f"{TAG}.{number}")
-
-
-def warning(number: str, message: str, hint: str) -> CheckMessage:
-    """Return a warning with this number."""
-    return CheckWarning(message, hint=hint, id=f"{TAG}.{number}")
+def message(number: str, text: str, hint: str) -> CheckMessage:
+    """Return the error, or the warning, with this number."""
+    return (Error if number[0] == "E" else CheckWarning)(text, hint=hint, id=f"{TAG}.{number}")
 
 
 def settings_are_broken() -> bool:
@@ -69,15 +60,14 @@ def broken_entries() -> Iterator[CheckMessage]:
     """E004 and E005: the entries of TASKS that cannot be used as a backend."""
     tasks: Any = task_backends.settings
     if not isinstance(tasks, Mapping):
-        yield error("E004", f"TASKS must be a dict, not {tasks!r}.", _USE)
+        yield message("E004", f"TASKS must be a dict, not {tasks!r}.", _USE)
         return
     for alias, params in tasks.items():
         where = f"TASKS[{alias!r}]"
         if not isinstance(params, Mapping):
-            yield error("E004", f"{where} must be a dict, not {params!r}.", _USE)
+            yield message("E004", f"{where} must be a dict, not {params!r}.", _USE)
         elif "BACKEND" not in params:
-            hint = f'Add "BACKEND": "{OURS}".'
-            yield error("E004", f"{where} has no BACKEND.", hint)
+            yield message("E004", f"{where} has no BACKEND.", f'Add "BACKEND": "{OURS}".')
         elif (cls := backend_class(params)) is None:
             yield _not_a_backend(where, params["BACKEND"])
         elif is_ours(cls):
@@ -85,8 +75,8 @@ def broken_entries() -> Iterator[CheckMessage]:
                 cls(alias, dict(params))
             except ImproperlyConfigured as problem:
                 # A subclass of this backend may raise its own error, without a hint.
-                message, remedy = getattr(problem, "message", str(problem)), getattr(problem, "hint", None)
-                yield error("E005", message, remedy or f"See {cls.__qualname__}.")
+                text, remedy = getattr(problem, "message", str(problem)), getattr(problem, "hint", None)
+                yield message("E005", text, remedy or f"See {cls.__qualname__}.")
 
 
 def default_elsewhere() -> Iterator[CheckMessage]:
@@ -96,17 +86,17 @@ def default_elsewhere() -> Iterator[CheckMessage]:
     if cls is None or is_ours(cls):
         return
     decorator, ours = f"@{DjangoTask.__module__.removesuffix('.base')}.task", our_aliases()
-    message = (
+    text = (
         f"TASKS is not set, so tasks that use {decorator} do not go to this queue. They run immediately, in "
         "the process that enqueues them."
     )
     if sets_tasks():
-        message = (
+        text = (
             f"TASKS['default'] is {default['BACKEND']!r}, so tasks that use {decorator} go there, not to "
             "this queue."
         )
     hint = f"Tasks that use django_pgqueue.task go to {ours[0]!r} in TASKS. " if ours else f"{_USE}\n\n"
-    yield warning("W001", message, f'{hint}If this is intended, set SILENCED_SYSTEM_CHECKS = ["{TAG}.W001"].')
+    yield message("W001", text, f'{hint}If this is intended, set SILENCED_SYSTEM_CHECKS = ["{TAG}.W001"].')
 
 
 def silence_django() -> None:
@@ -125,7 +115,7 @@ def silence_django() -> None:
 def _not_a_backend(where: str, path: Any) -> CheckMessage:
     # A path that contains the name of this package, or is similar, is probably meant to be this backend.
     is_meant = "pgqueue" in str(path).lower() or get_close_matches(str(path), [OURS])
-    return error(
+    return message(
         "E004",
         f"{where}: the BACKEND {path!r} cannot be imported, or is not a task backend.",
         f'Use "{OURS}".' if is_meant else f'Correct the path. The backend of this queue is "{OURS}".',

@@ -26,7 +26,7 @@ from django.db.models import Max, Model
 from .. import conf
 from ..models import Job, JobBatch, JobPayload, LiveJob, QueueStatus, Ring
 from ..postgres.roles import filtered, kept_roles, lacking, shortened
-from .backends import check, error, warning
+from .backends import check, message
 from .tasks import queue_databases
 
 _LABEL = "django_pgqueue"
@@ -43,9 +43,7 @@ def check_database(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> Iterator[CheckMessage]:
     """E012, E026, W003 and the checks of ``database_problems``, for the given databases that jobs go to."""
-    for alias in sorted({*queue_databases()} & {*(databases or ())}):
-        if connections[alias].vendor != "postgresql":
-            continue  # E001 reports this
+    for alias in checkable(databases):
         try:
             if not (waiting := unapplied(alias, _LABEL)):
                 found = database_problems(alias)
@@ -53,7 +51,7 @@ def check_database(
                 if not any(isinstance(each, Error) for each in found):
                     yield from _sequence(alias)
             elif sys.argv[1:2] != ["migrate"]:
-                yield warning(
+                yield message(
                     "W003",
                     f"Migrations of {_LABEL} are not applied to the database {alias!r}: "
                     f"{', '.join(waiting)}.",
@@ -62,11 +60,17 @@ def check_database(
         except NotSupportedError as problem:
             yield _too_old(alias, problem)
         except OperationalError as problem:
-            yield error(
+            yield message(
                 "E012",
                 f"The database {alias!r} of the jobs cannot be reached: {str(problem).strip()}",
                 f"Check that the server is running and that DATABASES[{alias!r}] is correct.",
             )
+
+
+def checkable(databases: Iterable[str] | None) -> list[str]:
+    """Return those of the databases that jobs go to. E001 reports those that are not PostgreSQL."""
+    ours = sorted({*queue_databases()} & {*(databases or ())})
+    return [alias for alias in ours if connections[alias].vendor == "postgresql"]
 
 
 def database_problems(alias: str) -> list[CheckMessage]:
@@ -94,7 +98,7 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
         installed = {name for (name,) in cursor.fetchall()}
     migrate = f"Run: python manage.py migrate --database {alias} {_LABEL}"
     if missing := tables - installed:
-        yield error(
+        yield message(
             "E009",
             f"The database {alias!r} lacks {', '.join(sorted(missing))}.",
             f"{migrate}. In tests, do not use --nomigrations or MIGRATION_MODULES: "
@@ -102,14 +106,14 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
         )
         return
     if missing := {*functions} - installed:
-        yield error(
+        yield message(
             "E010",
             f"The database {alias!r} lacks functions of this version: {', '.join(sorted(missing))}.",
             f"{migrate}. If there are no unapplied migrations, the functions were dropped manually: "
             "create them again from the files in django_pgqueue/sql.",
         )
     if unknown := installed - tables - functions:
-        yield warning(
+        yield message(
             "W004",
             f"The database {alias!r} has functions that this version does not know: "
             f"{', '.join(sorted(unknown))}.",
@@ -128,14 +132,14 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
 def _row_security(alias: str) -> Iterator[CheckMessage]:
     hint = "Give the role of the workers BYPASSRLS (ALTER ROLE ... BYPASSRLS)"
     if names := filtered(alias, sorted(_tables())):
-        yield error(
+        yield message(
             "E028",
             f"Row-level security hides rows from the role of the database {alias!r}: it applies to "
             f"{', '.join(names)}.",
             f"{hint}. Or disable it: ALTER TABLE {names[0]} DISABLE ROW LEVEL SECURITY",
         )
     elif names := filtered(alias, sorted({model._meta.db_table for model in _payload_models()})):
-        yield warning(
+        yield message(
             "W015",
             f"Row-level security may hide payloads from the role of the database {alias!r}: it applies to "
             f"{', '.join(names)}. A job whose row is hidden fails.",
@@ -148,7 +152,7 @@ def _roles(alias: str) -> Iterator[CheckMessage]:
     if lacks := lacking(alias, kept):
         names = [f" --enqueuer {name}" for name in kept.enqueuers[:1]]
         names += [f" --worker {name}" for name in kept.workers[:1]]
-        yield warning(
+        yield message(
             "W009",
             f"The roles of manage.py pgqueue roles in the database {alias!r} do not fit this version: "
             f"{shortened(lacks)}.",
@@ -160,7 +164,7 @@ def _roles(alias: str) -> Iterator[CheckMessage]:
 def _ring(alias: str) -> Iterator[CheckMessage]:
     ring = Ring.objects.using(alias).first()
     if ring is None:
-        yield error(
+        yield message(
             "E013",
             f"The table pgqueue_ring in the database {alias!r} has lost its row, so no job can finish.",
             "Run in SQL: INSERT INTO pgqueue_ring DEFAULT VALUES",
@@ -172,7 +176,7 @@ def _ring(alias: str) -> Iterator[CheckMessage]:
             ("FAILED_RETENTION", ring.failed_retention, settings.failed_retention),
         ):
             if stored != wanted:
-                yield warning(
+                yield message(
                     "W005",
                     f"The database {alias!r} keeps history for {stored}, but PGQUEUE[{key!r}] is {wanted}.",
                     "The next worker that starts stores its setting in the database. If this warning "
@@ -185,7 +189,7 @@ def _statuses(alias: str) -> Iterator[CheckMessage]:
     wrong = [each for each in Job.Status if stored.get(each) != (each.is_claimable, each.is_terminal)]
     if wrong:
         rows = [f"('{each}', {each.is_claimable}, {each.is_terminal})".lower() for each in wrong]
-        yield warning(
+        yield message(
             "W011",
             f"The table pgqueue_status in the database {alias!r} lacks rows, or they are wrong: "
             f"{', '.join(wrong)}. A migration fills it, and a restore without its data leaves it empty.",
@@ -200,7 +204,7 @@ def _encoding(alias: str) -> Iterator[CheckMessage]:
         cursor.execute("SHOW server_encoding")
         (encoding,) = cursor.fetchone()
     if encoding != "UTF8":
-        yield warning(
+        yield message(
             "W013",
             f"The encoding of the database {alias!r} is {encoding}, which cannot hold every character. An "
             "enqueue with such a character fails, and in what workers write, such as results and errors, it "
@@ -228,7 +232,7 @@ def _sequence(alias: str) -> Iterator[CheckMessage]:
         (last,) = cursor.fetchone()
     table = max(taken, key=lambda each: taken[each])
     if taken[table] > last:
-        yield error(
+        yield message(
             "E026",
             f"The sequence pgqueue_job_id_seq in the database {alias!r} is at {last}, but {table} has the id "
             f"{taken[table]}. New jobs would get ids that are taken.",
@@ -248,7 +252,7 @@ def unapplied(alias: str, label: str) -> list[str]:
 
 
 def _too_old(alias: str, problem: NotSupportedError) -> CheckMessage:
-    return error(
+    return message(
         "E011",
         f"The server of the database {alias!r} is too old: {str(problem).strip()}",
         "The queue needs PostgreSQL 14 or newer; Django 6.1 itself needs 15.",

@@ -19,9 +19,8 @@ from ..models import DeclaredTask, Job, JobPayload, Queue, Schedule
 from ..postgres.aliases import same_database
 from ..postgres.roles import shortened
 from ..tasks.payload import task_of_model
-from .backends import check, error, settings_are_broken, warning
-from .database import unapplied
-from .tasks import queue_databases
+from .backends import check, message, settings_are_broken
+from .database import checkable, unapplied
 
 # Before the first migration, the function is missing, and no condition would save a statement that calls it.
 _COLUMNS_SQL = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
@@ -68,10 +67,8 @@ def check_declared_tasks(
     """W010: ``pgqueue_task`` differs from the code."""
     if sys.argv[1:2] in (["migrate"], ["runqueueworker"]):  # they mend it
         return
-    if not databases or settings_are_broken():
-        return
-    for alias in sorted({*queue_databases()} & {*databases}):
-        if connections[alias].vendor == "postgresql":
+    if not settings_are_broken():
+        for alias in checkable(databases):
             yield from _undeclared(alias)
 
 
@@ -109,21 +106,23 @@ def _reference(field: Any, target: type[models.Model]) -> Iterator[CheckMessage]
     if field.remote_field.parent_link:
         hint = f"Do not inherit from {target.__name__}: refer to it. A row that is a job is a JobPayload."
     if target is Job and _has_constraint(field):
-        yield error(
+        yield message(
             "E025",
             f"{where} references jobs with a constraint, which the database would refuse: jobs are in a "
             "partitioned table, and move between its partitions.",
             hint,
         )
     elif _has_constraint(field) and not _deletes_in_database(field):
-        yield warning(
+        yield message(
             "W012",
             f"{where} references rows of {target.__name__} with a constraint. The queue deletes them with "
             "plain SQL when they are no longer needed, and the database would refuse that.",
             hint,
         )
-    elif not field.many_to_many and field.remote_field.on_delete not in (*_in_database(), models.DO_NOTHING):
-        yield warning(
+    elif not (
+        field.many_to_many or _deletes_in_database(field) or field.remote_field.on_delete is models.DO_NOTHING
+    ):
+        yield message(
             "W012",
             f"{where} has a rule for deleted rows of {target.__name__} that is never applied: the queue "
             "deletes them with plain SQL.",
@@ -133,10 +132,11 @@ def _reference(field: Any, target: type[models.Model]) -> Iterator[CheckMessage]
 
 def _overridden() -> Iterator[CheckMessage]:
     for model in apps.get_models():
-        if issubclass(model, JobPayload) and not model._meta.proxy and model._meta.pk.name != "job":
-            if any(issubclass(parent, JobPayload) for parent in model._meta.get_parent_list()):
-                continue  # its rows belong to those of its parent, which has the job
-            yield error(
+        is_payload = issubclass(model, JobPayload) and not model._meta.proxy
+        # The rows of a child belong to those of its parent, which has the job.
+        is_child = any(issubclass(parent, JobPayload) for parent in model._meta.get_parent_list())
+        if is_payload and not is_child and model._meta.pk.name != "job":
+            yield message(
                 "E019",
                 f"The primary key of {model._meta.label} is {model._meta.pk.name!r}, but the key of a "
                 "payload is the id of its job.",
@@ -147,7 +147,7 @@ def _overridden() -> Iterator[CheckMessage]:
 def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
     task = task_of_model(model)
     if task is None:
-        yield warning(
+        yield message(
             "W007",
             f"{model._meta.label} inherits from JobPayload, but no task takes it: its rows are no calls.",
             f"Declare one with @task(payload={model.__name__}) in a module that TASK_MODULES names.",
@@ -156,7 +156,7 @@ def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
     try:
         home = database_of(task)
     except WrongBackend:
-        yield error(
+        yield message(
             "E020",
             f"{task.module_path} takes a payload, but its backend {task.backend!r} is not one of "
             "django_pgqueue.",
@@ -165,7 +165,7 @@ def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
         return
     where = router.db_for_write(model)
     if not same_database(where, home):
-        yield error(
+        yield message(
             "E020",
             f"The rows of {model._meta.label} go to the database {where!r}, but the jobs of "
             f"{task.module_path} to {home!r}. A row is its job, so both must be in one database.",
@@ -173,7 +173,7 @@ def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
             f"@task(payload={model.__name__}, database={where!r}).",
         )
     elif not router.allow_migrate_model(home, model):
-        yield error(
+        yield message(
             "E020",
             f"The database routers keep the table of {model._meta.label} out of the database {home!r}, where "
             f"the jobs of {task.module_path} are. A row is its job, so both must be in one database.",
@@ -187,7 +187,7 @@ def _references(model: type[JobPayload]) -> Iterator[CheckMessage]:
         return
     for field, target in _relations():
         if target is model and _has_constraint(field) and not _deletes_in_database(field):
-            yield warning(
+            yield message(
                 "W008",
                 f"{field.model._meta.label}.{field.name} references rows of {model._meta.label}. Maintenance "
                 "deletes them with plain SQL when their jobs are no longer kept, and the database would "
@@ -202,13 +202,10 @@ def _has_constraint(field: Any) -> bool:
 
 
 def _deletes_in_database(field: Any) -> bool:
-    return not field.many_to_many and field.remote_field.on_delete in _in_database()
-
-
-def _in_database() -> list[Any]:
-    """Return the rules that the database applies, which Django 6.1 has added."""
-    kinds = [getattr(models, name, None) for name in ("DB_CASCADE", "DB_SET_NULL", "DB_SET_DEFAULT")]
-    return [kind for kind in kinds if kind is not None]
+    """Return whether the database applies the rule, as Django 6.1 has added."""
+    names = ("DB_CASCADE", "DB_SET_NULL", "DB_SET_DEFAULT")
+    rules = [getattr(models, name) for name in names if hasattr(models, name)]
+    return not field.many_to_many and field.remote_field.on_delete in rules
 
 
 def _undeclared(alias: str) -> Iterator[CheckMessage]:
@@ -223,7 +220,7 @@ def _undeclared(alias: str) -> Iterator[CheckMessage]:
             f"{path} ({'is missing' if 'task_path' in columns else ', '.join(columns)})"
             for path, columns in changed.items()
         ]
-        yield warning(
+        yield message(
             "W010",
             f"The table pgqueue_task in the database {alias!r} differs from the code, so jobs that SQL "
             f"enqueues get another policy: {shortened(differing)}.",
@@ -247,7 +244,7 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
         return  # E012 tells that the database cannot be reached
     database = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
     if paths and not is_declared:
-        yield warning(
+        yield message(
             "W011",
             f"The database {alias!r} does not know the task {paths[0]} of {model._meta.label}, so no row can "
             "be inserted. The table pgqueue_task has lost its rows, as after a restore without its data.",
@@ -259,7 +256,7 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
     if paths[:1] == [task.module_path]:
         return
     whose = f"belong to {paths[0]}" if paths else "are missing, or disabled"
-    yield error(
+    yield message(
         "E021",
         f"The triggers of {model._meta.label} in the database {alias!r} {whose}, so a row that is inserted "
         f"is not a job of {task.module_path}.",
@@ -278,7 +275,7 @@ def _key_columns(
     for declared in DeclaredTask.objects.using(alias).filter(pk__in=paths[:1]):
         missing = {declared.limit_column, declared.group_column} - {None, *columns}
         for column in sorted(filter(None, missing)):
-            yield error(
+            yield message(
                 "E029",
                 f"The table of {model._meta.label} in the database {alias!r} has no column {column!r}, which "
                 f"is the key or the group of {declared.task_path}, so no row can be inserted.",

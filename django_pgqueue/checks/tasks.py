@@ -35,14 +35,14 @@ from ..tasks.paths import AT_SETUP, app_of, check_path, is_task_module, second_n
 from ..tasks.routing import default_backend, implicit_backend, is_test, our_aliases
 from ..tasks.signatures import check_call
 from ..tasks.task import Task, declared_tasks, find_task
-from .backends import broken_entries, check, default_elsewhere, error, settings_are_broken, warning
+from .backends import broken_entries, check, default_elsewhere, message, settings_are_broken
 
 
 @check()
 def check_settings(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """E002 and E003: PGQUEUE contains an unknown setting, or a setting with an invalid value."""
     for problem in conf.problems():
-        yield error("E003" if problem.is_value else "E002", problem.message, problem.hint)
+        yield message("E003" if problem.is_value else "E002", problem.message, problem.hint)
 
 
 @check()
@@ -66,7 +66,7 @@ def check_names(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
             try:
                 variable(path) if setting == "CONTEXT" else conf.callable_at(setting, path, *arguments)
             except ImproperlyConfigured as problem:
-                yield error(number, str(problem), hint)
+                yield message(number, str(problem), hint)
 
 
 @check()
@@ -100,10 +100,10 @@ def check_databases(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
             vendor = connections[alias].vendor
         except ConnectionDoesNotExist:
             hint = f"The aliases are {', '.join(connections.settings)}."
-            yield error("E005", f"{jobs} it is not in DATABASES.", hint)
+            yield message("E005", f"{jobs} it is not in DATABASES.", hint)
             continue
         if vendor != "postgresql":
-            yield error(
+            yield message(
                 "E001",
                 f"{jobs} it is not PostgreSQL ({vendor}).",
                 f"Set 'ENGINE': 'django.db.backends.postgresql' in DATABASES[{alias!r}]. If the jobs belong "
@@ -111,7 +111,7 @@ def check_databases(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
                 "database router whose db_for_write() returns it for the app 'django_pgqueue'.",
             )
         if len(alias) > LONGEST_ALIAS:
-            yield error(
+            yield message(
                 "E017",
                 f"{jobs} its alias has {len(alias)} characters. The ids of its jobs would be longer than "
                 "django.tasks allows.",
@@ -129,7 +129,7 @@ def check_schedules(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     import_task_modules()
     good, wrong = schedules_in_settings()
     for name, problem in wrong.items():
-        yield error(
+        yield message(
             "E014",
             f"PGQUEUE['SCHEDULES'][{name!r}] is invalid: {problem}",
             "Correct the value. The options are those of @schedule.",
@@ -138,7 +138,7 @@ def check_schedules(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
         yield from _uncallable(each)
     for name, declaration in declared_schedules().items():
         if name in good:
-            yield error(
+            yield message(
                 "E016",
                 f"The schedule {name!r} is declared twice: in PGQUEUE['SCHEDULES'], and with @schedule in "
                 f"{declaration.declared_by}.",
@@ -157,16 +157,16 @@ def _uncallable(declaration: Declaration) -> Iterator[CheckMessage]:
         call_keys(task, declaration.args, declaration.kwargs)
     except UnknownTask as problem:
         hint = "Set 'task' to the dotted path of a function with @task, such as 'shop.tasks.report'."
-        yield error("E015", f"{where} names {problem}.", hint)
+        yield message("E015", f"{where} names {problem}.", hint)
     except WrongBackend as problem:
         hint = "Declare the task with @task of django_pgqueue, or with another backend."
-        yield error("E015", f"{where}: {problem}", hint)
+        yield message("E015", f"{where}: {problem}", hint)
     except InvalidKey as problem:
         hint = "Correct the arguments of the schedule, or the callable of the task."
-        yield error("E015", f"{where} would not fire: {problem}", hint)
+        yield message("E015", f"{where} would not fire: {problem}", hint)
     except (TypeError, InvalidTask) as problem:
         hint = "Set 'args' and 'kwargs' to what the task takes."
-        yield error("E015", f"{where} cannot be called: {problem}", hint)
+        yield message("E015", f"{where} cannot be called: {problem}", hint)
 
 
 def _bulk_queue() -> Iterator[CheckMessage]:
@@ -174,7 +174,7 @@ def _bulk_queue() -> Iterator[CheckMessage]:
     chosen = None if conf.problems() else conf.current().bulk_queue
     permitted = default_backend().queues
     if chosen is not None and permitted and chosen not in permitted:
-        yield error(
+        yield message(
             "E003",
             f"{conf.NAME}['BULK_QUEUE'] is {chosen!r}, which QUEUES in TASKS does not contain.",
             f"QUEUES contains {', '.join(sorted(permitted))}. Add {chosen!r}, or choose one of these.",
@@ -188,14 +188,14 @@ def _modules(configs: Iterable[AppConfig], broken: set[str]) -> Iterator[CheckMe
             import_module(name)
         except INVALID_TASKS as problem:
             broken.add(name)
-            yield error(
+            yield message(
                 "E008",
                 f"{name} declares an invalid task: {problem}",
                 "Correct it. Until then, the module cannot be imported, so none of its tasks can run.",
             )
         except Exception as problem:  # a module may raise anything; its tasks may not belong to this queue
             broken.add(name)
-            yield warning(
+            yield message(
                 "W002",
                 f"{name} cannot be imported, so no worker can run its tasks: {type(problem).__name__}: "
                 f"{problem}",
@@ -216,10 +216,10 @@ def _paths(broken: set[str]) -> Iterator[CheckMessage]:
             said.add(task.module_path)
             if other := second_name(module):
                 hint = f"Write {other!r} instead of {module!r} wherever the module is imported."
-                yield error("E027", str(problem), hint)
+                yield message("E027", str(problem), hint)
             else:
                 hint = f"Put @task above all other decorators of def {task.func.__name__}."
-                yield error("E007", str(problem), hint)
+                yield message("E007", str(problem), hint)
 
 
 def _not_imported(broken: set[str]) -> Iterator[CheckMessage]:
@@ -242,7 +242,7 @@ def _not_imported(broken: set[str]) -> Iterator[CheckMessage]:
             if config is None
             else f"Add {module.removeprefix(f'{config.name}.')!r} to {conf.NAME}['TASK_MODULES']"
         )
-        yield warning(
+        yield message(
             "W014",
             f"Workers do not import {module}, which declares {names}: TASK_MODULES does not name it, and no "
             "module that is named there imports it. Jobs of these tasks fail as unknown.",
@@ -293,7 +293,7 @@ def _limits() -> Iterator[CheckMessage]:
         name = limit_name(task)
         other = first.setdefault(name, task)
         if limit_numbers(task) != limit_numbers(other):
-            yield warning(
+            yield message(
                 "W006",
                 f"{other.module_path} and {task.module_path} declare different limits under the name "
                 f"{name!r}. Only one of them can apply: {_declared(other)}, or {_declared(task)}.",
@@ -302,11 +302,8 @@ def _limits() -> Iterator[CheckMessage]:
 
 
 def _declared(task: Task[..., Any]) -> str:
-    return " and ".join(
-        f"{name}={rule!r}"
-        for name, rule in (("concurrency", task.concurrency), ("rate_limit", task.rate_limit))
-        if rule
-    )
+    rules = {"concurrency": task.concurrency, "rate_limit": task.rate_limit}
+    return " and ".join(f"{name}={rule!r}" for name, rule in rules.items() if rule)
 
 
 def queue_databases() -> dict[str, str]:
