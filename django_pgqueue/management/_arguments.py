@@ -169,11 +169,6 @@ def since(value: str | timedelta) -> datetime | timedelta:
     )
 
 
-def iso(time: datetime | None) -> str | None:
-    """Format a time for JSON."""
-    return None if time is None else time.isoformat()
-
-
 def user_name() -> str:
     """Return the user of this process, as far as a column has room."""
     try:

@@ -11,6 +11,7 @@ import os
 import shutil
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from io import TextIOWrapper
 from typing import Any, TextIO
 from unicodedata import combining, east_asian_width
@@ -44,14 +45,19 @@ def width_of(stdout: Any) -> int | None:
 
 
 def print_json(stdout: OutputWrapper, document: Any) -> None:
-    """Print one document. Outputs that are not in UTF-8 get ASCII only.
+    """Print one document, with times in ISO format and durations in seconds. Outputs that are not in UTF-8
+    get ASCII only.
 
     JSON permits some control characters in texts, such as U+009B, which terminals obey, so they are escaped.
     """
-    text = json.dumps(document, indent=2, ensure_ascii=not _is_utf8(stdout))
+    text = json.dumps(document, indent=2, ensure_ascii=not _is_utf8(stdout), default=_json)
     stdout.write(
         "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
     )
+
+
+def _json(value: datetime | timedelta) -> str | float:
+    return value.total_seconds() if isinstance(value, timedelta) else value.isoformat()
 
 
 def _is_utf8(stdout: Any) -> bool:

@@ -12,7 +12,7 @@ from ...jobs.control import drain_worker
 from ...jobs.pause import pause, resume
 from ...models import Pause
 from ...models.queue import IN_FORCE
-from .._arguments import iso, moment, seconds, user_name
+from .._arguments import moment, seconds, user_name
 from .._conditions import find_worker, warn_of_unknown_queues
 from .._output import print_json
 from .._parser import Subcommand
@@ -51,11 +51,8 @@ def _tell(stdout: OutputWrapper, options: dict[str, Any], document: dict[str, An
 
 
 def _pause_as_json(row: Pause) -> dict[str, Any]:
-    return {
-        **{name: getattr(row, name) for name in ("kind", "name", "reason", "author")},
-        "paused_at": iso(row.paused_at),
-        "until": iso(row.until),
-    }
+    names = ("kind", "name", "reason", "author", "paused_at", "until")
+    return {name: getattr(row, name) for name in names}
 
 
 def _add_pause(parser: ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
@@ -10,7 +11,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from ...formatting import date_time, number, plain
 from ...monitoring.failures import GroupFigures, group, groups, parts
 from ...monitoring.spans import TimeSpan
-from .._arguments import at_least, iso, span
+from .._arguments import at_least, span
 from .._output import plain_lines, print_facts, print_json, print_table
 
 NAME = "failures"
@@ -90,15 +91,11 @@ def _show(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> Non
 def _json(found: GroupFigures) -> dict[str, Any]:
     columns = (
         "fingerprint", "error_class", "message", "failed", "retried", "total_failed", "total_retried",
-        "sample_job", "muted_by",
+        "sample_job", "muted_by", "first_seen", "last_seen", "muted_at",
     )  # fmt: skip
     return {
         **{name: getattr(found, name) for name in columns},
-        **{name: iso(getattr(found, name)) for name in ("first_seen", "last_seen", "muted_at")},
         "tasks": list(found.tasks),
         "versions": list(found.versions),
-        "points": [
-            {"start": iso(point.start), "failed": point.failed, "retried": point.retried}
-            for point in found.points
-        ],
+        "points": [asdict(point) for point in found.points],
     }

@@ -201,7 +201,7 @@ def _figures_json(row: Figures, by: str) -> dict[str, Any]:
         return None if found is None or math.isinf(found) else round(found, 6)
 
     return {
-        by: row.start.isoformat() if by == "time" else getattr(row, _NAMES[by]),
+        by: row.start if by == "time" else getattr(row, _NAMES[by]),
         **{name: getattr(row, name) for name in _COUNTS},
         "waited": {name: finite(row.waited(share)) for name, share in _PERCENTS.items()},
         "ran": {name: finite(row.ran(share)) for name, share in _PERCENTS.items()},
@@ -293,7 +293,7 @@ def _queue_row(
         "failed_in_24_hours": found.failed_day,
         "per_second": round(rate, 6),
         "limit": None if limit is None else _limit_json(limit),
-        **{name: length.total_seconds() for name, length in kept.items()},
+        **kept,
     }
     return cells, values
 
@@ -343,8 +343,7 @@ def _limit_figures_json(found: LimitFigures) -> dict[str, Any]:
 
 def _limit_json(limit: Limit, prefix: str = "") -> dict[str, Any]:
     """Return the numbers of a limit, or with the prefix ``declared_`` those that the code declares."""
-    found = {name: getattr(limit, f"{prefix}{name}") for name in ("concurrency", "rate", "per", "burst")}
-    return {**found, "per": None if found["per"] is None else found["per"].total_seconds()}
+    return {name: getattr(limit, f"{prefix}{name}") for name in ("concurrency", "rate", "per", "burst")}
 
 
 # ----------------------------------------------------------------------------
@@ -369,14 +368,14 @@ def _workers(options: dict[str, Any], stdout: OutputWrapper) -> None:
 
 
 def _worker_json(worker: Any) -> dict[str, Any]:
-    columns = ("id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain")
+    columns = (
+        "id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain", "lost", "started_at",
+        "heartbeat_at",
+    )  # fmt: skip
     return {
         **{name: getattr(worker, name) for name in columns},
         "state": worker.vital.value,
         "running": worker.busy - worker.lost,
-        "lost": worker.lost,
-        "started_at": worker.started_at.isoformat(),
-        "heartbeat_at": worker.heartbeat_at.isoformat(),
     }
 
 

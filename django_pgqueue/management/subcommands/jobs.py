@@ -26,7 +26,7 @@ from ...monitoring.jobs import moment, recorded_steps
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import beginning, redact, redact_call, redact_text
 from ...tasks.progress import Progress
-from .._arguments import at_least, iso, job_id, of_one_database, unknown
+from .._arguments import at_least, job_id, of_one_database, unknown
 from .._job_filters import add_filters, check_names, filters_of
 from .._output import bar, facts, plain_lines, print_json, print_table, table, width_of
 from .._parser import Subcommand
@@ -211,7 +211,6 @@ def _row_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
         "id": job.pk,
         "task": job.task_path,
         **{name: getattr(job, name) for name in _PLAIN},
-        **{name: iso(getattr(job, name)) for name in _TIMES},
         "worker_name": workers.get(job.worker) if job.worker is not None else None,
         "reason": redact_text(job.waiting_reason, job.task_path),
         "batch": job.batch_id,
@@ -222,13 +221,11 @@ def _row_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
     }
 
 
-#: The columns that are printed as they are, and the times.
+#: The columns that are printed as they are.
 _PLAIN = (
     "status", "queue_name", "priority", "attempts", "max_attempts", "duration", "worker", "group_key",
-    "limit_key", "unique_key",
-)  # fmt: skip
-_TIMES = (
-    "enqueued_at", "run_after", "started_at", "last_attempted_at", "cancel_requested_at", "finished_at",
+    "limit_key", "unique_key", "enqueued_at", "run_after", "started_at", "last_attempted_at",
+    "cancel_requested_at", "finished_at",
 )  # fmt: skip
 
 
@@ -256,15 +253,14 @@ def _details_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
         "kwargs": kwargs,
         "result": redact(job.result, job.task_path),
         "progress": _progress_json(job),
-        "timeout": job.timeout,
-        "expires_at": iso(job.expires_at),
-        "deadline": iso(job.deadline),
-        "on_lost": job.on_lost,
+        **{
+            name: getattr(job, name)
+            for name in ("timeout", "expires_at", "deadline", "on_lost", "traceparent")
+        },
         "crashes": job.crash_count,
         "after": job.parent_ids or [],
         "user": job.user_id,
-        "traceparent": job.traceparent,
-        "steps": [_step_json(job, step) for step in recorded_steps(job)],
+        "steps": [{**step, "result": redact(step["result"], job.task_path)} for step in recorded_steps(job)],
         "errors": [_redacted(job, error) for error in job.errors],
         "logs": [_redacted_log(job, log) for log in job.logs or []],
     }
@@ -356,15 +352,6 @@ def _logs(job: Job) -> Iterator[str]:
     yield from (f"    {each}" for each in plain_lines(whole))
     if left_out := last.get("left_out"):
         yield f"    ({counted(left_out, 'line')} left out)"
-
-
-def _step_json(job: Job, step: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **{name: step[name] for name in ("name", "kind", "attempt", "seconds")},
-        "wake_at": iso(step["wake_at"]),
-        "finished_at": iso(step["finished_at"]),
-        "result": redact(step["result"], job.task_path),
-    }
 
 
 def _step_row(step: dict[str, Any]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from ...formatting import counted, date_time, did_you_mean, period, plain
 from ...models import Schedule, ScheduleRun
 from ...redaction import redact_call
 from ...schedules.cron import zone
-from .._arguments import iso, user_name
+from .._arguments import user_name
 from .._output import print_facts, print_json
 from .._parser import accept_options
 
@@ -204,24 +204,19 @@ def _json(schedule: Any) -> dict[str, Any]:
         runs = words.next_runs(schedule, 1)
     except ValueError as error:
         problem = str(error)
+    columns = (
+        "name", "cron", "every", "timezone", "paused_at", "pause_author", "pause_reason", "retired_at",
+        "source", "declared_by",
+    )  # fmt: skip
     return {
-        "name": schedule.name,
+        **{name: getattr(schedule, name) for name in columns},
         "task": schedule.task_path,
         "args": args,
         "kwargs": kwargs,
         "when": words.timing(schedule),
-        "cron": schedule.cron,
-        "every": None if schedule.every is None else schedule.every.total_seconds(),
-        "timezone": schedule.timezone,
         "state": words.state(schedule)[0],
-        "paused_at": iso(schedule.paused_at),
-        "pause_author": schedule.pause_author,
-        "pause_reason": schedule.pause_reason,
-        "retired_at": iso(schedule.retired_at),
-        "next_run_at": iso(runs[0]) if runs and schedule.is_active else None,
+        "next_run_at": runs[0] if runs and schedule.is_active else None,
         "problem": problem,
-        "last_run": last and {"run_at": iso(last.run_at), "outcome": last.outcome, "job": last.job_id},
-        "source": schedule.source,
-        "declared_by": schedule.declared_by,
+        "last_run": last and {"run_at": last.run_at, "outcome": last.outcome, "job": last.job_id},
         "overridden": words.changes(schedule),
     }
