@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from io import StringIO
 from threading import Thread
 from urllib.request import urlopen
@@ -14,7 +16,7 @@ from django.db import connections
 from django.utils import translation
 from prometheus_client import make_wsgi_app
 
-from django_pgqueue.management.subcommands.metrics import Exporter
+from django_pgqueue.management.subcommands.metrics import exporter, serve
 from django_pgqueue.metrics import registry
 from django_pgqueue.models import Queue
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
@@ -107,19 +109,19 @@ def test_metrics() -> None:
 
 @pytest.mark.django_db(transaction=True, databases=["default"])
 def test_the_exporter_answers_until_it_is_stopped() -> None:
-    exporter = Exporter(make_wsgi_app(registry(["default"])), "127.0.0.1", 0)
+    server = exporter(make_wsgi_app(registry(["default"])), "127.0.0.1", 0)
     bodies: list[str] = []
 
     def ask() -> None:
         for _ in range(2):
-            with urlopen(f"http://127.0.0.1:{exporter.server_port}/metrics") as response:
+            with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as response:
                 bodies.append(response.read().decode())
             connections["default"].close()
-        exporter._stop()
+        os.kill(os.getpid(), signal.SIGTERM)
 
     client = Thread(target=ask)
     client.start()
-    exporter.run()
+    serve(server)
     client.join()
     assert ['pgqueue_up{database="default"} 1.0' in body for body in bodies] == [True, True]
 

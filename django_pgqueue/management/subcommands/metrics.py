@@ -6,11 +6,10 @@ is no token: whoever reaches the port may read.
 
 from __future__ import annotations
 
-import signal
 from argparse import ArgumentParser
-from threading import Thread
+from contextlib import suppress
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import close_old_connections
@@ -18,6 +17,7 @@ from django.db import close_old_connections
 from ...checks.tasks import queue_databases
 from ...formatting import get_logger
 from .._arguments import at_least
+from .._parser import terminable
 
 logger = get_logger(__name__)
 
@@ -45,14 +45,14 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     if options["port"] is None:
         stdout.write(generate_latest(registry(databases)).decode(), ending="")
         return
-    address = options["address"]
+    address, port = options["address"], options["port"]
     try:
-        exporter = Exporter(make_wsgi_app(registry(databases)), address, options["port"])
+        server = exporter(make_wsgi_app(registry(databases)), address, port)
     except OSError as error:
-        raise CommandError(f"Cannot listen on {address}, port {options['port']}: {error}") from error
-    stdout.write(f"Serving the metrics on http://{address}:{exporter.server_port}/metrics")
+        raise CommandError(f"Cannot listen on {address}, port {port}: {error}") from error
+    stdout.write(f"Serving the metrics on http://{address}:{server.server_port}/metrics")
     stdout.flush()
-    exporter.run()
+    serve(server)
 
 
 class _ScrapeHandler(WSGIRequestHandler):
@@ -63,32 +63,20 @@ class _ScrapeHandler(WSGIRequestHandler):
         logger.debug("%s %s", self.address_string(), format % args)
 
 
-class Exporter(WSGIServer):
-    """Serves an application until SIGTERM or Ctrl-C. Raises ``OSError`` if it cannot listen."""
+def exporter(app: Any, address: str, port: int) -> WSGIServer:
+    """Return a server of an application. Raises ``OSError`` if it cannot listen."""
 
-    def __init__(self, app: Any, address: str, port: int) -> None:
-        super().__init__((address, port), _ScrapeHandler)
-        self._app = app
-        self.set_app(self._answer)
-
-    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
         close_old_connections()  # one that the server has ended, and one that is older than CONN_MAX_AGE
         try:
-            return self._app(environ, start_response)
+            return app(environ, start_response)
         finally:
             close_old_connections()
 
-    def run(self) -> None:
-        """Serve on the main thread, and restore the signal handler afterwards."""
-        before = signal.signal(signal.SIGTERM, self._stop)
-        try:
-            self.serve_forever(poll_interval=0.5)
-        except KeyboardInterrupt:
-            logger.debug("interrupted")
-        finally:
-            signal.signal(signal.SIGTERM, before)
-            self.server_close()
+    return make_server(address, port, answer, handler_class=_ScrapeHandler)
 
-    def _stop(self, *_: Any) -> None:
-        # ``shutdown`` waits until the loop, which this handler interrupts, has ended.
-        Thread(target=self.shutdown, daemon=True).start()
+
+def serve(server: WSGIServer) -> None:
+    """Answer until SIGTERM or Ctrl-C."""
+    with terminable(), suppress(KeyboardInterrupt), server:
+        server.serve_forever()

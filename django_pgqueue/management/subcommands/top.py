@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import signal
 import sys
 import termios
 import threading
@@ -40,6 +39,7 @@ from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from .._arguments import seconds
 from .._output import bar, print_facts, print_table
+from .._parser import terminable
 from .figures import DEPTH_HEAD, depth_counts, oldest_text, rate_of_jobs
 from .jobs import progress_text, readable
 
@@ -465,7 +465,7 @@ def watch(alias: str, interval: float, console: Console) -> None:
     poller.start()
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False)
     try:
-        with _terminable(), live, keys() as key:
+        with terminable(), live, keys() as key:
             _draw_and_listen(poller, live, console, key)
     except KeyboardInterrupt:
         pass
@@ -492,16 +492,6 @@ def _draw_and_listen(poller: _Poller, live: Live, console: Console, key: Callabl
         poller.is_paused = view.is_paused
         if pressed == "r" or (pressed == "p" and not view.is_paused):
             poller.wake.set()
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the loop as Ctrl-C does, so that the terminal is restored."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 #: What an arrow or a function key sends, which means nothing here.
