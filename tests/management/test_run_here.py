@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError
 from django.test import override_settings
 
-from django_pgqueue.management.subcommands import run_here as subcommand
+from django_pgqueue.management.subcommands import jobs as subcommand
 
 CARD = "4111-1111-1111-1111"
 
@@ -27,7 +27,7 @@ def test_what_must_not_be_shown_is_redacted(monkeypatch: pytest.MonkeyPatch) -> 
     options: dict[str, Any] = {"job": (None, 5), "database": "default", "pdb": False}
     printed: Any = StringIO()
     with pytest.raises(CommandError) as refused:
-        subcommand.run(options, printed)
+        subcommand.run_here(options, printed)
     assert "ValueError: card [redacted] of ann" in printed.getvalue()
     assert str(refused.value).endswith("failed (card [redacted] is refused).")
     assert CARD not in printed.getvalue() + str(refused.value)

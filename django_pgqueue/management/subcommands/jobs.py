@@ -1,4 +1,4 @@
-"""``manage.py pgqueue jobs``: list jobs, or show everything about some of them; and ``why``.
+"""``manage.py pgqueue jobs``: list jobs, or show everything about some of them; ``why`` and ``run-here``.
 
 The ``now`` of a job is the time of the server when the job was read. Values are shown as REDACT says.
 """
@@ -6,16 +6,20 @@ The ``now`` of a job is the time of the server when the job was read. Values are
 from __future__ import annotations
 
 import json
+import pdb
 from argparse import ArgumentParser, ArgumentTypeError
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from traceback import format_exception
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandError, OutputWrapper
 from django.db.models import CharField, F, Func, QuerySet
 from django.db.models.functions import Now
+from django.utils import translation
 
 from ... import conf
 from ...explanation import why
@@ -26,10 +30,11 @@ from ...monitoring.jobs import moment, recorded_steps
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import beginning, redact, redact_call, redact_text
 from ...tasks.progress import Progress
+from ...worker.one_process import run_job
 from .._arguments import at_least, job_id, of_one_database, unknown
 from .._job_filters import add_filters, check_names, filters_of
 from .._output import bar, facts, plain_lines, print_json, print_table, table, width_of
-from .._parser import Subcommand
+from .._parser import INTERRUPTED, Subcommand
 
 PATIENCE = 5.0  # seconds that one statement may take
 MOST = 1000  # jobs in one list
@@ -420,9 +425,49 @@ def _why(options: dict[str, Any], stdout: OutputWrapper) -> None:
         raise CommandError(reason.text)
 
 
+# ----------------------------------------------------------------------------
+# ``run-here``: run one waiting job in this process, for a debugger.
+
+
+def _add_run_here(parser: ArgumentParser) -> None:
+    parser.add_argument("job", type=job_id, metavar="ID", help="the id of the job, such as 5 or other:5")
+    parser.add_argument("--pdb", action="store_true", help="if the task raises, start pdb where it did")
+
+
+def run_here(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Run a waiting job, and show what came of it."""
+    alias, pk = options["job"]
+    with translation.override(settings.LANGUAGE_CODE):  # as in a worker; the output is in English
+        result = run_job(pk, alias or options["database"])
+    row, outcome, failure = result.row, result.outcome, result.failure
+    if failure is not None:
+        trace = redact_text("".join(format_exception(failure.error)), row.task_path)
+        stdout.write("\n".join(plain_lines(trace)))
+    what = f"Job {row.id} ({row.task_path}), attempt {row.attempts}"
+    if outcome.kind == "done":
+        shown = json.dumps(redact(json.loads(outcome.result or "null"), row.task_path), ensure_ascii=False)
+        stdout.write(plain(f"{what}: done in {result.ran:.3f} s. Result: {shown}"))
+        return
+    if failure is not None and options["pdb"]:
+        pdb.post_mortem(failure.error.__traceback__)
+    then = {"retry": "it will be tried again", "release": "it waits again"}.get(outcome.kind, outcome.kind)
+    reason = redact_text(outcome.reason or "", row.task_path)
+    is_cut_short = failure is not None and isinstance(failure.error, KeyboardInterrupt)
+    raise CommandError(
+        plain(f"{what}: {then}{f' ({reason})' if reason else ''}."),
+        returncode=INTERRUPTED if is_cut_short else 1,
+    )
+
+
 SUBCOMMANDS = [
     Subcommand(
         "jobs", "List jobs, newest first, or show everything about the jobs with these ids", _add_jobs, _jobs
     ),
     Subcommand("why", "Say why a job does not run, or what has become of it", _add_why, _why),
+    Subcommand(
+        "run-here",
+        "Run one waiting job here and now, so that a debugger can follow it",
+        _add_run_here,
+        run_here,
+    ),
 ]

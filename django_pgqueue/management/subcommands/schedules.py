@@ -1,4 +1,4 @@
-"""``manage.py pgqueue schedules``: list, show, pause, resume and run schedules.
+"""``manage.py pgqueue schedules``: list, show, pause, resume and run schedules; and ``tasks``.
 
 All times are in Django's current time zone, which the output names.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
 from datetime import timedelta
+from inspect import iscoroutinefunction
 from typing import Any
 
 from django.conf import settings
@@ -20,18 +21,19 @@ from ...formatting import counted, date_time, did_you_mean, period, plain
 from ...models import Schedule, ScheduleRun
 from ...redaction import redact_call
 from ...schedules.cron import zone
+from ...schedules.declare import declared_schedules, schedules_in_settings
+from ...tasks.keys import RateLimit
+from ...tasks.registry import discover, known_tasks, source_place
+from ...tasks.task import Task
 from .._arguments import user_name
 from .._output import print_facts, print_json
-from .._parser import accept_options
-
-NAME = "schedules"
-HELP = "List the schedules, show one of them, pause or resume it, or enqueue a job of it"
+from .._parser import Subcommand, accept_options
 
 NEXT_RUNS = 5
 LAST_RUNS = 5
 
 
-def add_arguments(parser: ArgumentParser) -> None:
+def _add_schedules(parser: ArgumentParser) -> None:
     """Add the actions. Without one, the schedules are listed."""
     json_text = "print the list or the schedule as JSON"
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (default: list)")
@@ -54,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help=json_text)
 
 
-def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
+def _schedules(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Do what the action says."""
     try:
         _ACTIONS[options["action"] or "list"](options, stdout)
@@ -220,3 +222,95 @@ def _json(schedule: Any) -> dict[str, Any]:
         "last_run": last and {"run_at": last.run_at, "outcome": last.outcome, "job": last.job_id},
         "overridden": words.changes(schedule),
     }
+
+
+# ----------------------------------------------------------------------------
+# ``tasks``: the tasks that the apps declare.
+
+
+def _add_tasks(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def _tasks(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print the tasks, and fail if a module cannot be imported."""
+    failed = discover(again=True)
+    tasks, schedules = known_tasks(), _schedules_by_task()
+    if options["json"]:
+        found = [_task_json(task, schedules.get(path, [])) for path, task in tasks.items()]
+        print_json(stdout, found)
+    else:
+        for path, task in tasks.items():
+            stdout.write(f"{'async ' if iscoroutinefunction(task.func) else ''}{path}")
+            print_facts(stdout, _task_facts(task, schedules.get(path, [])))
+        if not tasks and not failed:
+            stdout.write("No app declares a task. Tasks are found in the modules that TASK_MODULES names.")
+    if failed:
+        raise CommandError(
+            "\n".join(
+                f"{name} cannot be imported, so its tasks are missing: {type(error).__name__}: {error}"
+                for name, error in failed.items()
+            )
+        )
+
+
+#: The options of a task that the list shows if they are not the default.
+_POLICY = (
+    "max_attempts", "timeout", "backoff", "retry_on", "fail_on", "expires_after", "on_lost", "atomic",
+    "unique", "concurrency", "rate_limit", "group", "database", "takes_context",
+)  # fmt: skip
+
+
+def _task_json(task: Task[..., Any], schedules: list[str]) -> dict[str, Any]:
+    return {
+        "path": task.module_path,
+        "declared_in": source_place(task),
+        "queue_name": task.queue_name,
+        "priority": task.priority,
+        "async": iscoroutinefunction(task.func),
+        "policy": _policy(task),
+        "schedules": schedules,
+    }
+
+
+def _task_facts(task: Task[..., Any], schedules: list[str]) -> dict[str, str]:
+    policy = _policy(task)
+    return {
+        "Queue": task.queue_name + (f", priority {task.priority}" if task.priority else ""),
+        "Policy": ", ".join(f"{name}={value}" for name, value in policy.items()) or "the defaults",
+        "Schedules": ", ".join(schedules),
+        "Declared in": source_place(task),
+    }
+
+
+def _schedules_by_task() -> dict[str, list[str]]:
+    """Return the names of the schedules that code and settings declare, by the path of their task."""
+    found: dict[str, list[str]] = {}
+    in_settings, _ = schedules_in_settings()
+    for name, declaration in sorted({**in_settings, **declared_schedules()}.items()):
+        found.setdefault(declaration.task_path, []).append(name)
+    return found
+
+
+def _policy(task: Task[..., Any]) -> dict[str, str]:
+    default = type(task).__dataclass_fields__
+    values = {name: getattr(task, name) for name in _POLICY}
+    return {name: _text(value) for name, value in values.items() if value != default[name].default}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, RateLimit):
+        return f"{value.limit} in {value.per}"
+    if isinstance(value, type) or callable(value):
+        return str(getattr(value, "__qualname__", value))
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return str(value)
+
+
+SUBCOMMANDS = [
+    Subcommand("schedules", "List the schedules, show one, pause or resume it, or enqueue a job of it",
+               _add_schedules, _schedules),
+    Subcommand("tasks", "List the tasks that the apps declare, with their queues and their policies",
+               _add_tasks, _tasks),
+]  # fmt: skip
