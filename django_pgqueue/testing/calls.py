@@ -75,7 +75,7 @@ async def acall_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) 
         return cast("R", await sync_to_async(lambda: copy_context().run(_call, running))())
     token = RUNNING.set(running)
     try:
-        return cast("R", _checked(await _awaited(running)))
+        return cast("R", await _awaited(running))
     finally:
         RUNNING.reset(token)
 
@@ -166,12 +166,9 @@ def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:
         payload = payload_argument(task, args, kwargs)
     options = {
         "task_path": task.module_path,
-        "queue_name": task.queue_name,
-        "priority": task.priority,
+        **{name: getattr(task, name) for name in ("queue_name", "priority", "group_key")},
+        **{name: getattr(policy, name) for name in ("max_attempts", "timeout")},
         "metadata": json.loads(encode_metadata(task.metadata)) if task.metadata else {},
-        "group_key": task.group_key,
-        "max_attempts": policy.max_attempts,
-        "timeout": policy.timeout,
     }
     given = _FIELDS.get()
     row = _claimed(options, given)._replace(args=encoded[0], kwargs=encoded[1])
@@ -190,12 +187,12 @@ def _claimed(options: dict[str, Any], given: dict[str, Any]) -> Claimed:
         "errors": [], "waited": 0.0, "group_key": None, "context": None,
         "marks": 0, **options, **given,
     }  # fmt: skip
-    return Claimed(**{name: _as_text(name, values[name]) for name in Claimed._fields})
+    return Claimed(**{name: _as_text(values[name]) for name in Claimed._fields})
 
 
-def _as_text(name: str, value: Any) -> Any:
+def _as_text(value: Any) -> Any:
     """Return a value as the server sends it."""
-    if name in {"args", "kwargs", "metadata", "errors"} or (name == "context" and value is not None):
+    if isinstance(value, (dict, list, tuple)):
         return json.dumps(value)
     return value.isoformat(" ") if isinstance(value, datetime) else value
 
@@ -203,23 +200,23 @@ def _as_text(name: str, value: Any) -> Any:
 def _call(running: RunningJob) -> Any:
     RUNNING.set(running)
     if iscoroutinefunction(running.task.func):
-        return _checked(async_to_sync(_awaited)(running))
-    try:
+        return async_to_sync(_awaited)(running)
+    with _as_called():
         return _checked(calls.call_within(running, calls.call_task))
-    except BadCall as error:
-        raise _cause(error) from None
 
 
 async def _awaited(running: RunningJob) -> Any:
+    with _as_called():
+        return _checked(await calls.await_task(running))
+
+
+@contextmanager
+def _as_called() -> Iterator[None]:
+    """Raise what a bare call would raise for arguments that do not fit."""
     try:
-        return await calls.await_task(running)
+        yield
     except BadCall as error:
-        raise _cause(error) from None
-
-
-def _cause(error: BadCall) -> BaseException:
-    assert error.__cause__ is not None
-    return error.__cause__
+        raise (error.__cause__ or error) from None
 
 
 def _checked(value: Any) -> Any:

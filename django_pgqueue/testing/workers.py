@@ -105,27 +105,29 @@ def running_worker(
     """
     alias = alias_of(using)
     check_is_test("running_worker()", alias)
-    _check_is_committed(alias)
-    options = [f"--database={alias}", f"--processes={processes}", f"--threads={threads}"]
-    if names := list(queues):
-        options.append(f"--queues={','.join(names)}")
-    others = list(Worker.objects.using(alias).values_list("pk", flat=True))
-    with tempfile.TemporaryDirectory(prefix="pgqueue-") as folder:
-        worker = _started(options, Path(folder) / "worker.log", alias)
-        try:
-            _wait_for_start(worker, others, processes)
-            yield worker
-        finally:
-            worker.stop()
-
-
-def _check_is_committed(alias: str) -> None:
     if connections[alias].in_atomic_block:
         raise ImproperlyConfigured(
             f"A worker has connections of its own, and this test is in a transaction on {alias!r}, so the "
             "worker would see none of its jobs. Use TransactionTestCase instead of TestCase (with "
             "pytest-django: django_db(transaction=True)), or run the jobs here, with run_jobs()."
         )
+    options = [f"--database={alias}", f"--processes={processes}", f"--threads={threads}"]
+    if names := list(queues):
+        options.append(f"--queues={','.join(names)}")
+    started = Worker.objects.using(alias).exclude(pk__in=[each.pk for each in Worker.objects.using(alias)])
+    with tempfile.TemporaryDirectory(prefix="pgqueue-") as folder:
+        worker = _started(options, Path(folder) / "worker.log", alias)
+        try:
+            end = monotonic() + START_SECONDS
+            while started.count() < processes:
+                if worker.process.poll() is not None:
+                    worker.fail("the worker has ended at its start")
+                if monotonic() > end:
+                    worker.fail(f"the worker was not ready after {START_SECONDS:g} s")
+                sleep(_PAUSE)
+            yield worker
+        finally:
+            worker.stop()
 
 
 def _started(options: list[str], log: Path, alias: str) -> RunningWorker:
@@ -149,13 +151,3 @@ def _started(options: list[str], log: Path, alias: str) -> RunningWorker:
         process.stdin.write(databases + b"\n")
         process.stdin.flush()
     return RunningWorker(process, log, alias)
-
-
-def _wait_for_start(worker: RunningWorker, others: list[int], processes: int) -> None:
-    end = monotonic() + START_SECONDS
-    while Worker.objects.using(worker.using).exclude(pk__in=others).count() < processes:
-        if worker.process.poll() is not None:
-            worker.fail("the worker has ended at its start")
-        if monotonic() > end:
-            worker.fail(f"the worker was not ready after {START_SECONDS:g} s")
-        sleep(_PAUSE)
