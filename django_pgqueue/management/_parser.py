@@ -1,7 +1,7 @@
 """The parser of both commands, which names what the user may have meant, and the subcommands of ``pgqueue``.
 
-To add a subcommand, add a module to the package ``subcommands`` that has what ``Subcommand`` describes, or
-that lists several of them in ``SUBCOMMANDS``; and its section in ``docs/reference/commands.md``.
+To add a subcommand, list it in ``SUBCOMMANDS`` of a module of the package ``subcommands``, and write its
+section in ``docs/reference/commands.md``.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _options(parser: ArgumentParser, found: Namespace) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Subcommand:
-    """A subcommand of ``manage.py pgqueue``. A module may be one, with NAME, HELP and both functions."""
+    """A subcommand of ``manage.py pgqueue``."""
 
     name: str
     help: str
@@ -155,13 +155,8 @@ class Subcommand:
 
 def found() -> dict[str, Subcommand]:
     """Return the subcommands by name."""
-    every: list[Subcommand] = []
-    for name in (info.name for info in iter_modules(subcommands.__path__) if info.name[0] != "_"):
-        module: Any = import_module(f"{subcommands.__name__}.{name}")
-        every += getattr(module, "SUBCOMMANDS", None) or [
-            Subcommand(module.NAME, module.HELP, module.add_arguments, module.run)
-        ]
-    return {each.name: each for each in sorted(every, key=lambda each: each.name)}
+    names = [f"{subcommands.__name__}.{info.name}" for info in iter_modules(subcommands.__path__)]
+    return dict(sorted((each.name, each) for name in names for each in import_module(name).SUBCOMMANDS))
 
 
 def accept_options(parser: ArgumentParser, outer: ArgumentParser) -> None:

@@ -13,13 +13,10 @@ from ...monitoring.failures import GroupFigures, group, groups, parts
 from ...monitoring.spans import TimeSpan
 from .._arguments import at_least, span
 from .._output import plain_lines, print_facts, print_json, print_table
-
-NAME = "failures"
-HELP = "List failures by error and place in the code, those with the most attempts first, or show one group"
+from .._parser import Subcommand
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add which groups, and the format."""
+def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("fingerprint", nargs="?", default="", help="show this group, with its newest failure")
     add("--span", type=span, default="24h", metavar="SPAN", help="1h, 24h, 7d or 30d back (default: 24h)")
@@ -99,3 +96,13 @@ def _json(found: GroupFigures) -> dict[str, Any]:
         "versions": list(found.versions),
         "points": [asdict(point) for point in found.points],
     }
+
+
+SUBCOMMANDS = [
+    Subcommand(
+        "failures",
+        "List failures by error and place in the code, or show one group of them",
+        _add_arguments,
+        run,
+    )
+]

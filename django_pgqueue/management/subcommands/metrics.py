@@ -17,16 +17,12 @@ from django.db import close_old_connections
 from ...checks.tasks import queue_databases
 from ...formatting import get_logger
 from .._arguments import at_least
-from .._parser import terminable
+from .._parser import Subcommand, terminable
 
 logger = get_logger(__name__)
 
-NAME = "metrics"
-HELP = "Print the metrics for Prometheus, or serve them on a port"
 
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add where to serve them."""
+def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--port", type=at_least(0), metavar="N", help="serve them on this port until stopped")
     add("--address", default="127.0.0.1", metavar="IP", help="what to listen on (default: 127.0.0.1)")
@@ -80,3 +76,6 @@ def serve(server: WSGIServer) -> None:
     """Answer until SIGTERM or Ctrl-C."""
     with terminable(), suppress(KeyboardInterrupt), server:
         server.serve_forever()
+
+
+SUBCOMMANDS = [Subcommand("metrics", "Print the metrics for Prometheus, or serve them", _add_arguments, run)]

@@ -9,15 +9,12 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import DatabaseError, connections, transaction
 
 from ...postgres.roles import forbidden, installation, shortened, statements_to_drop, statements_to_make
-
-NAME = "roles"
-HELP = "Print the SQL that makes a database role that may only enqueue, and one for workers"
+from .._parser import Subcommand
 
 _ALL = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES"]
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the names, and what to do."""
+def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--enqueuer", default="pgqueue_enqueuer", metavar="ROLE", help="the role that may only enqueue")
     add("--worker", default="pgqueue_worker", metavar="ROLE", help="the role for workers")
@@ -59,3 +56,13 @@ def _check(alias: str, forbidden_rights: dict[str, list[str]]) -> None:
                 f"The role {role} can still {shortened(found)}. It has this right through PUBLIC, "
                 "or through a role whose member it is. Revoke it there."
             )
+
+
+SUBCOMMANDS = [
+    Subcommand(
+        "roles",
+        "Print the SQL that makes database roles for enqueuing only, and for workers",
+        _add_arguments,
+        run,
+    )
+]

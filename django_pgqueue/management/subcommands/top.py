@@ -39,7 +39,7 @@ from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from .._arguments import seconds
 from .._output import bar, print_facts, print_table
-from .._parser import terminable
+from .._parser import Subcommand, terminable
 from .figures import DEPTH_HEAD, depth_counts, oldest_text, rate_of_jobs
 from .jobs import progress_text, readable
 
@@ -47,14 +47,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-NAME = "top"
-HELP = "Watch the queue: its health, queues, workers, running jobs and failures"
 
 SHORTEST = 0.1  # seconds between two looks
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add how often, and how."""
+def _add_arguments(parser: ArgumentParser) -> None:
     add, between = parser.add_argument, "between two looks (default: 2 seconds)"
     add("--interval", type=seconds(SHORTEST), default=2, metavar="DURATION", help=between)
     add("--once", action="store_true", help="print everything once as text, and end")
@@ -530,3 +527,10 @@ def keys() -> Iterator[Callable[[float], str]]:
 def _no_key(seconds: float) -> str:
     time.sleep(seconds)
     return ""
+
+
+SUBCOMMANDS = [
+    Subcommand(
+        "top", "Watch the queue: health, queues, workers, running jobs and failures", _add_arguments, run
+    )
+]
