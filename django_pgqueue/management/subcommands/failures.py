@@ -99,10 +99,5 @@ def _json(found: GroupFigures) -> dict[str, Any]:
 
 
 SUBCOMMANDS = [
-    Subcommand(
-        "failures",
-        "List failures by error and place in the code, or show one group of them",
-        _add_arguments,
-        run,
-    )
+    Subcommand("failures", "List failures by error and place, or show one group", _add_arguments, run)
 ]

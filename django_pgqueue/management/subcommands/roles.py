@@ -58,11 +58,4 @@ def _check(alias: str, forbidden_rights: dict[str, list[str]]) -> None:
             )
 
 
-SUBCOMMANDS = [
-    Subcommand(
-        "roles",
-        "Print the SQL that makes database roles for enqueuing only, and for workers",
-        _add_arguments,
-        run,
-    )
-]
+SUBCOMMANDS = [Subcommand("roles", "Print the SQL that makes roles with few rights", _add_arguments, run)]
