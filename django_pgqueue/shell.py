@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import explanation
 from .compat import DjangoTask, is_task
-from .jobs.control import cancel, retry
+from .jobs.control import cancel, locate, retry
 from .jobs.enqueue import enqueue
 from .models import Job
-from .postgres.aliases import write_alias
 from .redaction import redact_call, redact_text
-from .tasks.links import parse_id
 from .tasks.routing import default_backend
 from .worker.one_process import run_job
 
@@ -34,7 +32,7 @@ def jobs(
     task: str | DjangoTask[..., Any] = "", status: str = "", queue: str = "", *, using: str | None = None
 ) -> QuerySet[Job]:
     """Return jobs, newest first. ``task``: a task, or a part of its path."""
-    found = Job.objects.using(_alias(using)).order_by("-pk")
+    found = Job.objects.using(using or default_backend().home()).order_by("-pk")
     if task:
         path = task.module_path if is_task(task) else task
         found = found.filter(task_path__contains=path)
@@ -47,7 +45,7 @@ def failure(job: Job | int | str | None = None, *, using: str | None = None) -> 
     """Print why a job failed, with the traceback, and return it. Without a job: the last one that failed an
     attempt.
     """
-    found = _last_failure(_alias(using)) if job is None else _fresh(job, using)
+    found = _last_failure(using or default_backend().home()) if job is None else _fresh(job, using)
     if found is None or not found.errors:
         print("No job has failed." if found is None else f"Job {found.pk} has no error.")  # noqa: T201
         return found
@@ -71,7 +69,7 @@ def why(job: Job | int | str, *, using: str | None = None) -> None:
 def run_here(job: Job | int | str, *, using: str | None = None) -> Any:
     """Run a waiting job here and now, and return its result. Raise what its task raises."""
     found = _fresh(job, using)
-    result = run_job(found.pk, found._state.db or _alias(using))
+    result = run_job(found.pk, str(found._state.db))
     if result.failure is not None:
         raise result.failure.error
     return _fresh(found, using).result
@@ -86,17 +84,9 @@ def _last_failure(alias: str) -> Job | None:
 
 
 def _fresh(job: Job | int | str, using: str | None) -> Job:
-    if isinstance(job, str):  # as TaskResult.id
-        named, pk = parse_id(job)
-        alias = using or named
-    else:
-        alias = _alias(using or (write_alias(job) if isinstance(job, Job) else None))
-        pk = job.pk if isinstance(job, Job) else job
+    alias, pk = locate(job)
+    alias = using or alias
     found = Job.objects.using(alias).filter(pk=pk).first()
     if found is None:
         raise Job.DoesNotExist(f"There is no job {pk} in the database {alias!r}.")
     return found
-
-
-def _alias(using: str | None) -> str:
-    return default_backend().home() if using is None else using
