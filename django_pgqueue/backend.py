@@ -148,7 +148,7 @@ class PgQueueBackend(QueueBackend):
             raise TaskResultDoesNotExist(f"Job {result_id!r} does not exist, or was deleted.") from None
 
     def _result_of(self, job: Job, task: Any) -> TaskResult[..., Any]:
-        return task_result(job, task, self.alias)
+        return task_result(job, task, self.alias, is_kept=not job.get_deferred_fields())
 
     def _task_of(self, job: Job, definition: Task[..., Any]) -> Task[..., Any]:
         """Return `definition` with the options with which `job` was enqueued through this backend.

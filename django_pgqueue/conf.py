@@ -9,19 +9,21 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from difflib import get_close_matches
+from functools import cache
 from inspect import iscoroutinefunction, signature
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
+from .formatting import did_you_mean
 from .redaction_rules import DEFAULT_RULES, Rules, rules
 
 T = TypeVar("T")
@@ -36,20 +38,21 @@ BUILT_IN = ("language", "trace", "user")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
+def _near(word: Any, known: Iterable[str], what: str) -> str:
+    near = get_close_matches(str(word), known := list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else f"the {what} are {', '.join(known)}"
+
+
 def context_names(value: Any) -> tuple[str, ...]:
     """Accept names of what travels with jobs: some of `BUILT_IN`, and paths of context variables."""
     if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
         raise ValueError('a list, such as ["language", "trace", "shop.tenants.current_tenant"]')
-    names = tuple(value)
+    names = tuple(dict.fromkeys(value))
     for name in names:
-        parts = name.split(".") if isinstance(name, str) else []
-        is_path = len(parts) > 1 and all(part.isidentifier() for part in parts)
-        if name in BUILT_IN or is_path:
-            continue
-        near = get_close_matches(str(name), BUILT_IN, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(BUILT_IN)}"
-        raise ValueError(f"names and paths of context variables, not {name!r}; {hint}")
-    return tuple(dict.fromkeys(names))
+        if name not in BUILT_IN and not is_path(name):
+            hint = _near(name, BUILT_IN, "names")
+            raise ValueError(f"names and paths of context variables, not {name!r}; {hint}")
+    return names
 
 
 def log_level(value: Any) -> int:
@@ -57,42 +60,39 @@ def log_level(value: Any) -> int:
     if isinstance(value, bool):
         return logging.INFO if value else 0
     if value not in _LEVELS:
-        near = get_close_matches(str(value).upper(), _LEVELS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"True, False, or a level ({', '.join(_LEVELS)}){hint}")
+        hint = _near(str(value).upper(), _LEVELS, "levels")
+        raise ValueError(f"True, False, or the name of a level; {hint}")
     return int(getattr(logging, value))
 
 
-def capture_levels(value: Any) -> dict[str, int]:
-    """Accept a level for all queues, or a dict of queues (``"*"`` for all others) and their levels."""
-    given = value if isinstance(value, Mapping) else {"*": value}
-    if not all(isinstance(name, str) and name for name in given):
-        raise ValueError('a level, or a dict of queues and levels, such as {"reports": "INFO"}')
-    try:
-        return {name: log_level(level) for name, level in given.items()}
-    except ValueError as bad:
-        raise ValueError(f"a level, or a dict of queues and levels; each level is {bad}") from None
+def by_name(
+    read: Callable[[Any], T], what: str, example: str, single: bool = False
+) -> Callable[[Any], dict[str, T]]:
+    """Accept a dict of names and values; or, if that is allowed, a single value for all of them."""
+
+    def read_each(value: Any) -> dict[str, T]:
+        if single and not isinstance(value, Mapping):
+            value = {"*": value}
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+            raise ValueError(f"a dict of {what}, such as {example}")
+        try:
+            return {name: read(each) for name, each in value.items()}
+        except ValueError as bad:
+            first = "one value for all, or " if single else ""
+            raise ValueError(f"{first}a dict of {what}; each value is {bad}") from None
+
+    return read_each
 
 
-def whole(low: int, high: int) -> Callable[[Any], int]:
+def whole(low: int, high: int, what: str = "a whole number") -> Callable[[Any], int]:
     """Accept a whole number from `low` to `high`."""
 
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"a whole number from {low} to {high}")
+            raise ValueError(f"{what} from {low} to {high}")
         return value
 
     return read
-
-
-def timeout(value: Any) -> int | None:
-    """Accept None, or whole seconds."""
-    if value is None:
-        return None
-    try:
-        return whole(1, 2**31 - 1)(value)
-    except ValueError:
-        raise ValueError("None or whole seconds, at least 1") from None
 
 
 def seconds(low: float, high: float = HUNDRED_YEARS) -> Callable[[Any], float]:
@@ -109,18 +109,21 @@ def seconds(low: float, high: float = HUNDRED_YEARS) -> Callable[[Any], float]:
     return read
 
 
-def or_none(low: float, high: float) -> Callable[[Any], float | None]:
-    """Accept None, or a number of seconds or a timedelta; return seconds."""
+def period(value: Any) -> timedelta:
+    """Accept seconds or a timedelta, at least one second; return a timedelta."""
+    return timedelta(seconds=seconds(1)(value))
 
-    def read(value: Any) -> float | None:
-        if value is None:
-            return None
+
+def or_none(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    """Accept None, or what `read` accepts."""
+
+    def read_or_none(value: Any) -> T | None:
         try:
-            return seconds(low, high)(value)
+            return None if value is None else read(value)
         except ValueError as bad:
             raise ValueError(f"None or {bad}") from None
 
-    return read
+    return read_or_none
 
 
 def weight(value: Any) -> int:
@@ -132,14 +135,17 @@ def weight(value: Any) -> int:
         raise ValueError(f"{bad}{hint}") from None
 
 
-def weights(value: Any) -> dict[str, int]:
-    """Accept a dict of groups and their weights."""
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
-        raise ValueError('a dict of groups and their weights, such as {"acme": 5}')
-    try:
-        return {name: weight(each) for name, each in value.items()}
-    except ValueError as bad:
-        raise ValueError(f"weights, each {bad}") from None
+def is_path(value: Any) -> bool:
+    """Return whether a value is a dotted path."""
+    parts = value.split(".") if isinstance(value, str) else []
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
+
+
+def path(value: Any) -> str:
+    """Accept the path of a callable."""
+    if not is_path(value):
+        raise ValueError('the path of a callable, such as "shop.setup.django"')
+    return str(value)
 
 
 def paths(example: str) -> Callable[[Any], tuple[str, ...]]:
@@ -147,12 +153,126 @@ def paths(example: str) -> Callable[[Any], tuple[str, ...]]:
 
     def read(value: Any) -> tuple[str, ...]:
         given = (value,) if isinstance(value, str) else value
-        is_list = isinstance(given, (list, tuple)) and all(isinstance(path, str) for path in given)
-        if not is_list or not all("." in path and path.replace(".", "_").isidentifier() for path in given):
+        if not isinstance(given, (list, tuple)) or not all(map(is_path, given)):
             raise ValueError(f'the path of a callable, or a list of them, such as ["{example}"]')
         return tuple(given)
 
     return read
+
+
+def version(value: Any) -> str:
+    """Accept the version of the project that runs."""
+    if not isinstance(value, str) or len(value) > 50 or not value.isprintable():
+        raise ValueError("a short text, at most 50 characters in one line, such as a release or a commit")
+    return value
+
+
+def token(value: Any) -> str:
+    """Accept a secret that cannot be guessed."""
+    if not isinstance(value, str) or len(value) < 16 or not value.isascii():
+        raise ValueError("a secret of at least 16 ASCII characters")
+    return value
+
+
+def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Accept addresses and networks."""
+    example = 'a list of addresses and networks, such as ["127.0.0.1", "10.0.0.0/8"]'
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        raise ValueError(example)
+    try:
+        return tuple(ip_network(each) for each in value)
+    except ValueError as bad:
+        raise ValueError(f"{example}; {bad}") from None
+
+
+def queue_name(value: Any) -> str:
+    """Accept the name of a queue."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", value):
+        raise ValueError("1 to 100 letters, digits, '_', '-' or '.'")
+    return value
+
+
+def modules(value: Any) -> tuple[str, ...]:
+    """Accept names of modules in the apps."""
+    names = [str(name) for name in value] if isinstance(value, (list, tuple)) else []
+    if not names or not all(part.isidentifier() for part in ".".join(names).split(".")):
+        raise ValueError('names of modules in the apps, such as ["tasks", "jobs"]')
+    return tuple(value)
+
+
+def schedule(value: Any) -> dict[str, Any]:
+    """Accept a dict with a task. Its other options are read when tasks can be imported."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("task"), str):
+        raise ValueError("a dict with the path of a task")
+    return dict(value)
+
+
+def setting(default: T, read: Callable[[Any], Any]) -> T:
+    """Declare a setting in a dataclass: its default, and what reads a value from PGQUEUE."""
+    if isinstance(default, dict):
+        return field(default_factory=dict, hash=False, metadata={"read": read})  # type: ignore[return-value]
+    return field(default=default, metadata={"read": read})
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """When a queue is not healthy."""
+
+    age: float | None = setting(300.0, or_none(seconds(0)))
+    """The seconds that the oldest ready job may wait; None: any."""
+    depth: int | None = setting(None, or_none(whole(0, 1_000_000)))
+    """How many jobs may be ready; None: any."""
+    workers: int = setting(1, whole(0, 10_000))
+    """How many workers must claim its jobs."""
+
+
+_OF_THRESHOLDS = {each.name: each.metadata["read"] for each in fields(Thresholds)}
+
+
+def _threshold_values(given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"a dict of thresholds, not {given!r}")
+    values = {}
+    for name, value in given.items():
+        if name not in _OF_THRESHOLDS:
+            raise ValueError(f"without {name!r}; {_near(name, _OF_THRESHOLDS, 'thresholds')}")
+        try:
+            values[name] = _OF_THRESHOLDS[name](value)
+        except ValueError as bad:
+            raise ValueError(f"as {name!r} {bad}") from None
+    return values
+
+
+def thresholds(value: Any) -> dict[str, Thresholds]:
+    """Accept a dict of queues (``"*"`` for all others) and their thresholds. A queue has those of ``"*"``
+    that it does not set itself.
+    """
+    example = '{"*": {"age": 300}, "mail": {"age": 60, "workers": 2}}'
+    read = by_name(_threshold_values, "queues and their thresholds", example)(value)
+    others = Thresholds(**read.get("*", {}))
+    return {name: replace(others, **values) for name, values in read.items()}
+
+
+class Hook(NamedTuple):
+    """A callable of the project, and the path by which errors name it."""
+
+    path: str
+    call: Callable[..., Any]
+
+
+def before_enqueue() -> tuple[Hook, ...]:
+    """Return the hooks of BEFORE_ENQUEUE. Raise ImproperlyConfigured if one of them is no such callable."""
+    return _hooks("BEFORE_ENQUEUE", current().before_enqueue, "the call")
+
+
+def around_attempt() -> tuple[Hook, ...]:
+    """Return the hooks of AROUND_ATTEMPT. Raise ImproperlyConfigured if one of them is no such callable."""
+    return _hooks("AROUND_ATTEMPT", current().around_attempt, "the job")
+
+
+@cache
+def _hooks(name: str, paths: tuple[str, ...], argument: str) -> tuple[Hook, ...]:
+    return tuple(Hook(path, callable_at(name, path, argument)) for path in paths)
 
 
 def callable_at(setting: str, path: str, *arguments: str) -> Callable[..., Any]:
@@ -178,117 +298,6 @@ def callable_at(setting: str, path: str, *arguments: str) -> Callable[..., Any]:
     return given
 
 
-def path_or_none(value: Any) -> str | None:
-    """Accept None, or the path of a callable."""
-    if value is None:
-        return None
-    if not isinstance(value, str) or "." not in value or not value.replace(".", "_").isidentifier():
-        raise ValueError('None, or the path of a callable, such as "shop.setup.django"')
-    return value
-
-
-def version(value: Any) -> str:
-    """Accept the version of the project that runs."""
-    if not isinstance(value, str) or len(value) > 50 or not value.isprintable():
-        raise ValueError("a short text, at most 50 characters in one line, such as a release or a commit")
-    return value
-
-
-def period(value: Any) -> timedelta:
-    """Accept seconds or a timedelta, at least one second; return a timedelta."""
-    return timedelta(seconds=seconds(1)(value))
-
-
-def setting(default: T, read: Callable[[Any], Any]) -> T:
-    """Declare a setting in a dataclass: its default, and what reads a value from PGQUEUE."""
-    if isinstance(default, dict):
-        return field(default_factory=dict, hash=False, metadata={"read": read})  # type: ignore[return-value]
-    return field(default=default, metadata={"read": read})
-
-
-def _readers(settings: type[Any]) -> dict[str, Callable[[Any], Any]]:
-    return {each.name: each.metadata["read"] for each in fields(settings)}
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """When a queue is not healthy."""
-
-    age: float | None = setting(300.0, seconds(0))
-    """The seconds that the oldest ready job may wait; None: any."""
-    depth: int | None = setting(None, whole(0, 1_000_000))
-    """How many jobs may be ready; None: any."""
-    workers: int = setting(1, whole(0, 10_000))
-    """How many workers must claim its jobs."""
-
-
-_OF_THRESHOLDS = _readers(Thresholds)
-
-
-def thresholds(value: Any) -> dict[str, Thresholds]:
-    """Accept a dict of queues (``"*"`` for all others) and their thresholds. A queue has those of ``"*"``
-    that it does not set itself.
-    """
-    shape = '{"*": {"age": 300}, "mail": {"age": 60, "workers": 2}}'
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
-        raise ValueError(f"a dict of queues, such as {shape}")
-    others = _thresholds("*", value.get("*", {}), Thresholds())
-    return {name: _thresholds(name, given, others) for name, given in value.items()}
-
-
-def _thresholds(queue: str, given: Any, others: Thresholds) -> Thresholds:
-    if not isinstance(given, Mapping):
-        raise ValueError(f"a dict of thresholds for each queue, and {queue!r} has {given!r}")
-    values = asdict(others)
-    for name, value in given.items():
-        if name not in _OF_THRESHOLDS:
-            near = get_close_matches(str(name), _OF_THRESHOLDS, n=1)
-            known = ", ".join(_OF_THRESHOLDS)
-            hint = f"did you mean {near[0]!r}?" if near else f"the thresholds are {known}"
-            raise ValueError(f"no threshold {name!r}, which {queue!r} has; {hint}")
-        if value is None and name != "workers":
-            values[name] = None
-            continue
-        try:
-            values[name] = _OF_THRESHOLDS[name](value)
-        except ValueError as bad:
-            raise ValueError(f"as {name!r} of {queue!r} {bad}") from None
-    return Thresholds(**values)
-
-
-def token(value: Any) -> str | None:
-    """Accept None, or a secret that cannot be guessed."""
-    if value is not None and (not isinstance(value, str) or len(value) < 16 or not value.isascii()):
-        raise ValueError("None, or a secret of at least 16 ASCII characters")
-    return value
-
-
-def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Accept addresses and networks."""
-    example = 'a list of addresses and networks, such as ["127.0.0.1", "10.0.0.0/8"]'
-    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
-        raise ValueError(example)
-    try:
-        return tuple(ip_network(each) for each in value)
-    except ValueError as bad:
-        raise ValueError(f"{example}; {bad}") from None
-
-
-def queue_or_none(value: Any) -> str | None:
-    """Accept None, or the name of a queue."""
-    if value is not None and not (isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", value)):
-        raise ValueError("None, or the name of a queue: 1 to 100 letters, digits, '_', '-' or '.'")
-    return value
-
-
-def modules(value: Any) -> tuple[str, ...]:
-    """Accept names of modules in the apps."""
-    names = [str(name) for name in value] if isinstance(value, (list, tuple)) else []
-    if not names or not all(part.isidentifier() for part in ".".join(names).split(".")):
-        raise ValueError('names of modules in the apps, such as ["tasks", "jobs"]')
-    return tuple(value)
-
-
 # ----------------------------------------------------------------------------
 # The settings.
 
@@ -298,31 +307,7 @@ NAME = "PGQUEUE"
 POLL_INTERVAL = 1.0
 #: The setting that must not be shown.
 SECRET = "MONITORING_TOKEN"  # noqa: S105 - its name
-SCHEDULE_OPTIONS = (
-    "task", "cron", "every", "timezone", "args", "kwargs", "catch_up", "catch_up_limit", "overlap", "jitter",
-    "queue_name", "priority",
-)  # fmt: skip
 _MAX_JSONB = 2**28 - 1  # the most that PostgreSQL can store in one jsonb string
-
-
-def schedules(value: Any) -> dict[str, dict[str, Any]]:
-    """Accept what has the right shape. The values are read when tasks can be imported."""
-    shape = '{"name": {"task": "shop.tasks.report", "cron": "0 3 * * *"}}'
-    if not isinstance(value, Mapping):
-        raise ValueError(f"a dict such as {shape}")
-    for name, options in value.items():
-        if not isinstance(name, str) or not isinstance(options, Mapping):
-            raise ValueError(f"a dict of names and dicts, such as {shape}, but {name!r} is {options!r}")
-        if not isinstance(options.get("task"), str):
-            raise ValueError(f"schedules with a task, such as {shape}, but {name!r} names none")
-        for option in options:
-            if option not in SCHEDULE_OPTIONS:
-                near = get_close_matches(str(option), SCHEDULE_OPTIONS, n=1)
-                hint = (
-                    f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(SCHEDULE_OPTIONS)}"
-                )
-                raise ValueError(f"schedules without unknown options. {name!r} has {option!r}; {hint}")
-    return {name: dict(options) for name, options in value.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +320,7 @@ class Settings:
     """The wait before the first retry; it doubles with each further retry."""
     backoff_ceiling: float = setting(3600.0, seconds(0))
     """The longest wait before a retry."""
-    timeout: int | None = setting(None, timeout)
+    timeout: int | None = setting(None, or_none(whole(1, 2**31 - 1, "whole seconds")))
     """How many whole seconds an attempt may run if the task sets no timeout."""
     timeout_grace: float = setting(10.0, seconds(0, 86400))
     """How long a task may continue after its `TaskTimeout` before its process is replaced."""
@@ -355,38 +340,45 @@ class Settings:
     """The time between two heartbeats of a worker."""
     lease: float = setting(30.0, seconds(0.5, 86400))
     """The age of the last heartbeat at which a worker counts as dead if nothing else shows that it is."""
-    poll_interval: float | None = setting(None, or_none(0.05, 60))
+    poll_interval: float | None = setting(None, or_none(seconds(0.05, 60)))
     """The time after which an idle worker looks for jobs without a notification. None: `POLL_INTERVAL`, and
     longer if it receives notifications."""
     grace: float = setting(30.0, seconds(0, 86400))
     """How long running jobs may take to finish after a worker was told to stop."""
-    idle_connection_timeout: float | None = setting(60.0, or_none(1, 86400))
+    idle_connection_timeout: float | None = setting(60.0, or_none(seconds(1, 86400)))
     """How long a worker keeps an unused connection of Django open; None: `CONN_MAX_AGE` applies."""
     crash_limit: int = setting(3, whole(1, 1000))
     """How many times a job may crash its worker before it fails."""
     unknown_task_timeout: float = setting(3600.0, seconds(0))
     """How long a job waits for a worker that knows its task before it fails."""
-    group_weights: Mapping[str, int] = setting({}, weights)
+    group_weights: Mapping[str, int] = setting({}, by_name(weight, "groups and their weights", '{"acme": 5}'))
     """How many jobs of a group start in its turn; of others, one."""
-    aging: float | None = setting(None, or_none(1, HUNDRED_YEARS))
+    aging: float | None = setting(None, or_none(seconds(1)))
     """The seconds of waiting that count as one level of priority; None: a job keeps its priority."""
     task_modules: tuple[str, ...] = setting(("tasks",), modules)
     """The names of the modules of each app that declare tasks."""
-    setup: str | None = setting(None, path_or_none)
+    setup: str | None = setting(None, or_none(path))
     """The path of what sets up Django in worker processes; None: what `worker.processes.popen` finds."""
     before_enqueue: tuple[str, ...] = setting((), paths("shop.hooks.note_tenant"))
     """The paths of callables that see, and may replace, each call before it is checked and enqueued."""
     around_attempt: tuple[str, ...] = setting((), paths("shop.hooks.tenant_of_job"))
     """The paths of callables whose context managers surround each attempt; the first is the outermost."""
-    schedules: Mapping[str, Mapping[str, Any]] = setting({}, schedules)
+    schedules: Mapping[str, Mapping[str, Any]] = setting(
+        {},
+        by_name(
+            schedule, "names and schedules", '{"night": {"task": "shop.tasks.report", "cron": "0 3 * * *"}}'
+        ),
+    )
     """Schedules by name; `schedules.declare` reads their options."""
 
-    bulk_queue: str | None = setting(None, queue_or_none)
+    bulk_queue: str | None = setting(None, or_none(queue_name))
     """The queue of the jobs that run an action of the admin on many jobs; None: "default"."""
 
     context: tuple[str, ...] = setting(("language", "trace"), context_names)
     """What travels with a job: "language", "trace", "user", and paths of context variables."""
-    capture_logs: Mapping[str, int] = setting({}, capture_levels)
+    capture_logs: Mapping[str, int] = setting(
+        {}, by_name(log_level, "queues and levels", '{"reports": "INFO"}', single=True)
+    )
     """The queues whose jobs keep what they log, with the lowest level; "*" is for all others."""
     log_lines: int = setting(200, whole(2, 100_000))
     """How many lines of an attempt are kept: the first and the last ones."""
@@ -405,7 +397,7 @@ class Settings:
     """How long a problem must be gone until it is told to be over."""
     health: Mapping[str, Thresholds] = setting({}, thresholds)
     """When queues are not healthy, by name; "*" is for all others."""
-    monitoring_token: str | None = setting(None, token)
+    monitoring_token: str | None = setting(None, or_none(token))
     """The secret with which a monitoring system may read the views of metrics and health."""
     monitoring_networks: tuple[IPv4Network | IPv6Network, ...] = setting((), networks)
     """The addresses that may read them without it."""
@@ -416,7 +408,7 @@ class Settings:
         return self.poll_interval or POLL_INTERVAL
 
 
-_READERS = {name.upper(): read for name, read in _readers(Settings).items()}
+_READERS = {each.name.upper(): each.metadata["read"] for each in fields(Settings)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,9 +448,10 @@ def _forget(*, setting: str, **_: Any) -> None:
     global _current
     if setting == NAME:
         _current = None
+        _hooks.cache_clear()
 
 
-setting_changed.connect(_forget, dispatch_uid="django_pgqueue.conf")
+setting_changed.connect(_forget, dispatch_uid=__name__)
 
 
 def _read(given: Any) -> tuple[dict[str, Any], list[Problem]]:
@@ -469,7 +462,8 @@ def _read(given: Any) -> tuple[dict[str, Any], list[Problem]]:
     wrong: list[Problem] = []
     for key, value in given.items():
         if key not in _READERS:
-            wrong.append(Problem(str(key), f"{NAME} has no setting {key!r}.", _nearest(key), False))
+            hint = did_you_mean(str(key).upper(), _READERS, f"The settings are {', '.join(_READERS)}.")
+            wrong.append(Problem(str(key), f"{NAME} has no setting {key!r}.", hint, False))
             continue
         try:
             values[key.lower()] = _READERS[key](value)
@@ -483,31 +477,16 @@ def _read(given: Any) -> tuple[dict[str, Any], list[Problem]]:
 def _contradictions(read: Settings) -> list[Problem]:
     wrong = []
     if read.backoff_ceiling < read.backoff_base:
-        wrong.append(
-            Problem(
-                "BACKOFF_CEILING",
-                f"{NAME}['BACKOFF_CEILING'] ({read.backoff_ceiling:g} s) is less than "
-                f"BACKOFF_BASE ({read.backoff_base:g} s).",
-                "The ceiling is the longest wait before a retry, and the base is the shortest.",
-            )
-        )
+        message = f"({read.backoff_ceiling:g} s) is less than BACKOFF_BASE ({read.backoff_base:g} s)."
+        hint = "The ceiling is the longest wait before a retry, and the base is the shortest."
+        wrong.append(Problem("BACKOFF_CEILING", f"{NAME}['BACKOFF_CEILING'] {message}", hint))
     if read.lease < 3 * read.heartbeat:
-        wrong.append(
-            Problem(
-                "LEASE",
-                f"{NAME}['LEASE'] ({read.lease:g} s) is less than three times "
-                f"HEARTBEAT ({read.heartbeat:g} s).",
-                "A worker whose heartbeat is only late would lose its jobs while it runs them.",
-            )
-        )
+        message = f"({read.lease:g} s) is less than three times HEARTBEAT ({read.heartbeat:g} s)."
+        hint = "A worker whose heartbeat is only late would lose its jobs while it runs them."
+        wrong.append(Problem("LEASE", f"{NAME}['LEASE'] {message}", hint))
     return wrong
 
 
 def _default(key: str) -> str:
     value = getattr(Settings(), key.lower())
     return f"{value.days} days" if isinstance(value, timedelta) else repr(value)
-
-
-def _nearest(key: Any) -> str:
-    near = get_close_matches(str(key).upper(), _READERS, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"The settings are {', '.join(_READERS)}."

@@ -107,13 +107,14 @@ _STATUSES = {
 }
 
 
-def task_result(job: Job, task: DjangoTask[..., Any], backend_alias: str) -> QueueTaskResult[..., Any]:
+def task_result(
+    job: Job, task: DjangoTask[..., Any], backend_alias: str, *, is_kept: bool = True
+) -> QueueTaskResult[..., Any]:
     """Return the TaskResult of `job`, which is a call of `task`, for the backend `backend_alias`.
 
     An enqueue within the window of a unique key may find a job that is over and no longer kept, of which only
     the id is known. `django.tasks` has no status for that, so it counts as successful.
     """
-    is_kept = not job.get_deferred_fields()
     errors = job.errors if is_kept else []
     result: QueueTaskResult[..., Any] = QueueTaskResult(
         task=task,

@@ -15,10 +15,10 @@ from django.core.management.base import CommandError
 from django.db import OperationalError, connections
 
 from ..checks.database import database_problems
+from ..conf import around_attempt, before_enqueue
 from ..formatting import did_you_mean, get_logger
 from ..models import Worker
 from ..postgres.session import LOST_CONNECTION
-from ..tasks.hooks import around_attempt, before_enqueue
 from ..tasks.registry import declared_queues, queues_in_use
 
 logger = get_logger(__name__)

@@ -23,7 +23,7 @@ from ..compat import InvalidTask
 from ..encoding import encode_arguments
 from ..exceptions import InvalidJSON
 from ..tasks import options as validation
-from ..tasks.misuse import hints
+from ..tasks.misuse import check_names, hints
 from ..tasks.signatures import check_call
 from ..tasks.task import Task
 from .cron import check_jitter, timing_of
@@ -171,6 +171,7 @@ def _read(
         raise ValueError(
             f"name must be 1 to 200 letters, digits, '_', '-', '.' or ':'. It is {str(name)[:250]!r}."
         )
+    check_names("schedule", options, inspect.signature(schedule).parameters.keys() - {"name"})
     values = {key: value for key, value in options.items() if value is not None}
     timing = timing_of(values.pop("cron", None), values.pop("every", None), values.pop("timezone", "UTC"))
     jitter = _duration("jitter", values.pop("jitter", 0))

@@ -16,10 +16,10 @@ from django.db import DEFAULT_DB_ALIAS
 
 from .. import conf
 from ..compat import InvalidTask, is_task
+from ..conf import Hook, before_enqueue
 from ..encoding import encode_arguments, encode_metadata
 from ..exceptions import InvalidJSON, JobExists, PgQueueError, WrongBackend
 from ..postgres.aliases import same_database, write_alias
-from .hooks import Hook, before_enqueue
 from .keys import group_key, limit_key
 from .links import Link, Links
 from .payload import key_arguments, payload_of_call

@@ -34,7 +34,7 @@ _STAND_INS = {
 
 
 class QueueBackend(BaseTaskBackend):
-    """What `django_pgqueue.backend.PgQueueBackend` inherits from; modules below the backend know it by this."""
+    """The base class of `django_pgqueue.backend.PgQueueBackend`, by which the modules below know it."""
 
     @property
     def keeper(self) -> Any:

@@ -381,7 +381,9 @@ def _checked_values(task: Any) -> dict[str, Any]:
     options.check_function(task.func, takes_context=task.takes_context, atomic=task.atomic)
     path = f"{task.func.__module__}.{task.func.__qualname__}"
     run_after, delta = options.run_after(task.run_after)
-    payload, arguments = payloads.checked(task), payloads.key_names(task)
+    payload = payloads.checked(task)
+    has_key = any(each is not None for each in (task.concurrency, task.rate_limit, task.group))
+    arguments = payloads.key_names(task) if has_key else None
     concurrency, rate_limit = keys.checked_limits(task.concurrency, task.rate_limit, path, arguments)
     return {
         **values,

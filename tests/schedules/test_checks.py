@@ -57,12 +57,10 @@ def test_e016_a_name_in_code_and_in_settings() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (5, 'a dict such as {"name"'),
-        ({"a": 5}, "but 'a' is 5"),
-        ({5: {}}, "but 5 is {}"),
-        ({"a": {"cron": "* * * * *"}}, "but 'a' names none"),
-        ({"a": {**MAIL, "crn": "* * * * *"}}, "'a' has 'crn'; did you mean 'cron'?"),
-        ({"a": {**MAIL, "zzz": 1}}, "'a' has 'zzz'; the options are task, cron"),
+        (5, 'a dict of names and schedules, such as {"night"'),
+        ({"a": 5}, "each value is a dict with the path of a task"),
+        ({5: {}}, "a dict of names and schedules, such as"),
+        ({"a": {"cron": "* * * * *"}}, "each value is a dict with the path of a task"),
     ],
 )
 def test_e003_the_shape(given: Any, words: str) -> None:

@@ -26,13 +26,13 @@ from typing import Any, TypeVar
 from asgiref.sync import sync_to_async
 
 from ... import encoding
+from ...conf import Hook, around_attempt
 from ...context import restored
 from ...exceptions import TaskTimeout
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
 from ...jobs.current import JobContext
 from ...jobs.payloads import load, missing
-from ...tasks.hooks import Hook, around_attempt
 from ...tasks.signatures import check_call
 from ...telemetry import sentry, tracing
 from .fork import await_body, call_body

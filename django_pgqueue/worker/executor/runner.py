@@ -26,13 +26,13 @@ from django.db.utils import OperationalError
 from psycopg.pq import TransactionStatus
 
 from ... import conf
+from ...conf import around_attempt
 from ...exceptions import TaskTimeout, UnknownTask
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
 from ...jobs.current import RUNNING
 from ...jobs.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from ...tasks.call import check_atomic
-from ...tasks.hooks import around_attempt
 from ...tasks.task import Task, find_task
 from ..processes.started_jobs import StartedJobs
 from .calls import Companions, await_task, call_task, call_within, surroundings
