@@ -35,7 +35,7 @@ from .payloads import PayloadAdmin
 from .queues import QueueAdmin
 from .schedules.admin import ScheduleAdmin
 from .tasks import JobStatAdmin
-from .workers.admin import WorkerAdmin
+from .workers import WorkerAdmin
 
 __all__ = [
     "BatchAdmin",

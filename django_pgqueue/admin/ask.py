@@ -6,20 +6,25 @@ view runs again: it checks the permissions, and acts on no other rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
+from django.contrib import admin as django_admin
 from django.contrib.admin import AdminSite
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.http import HttpRequest
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import URLPattern
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html
+from django.views.decorators.http import require_POST
 
 from ..models import Job
+from .base import DatabaseAdmin, M
 from .console import console_page
-
-if TYPE_CHECKING:
-    from .base import DatabaseAdmin
 
 FIELD = "confirmed"
 MOST_SHOWN = 100  # rows
@@ -83,6 +88,85 @@ def ask(
         back=back,
         **more,
     )
+
+
+# ----------------------------------------------------------------------------
+# Actions on rows: buttons on the page of a row, and actions of the list.
+
+
+class RowAction(NamedTuple):
+    """An action on rows. Other classes that describe one have these attributes, too."""
+
+    permission: str
+    """The codename without the model."""
+    label: Any
+    """What its button and the history call it."""
+    title: Any
+    """The title of the page that asks."""
+
+
+def listed(name: str, label: Any, permission: str = "") -> Callable[[Any, HttpRequest, QuerySet[Any]], Any]:
+    """Return an action of a list."""
+
+    @django_admin.action(description=label, permissions=[permission or name])
+    def act(self: RowActions[Any], request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return self.ask_or_act(request, name, queryset, request.get_full_path())
+
+    return act
+
+
+class RowActions(DatabaseAdmin[M]):
+    """The part of an admin class with the buttons."""
+
+    row_actions: ClassVar[Mapping[str, Any]]
+    """Each action by its name, which is also the end of the URL of its button."""
+
+    def ask_or_act(
+        self, request: HttpRequest, name: str, rows: QuerySet[M], back: str
+    ) -> HttpResponse | None:
+        """Return the page that asks; if that was confirmed, act. ``back``: the page to which the user may go
+        back.
+        """
+        raise NotImplementedError
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add a URL for each button."""
+        buttons = [
+            self.subpage(f"<path:object_id>/{name}/", self.act_view, name, name=name)
+            for name in self.row_actions
+        ]
+        return buttons + super().get_urls()
+
+    @method_decorator(require_POST)
+    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponseBase:
+        """Handle a button of the page of a row."""
+        row = self.get_object(request, unquote(object_id))
+        permission = self.row_actions[name].permission
+        if not (self.has_view_permission(request, row) and self.may(request, permission)):
+            raise PermissionDenied
+        if row is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        query = request.META["QUERY_STRING"]
+        query = f"?{query}" if query else ""
+        back = self.address("change", row.pk) + query
+        rows = self.get_queryset(request).filter(pk=row.pk)
+        page = self.press(request, name, row, rows, back)
+        # The row may be gone: a resumed pause, or a cancelled job of a queue that does not keep jobs.
+        return page or HttpResponseRedirect(back if rows.exists() else self.address("changelist") + query)
+
+    def press(
+        self, request: HttpRequest, name: str, row: M, rows: QuerySet[M], back: str
+    ) -> HttpResponse | None:
+        """Ask or act after a button. ``rows`` has only this row."""
+        return self.ask_or_act(request, name, rows, back)
+
+    def buttons(self, request: HttpRequest, row: M, names: Iterable[str]) -> list[dict[str, Any]]:
+        """Return the buttons that this user may press, of those that fit the row."""
+        return [
+            {"label": self.row_actions[name].label, "url": self.address(name, row.pk)}
+            for name in names
+            if self.may(request, self.row_actions[name].permission)
+        ]
 
 
 # ----------------------------------------------------------------------------

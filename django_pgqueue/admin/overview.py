@@ -37,7 +37,7 @@ from .charts import MEDIA, Chart, Series, chosen_span, gauge, percentiles, span_
 from .console import console_page, may_view_failures, page_url
 from .failures import failure_block
 from .paused import in_words
-from .workers.fleet import state_badge
+from .workers import state_badge
 
 if TYPE_CHECKING:
     from .base import DatabaseAdmin

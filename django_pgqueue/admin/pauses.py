@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import DELETION, LogEntry
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.urls import URLPattern
-from django.utils.decorators import method_decorator
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
-from django.views.decorators.http import require_POST
 
 from ..compat import InvalidTask
 from ..jobs.pause import pause, resume
@@ -23,8 +18,8 @@ from ..models import Pause
 from ..postgres.clock import server_now
 from ..tasks import options
 from . import display
-from .ask import RowEffect, about, ask, is_confirmed
-from .base import DatabaseAdmin, DatabaseForm
+from .ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed
+from .base import DatabaseForm
 from .lists import queue_names, task_paths
 from .paused import details, target
 
@@ -66,7 +61,7 @@ class PauseForm(DatabaseForm):
         return cleaned
 
 
-class PauseAdmin(DatabaseAdmin[Pause]):
+class PauseAdmin(RowActions[Pause]):
     """Pauses and resumes queues, tasks, or everything."""
 
     form = PauseForm
@@ -75,6 +70,8 @@ class PauseAdmin(DatabaseAdmin[Pause]):
     ordering = ("kind", "name")
     sortable_by = ()
     actions = ("resume_selected",)
+    row_actions: ClassVar = {"resume": RowAction("resume", _("Resume"), _("Resume"))}
+    resume_selected = listed("resume", _("Resume selected"))
     fields = ("kind", "name", "reason", "until")
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
@@ -112,32 +109,25 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         """Return whether this user may resume, which deletes a pause."""
         return self.holds(request, "delete")
 
-    @admin.action(description=_("Resume selected"), permissions=["resume"])
-    def resume_selected(self, request: HttpRequest, queryset: QuerySet[Pause]) -> HttpResponse | None:
-        """Resume what is selected."""
-        pauses = list(queryset)
-        if _hurts(pauses) and not is_confirmed(request):
-            return self._ask(request, pauses, request.get_full_path())
-        self._resume(request, pauses)
+    def ask_or_act(
+        self, request: HttpRequest, name: str, rows: QuerySet[Pause], back: str
+    ) -> HttpResponse | None:
+        """Resume, and note in the history of the admin which pauses this has ended, and not another user.
+
+        It asks first if an accident would start the jobs of more than one queue or task.
+        """
+        pauses = list(rows)
+        hurts = len(pauses) > 1 or any(row.kind == Pause.Kind.ALL for row in pauses)
+        if hurts and not is_confirmed(request):
+            effects = [RowEffect(_would_resume(row)) for row in pauses]
+            return ask(self, request, _("Resume"), effects, pauses, back=back)
+        ended = [row for row in pauses if resume(**_arguments(row), using=self.writes_to)]
+        LogEntry.objects.log_actions(request.user.pk, ended, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
+        count = len(ended)
+        words = ngettext("%(count)d pause was ended.", "%(count)d pauses were ended.", count)
+        level = messages.SUCCESS if count else messages.WARNING
+        self.message_user(request, words % {"count": count}, level)
         return None
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the button."""
-        resume = self.subpage("<path:object_id>/resume/", self.resume_view, "resume")
-        return [resume, *super().get_urls()]
-
-    @method_decorator(require_POST)
-    def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        """Handle the button of the page: resume, and redirect to the list."""
-        found = self.get_object(request, unquote(object_id))
-        if not (self.has_view_permission(request, found) and self.has_resume_permission(request)):
-            raise PermissionDenied
-        if found is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        if _hurts([found]) and not is_confirmed(request):
-            return self._ask(request, [found], self.address("change", found.pk))
-        self._resume(request, [found])
-        return HttpResponseRedirect(self.address("changelist"))
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the button that resumes, and suggestions for the name."""
@@ -148,8 +138,8 @@ class PauseAdmin(DatabaseAdmin[Pause]):
                 *((name, _("queue")) for name in queue_names(self.database)),
                 *((name, _("task")) for name in task_paths(self.database)),
             ]
-        if obj is not None and self.has_resume_permission(request):
-            context["pgqueue_resume"] = self.address("resume", obj.pk)
+        else:
+            context["pgqueue_buttons"] = self.buttons(request, obj, ["resume"])
         return context
 
     @admin.display(description=pgettext_lazy("pause", "what"))
@@ -166,25 +156,6 @@ class PauseAdmin(DatabaseAdmin[Pause]):
     def end(self, row: Pause) -> str:
         """When it ends by itself."""
         return display.time(row.until) or str(_("it is resumed"))
-
-    def _ask(self, request: HttpRequest, pauses: list[Pause], back: str) -> HttpResponse:
-        effects = [RowEffect(_would_resume(row)) for row in pauses]
-        return ask(self, request, _("Resume"), effects, pauses, back=back)
-
-    def _resume(self, request: HttpRequest, pauses: list[Pause]) -> None:
-        """Resume, and note in the history of the admin which pauses this has ended, and not another user."""
-        ended = [row for row in pauses if resume(**_arguments(row), using=self.writes_to)]
-        LogEntry.objects.log_actions(request.user.pk, ended, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
-        count = len(ended)
-        words = ngettext("%(count)d pause was ended.", "%(count)d pauses were ended.", count) % {
-            "count": count
-        }
-        self.message_user(request, words, messages.SUCCESS if count else messages.WARNING)
-
-
-def _hurts(pauses: list[Pause]) -> bool:
-    """Return whether to ask first: an accident would start the jobs of more than one queue or task."""
-    return len(pauses) > 1 or any(row.kind == Pause.Kind.ALL for row in pauses)
 
 
 def _would_resume(row: Pause) -> Any:

@@ -43,7 +43,7 @@ from .display import Fact, linked
 from .jobs.texts import breakable
 from .paused import paused
 from .task_page import limit_facts
-from .workers.fleet import Fleet, state_badge
+from .workers import Fleet, state_badge
 
 
 class QueueForm(DatabaseForm):
@@ -92,7 +92,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @admin.display(description=_("workers"))
     def workers(self, queue: Any) -> str:
         """How many live workers claim its jobs."""
-        return _alarm(queue.attendance) if queue.is_unattended else str(queue.attendance)
+        return _alarm(queue.attendance) if queue.is_unattended else queue.attendance
 
     @admin.display(description=pgettext_lazy("number of jobs", "ready"))
     def ready(self, queue: Any) -> str:
@@ -241,8 +241,8 @@ class QueueChangeList(ChangeList):
         self.result_list: list[Any] = []
         for figures in shown:
             queue: Any = saved.get(figures.name) or Queue(name=figures.name)
-            queue.figures, queue.attendance, queue.jobs_url = figures, fleet.of(queue.pk), jobs_url
-            queue.is_unattended = figures.needs_workers and not queue.attendance.alive
+            queue.figures, queue.attendance, queue.jobs_url = figures, fleet.attendance(queue.pk), jobs_url
+            queue.is_unattended = figures.needs_workers and not fleet.serving(queue.pk)
             query = urlencode({"kind": "queue", "name": queue.pk})
             pause = linked(f"{pause_url}?{query}", gettext("Pause")) if pause_url else ""
             queue.paused = pauses.get(queue.pk) or pause
@@ -293,8 +293,8 @@ def add_readings(
     """Add the figures to the context of the page. Each part that could not be read in time says so."""
     name, span, alias = queue.pk, chosen_span(request), admin.database
     url = partial(page_url, admin.admin_site, request)
-    figures, fleet = one_queue(alias, name), Fleet(alias, busy=True)
-    serving, pauses = fleet.serving(name), paused(admin.admin_site, request, alias)
+    figures, fleet = one_queue(alias, name), Fleet(alias)
+    serving, pauses = fleet.of(name), paused(admin.admin_site, request, alias)
     try:
         charts = span_charts(series(alias, span, queue=name))
         tasks = breakdown(alias, span, "task", queue=name, most=MOST_TASKS)

@@ -157,9 +157,17 @@ class Crew:
         """Return how many workers are in a state."""
         return sum(worker.vital == state for worker in self.workers)
 
+    def of(self, queue: str) -> list[Any]:
+        """Return the workers of a queue, also those that are dead or do not claim more jobs."""
+        return [
+            worker
+            for worker in self.workers
+            if (queue in worker.queues if worker.queues else queue not in worker.exclude_queues)
+        ]
+
     def serving(self, queue: str) -> int:
         """Return how many workers claim jobs of a queue. Those that are silent or draining do not count."""
-        return sum(worker.vital == Vital.RUNNING and _serves(worker, queue) for worker in self.workers)
+        return sum(worker.vital == Vital.RUNNING for worker in self.of(queue))
 
     @property
     def slots(self) -> int:
@@ -170,7 +178,3 @@ class Crew:
     def busy(self) -> int:
         """How many of these slots are in use. A worker may have claimed more short jobs than it has slots."""
         return sum(min(worker.busy, worker.slots) for worker in self.workers if worker.vital == Vital.RUNNING)
-
-
-def _serves(worker: Worker, queue: str) -> bool:
-    return queue in worker.queues if worker.queues else queue not in worker.exclude_queues

@@ -12,8 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.admin.workers import admin
-from django_pgqueue.admin.workers.fleet import Fleet
+from django_pgqueue.admin import workers as admin
+from django_pgqueue.admin.workers import Fleet
 from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.monitoring.queues import lost_jobs
 from django_pgqueue.monitoring.workers import busy_text, queues_text
@@ -103,7 +103,7 @@ def test_jobs_that_are_claimed_ahead_do_not_look_as_if_they_ran() -> None:
 def test_the_workers_of_a_queue(fleet: list[dict[str, Any]], expected: str) -> None:
     for columns in fleet:
         worker(**columns)
-    assert str(Fleet("default").of("mail")) == expected
+    assert Fleet("default").attendance("mail") == expected
 
 
 @pytest.mark.parametrize(

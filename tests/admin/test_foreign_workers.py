@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin.workers.fleet import Fleet
+from django_pgqueue.admin.workers import Fleet
 from django_pgqueue.models import Worker
 from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory
 
@@ -58,5 +58,5 @@ def test_it_serves_queues_but_fires_no_schedules(root: Client) -> None:
     ScheduleFactory.create()
     fleet = Fleet("default")
     assert fleet.trouble == ""
-    assert str(fleet.of("mail")) == "1"
+    assert fleet.attendance("mail") == "1"
     assert "Schedules stand still" in body(root, url("changelist", model="schedule"))

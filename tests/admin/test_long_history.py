@@ -110,7 +110,7 @@ def test_the_list_of_queues_reads_little_of_a_long_history(root: Client) -> None
     with CaptureQueriesContext(connection) as captured:
         assert root.get(url("changelist", model="queue")).status_code == 200
     about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
-    assert len(about_jobs) == 11
+    assert len(about_jobs) == 12
     assert not any("pgqueue_job_past" in sql or '"pgqueue_job"' in sql for sql in about_jobs)
     assert_reads_little(about_jobs, most=500)  # the failures of a day are counted on their index
 

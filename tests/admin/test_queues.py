@@ -139,6 +139,7 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_queues(root: 
         return sum("pgqueue_" in entry["sql"] for entry in captured)
 
     JobFactory.create()
+    WorkerFactory.create()
     few = statements()
     for n in range(10):
         JobFactory.create(queue_name=f"q{n}")

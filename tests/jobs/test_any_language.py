@@ -11,7 +11,7 @@ import pytest
 from django.test.utils import override_settings
 
 from django_pgqueue import enqueue
-from django_pgqueue.admin.workers.fleet import Fleet
+from django_pgqueue.admin.workers import Fleet
 from django_pgqueue.maintenance.recovery import recover_dead
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.session import connect as connect_session

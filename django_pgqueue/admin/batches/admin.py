@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.urls import URLPattern
-from django.utils.decorators import method_decorator
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
-from django.views.decorators.http import require_POST
 
 from ... import formatting
 from ...encoding import whole_number
@@ -26,10 +20,11 @@ from ...models import BatchCounts, Job, JobBatch
 from ...models.batch import counts_of
 from ...models.job import Status
 from .. import display
-from ..ask import RowEffect, about, ask, is_confirmed, may_with_jobs
+from ..ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed, may_with_jobs
 from ..base import ReadOnlyAdmin
 from ..console import is_restricted, page_url, visible_jobs
 from ..graph.pages import WorkflowPages
+from ..history import action_words
 from ..job_page.page import children_of, shown_jobs
 from ..jobs.filters import on_shelves
 from ..jobs.search import BATCH
@@ -40,24 +35,19 @@ from . import fields as batch_fields
 # The buttons and the actions that cancel batches, and run their failed jobs again, after a confirmation.
 
 if TYPE_CHECKING:
-    Act = Literal["cancel", "retry"]
     from ..job_page.formatter import Section
 
 
-_LABELS = {"cancel": _("Cancel batch"), "retry": _("Retry failed jobs")}
-_TITLES = {"cancel": _("Cancel batches"), "retry": _("Retry the failed jobs of batches")}
-_IS_CANCELLED = _(
-    "{name} would be closed, and {jobs} would be cancelled; running ones would be asked to stop."
-)
-_IS_OVER = _("{name} has finished.")
-_IS_RETRIED = _("{name} would go on: {jobs} would run again.")
-_NONE_FAILED = _("{name} has no failed jobs.")
-
-
-class BatchActions(ReadOnlyAdmin[JobBatch]):
+class BatchActions(RowActions[JobBatch], ReadOnlyAdmin[JobBatch]):
     """The part of ``BatchAdmin`` with the actions. They need the permissions for the same on jobs."""
 
     actions = ("cancel_batches", "retry_batches")
+    row_actions: ClassVar = {
+        "cancel": RowAction("cancel", _("Cancel batch"), _("Cancel batches")),
+        "retry": RowAction("retry", _("Retry failed jobs"), _("Retry the failed jobs of batches")),
+    }
+    cancel_batches = listed("cancel", _("Cancel selected batches"))
+    retry_batches = listed("retry", _("Retry the failed jobs of selected batches"))
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may cancel jobs."""
@@ -67,47 +57,11 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         """Return whether this user may retry jobs."""
         return may_with_jobs(self.admin_site, request, "retry")
 
-    @admin.action(description=_("Cancel selected batches"), permissions=["cancel"])
-    def cancel_batches(self, request: HttpRequest, queryset: QuerySet[JobBatch]) -> HttpResponse | None:
-        """Cancel the jobs of the selected batches that are not over."""
-        return self._ask_or_act(request, list(queryset), "cancel", request.get_full_path())
-
-    @admin.action(description=_("Retry the failed jobs of selected batches"), permissions=["retry"])
-    def retry_batches(self, request: HttpRequest, queryset: QuerySet[JobBatch]) -> HttpResponse | None:
-        """Run the failed jobs of the selected batches again."""
-        return self._ask_or_act(request, list(queryset), "retry", request.get_full_path())
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add a URL for each button."""
-        buttons = [self.subpage(f"<path:object_id>/{act}/", self.act_view, act, act=act) for act in _LABELS]
-        return buttons + super().get_urls()
-
-    @method_decorator(require_POST)
-    def act_view(self, request: HttpRequest, object_id: str, act: str) -> HttpResponseBase:
-        """Handle a button of the page of a batch."""
-        batch = self.get_object(request, unquote(object_id))
-        if not (self.has_view_permission(request, batch) and self.may(request, act)):
-            raise PermissionDenied
-        if batch is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        back = self.address("change", batch.pk)
-        return self._ask_or_act(request, [batch], cast("Act", act), back) or HttpResponseRedirect(back)
-
-    def batch_buttons(
-        self, request: HttpRequest, batch: JobBatch, counts: BatchCounts
-    ) -> list[dict[str, Any]]:
-        """Return the buttons that this user may press on the page of a batch now."""
-        fitting = {"cancel": not batch.is_finished, "retry": counts.failed > 0}
-        return [
-            {"label": label, "url": self.address(act, batch.pk)}
-            for act, label in _LABELS.items()
-            if fitting[act] and self.may(request, act) and not self._has_hidden(request, batch)
-        ]
-
-    def _ask_or_act(
-        self, request: HttpRequest, batches: Sequence[JobBatch], act: Act, back: str
+    def ask_or_act(
+        self, request: HttpRequest, name: str, rows: QuerySet[JobBatch], back: str
     ) -> HttpResponse | None:
         """Show what would happen; if that was confirmed, do it. Batches with hidden jobs are left alone."""
+        batches, action = list(rows), self.row_actions[name]
         refused = [batch for batch in batches if self._has_hidden(request, batch)]
         if refused:
             refusal = _("You may not see all jobs of %(batches)s, so you may not do this.")
@@ -118,25 +72,25 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
             return None
         if not is_confirmed(request):
             counts = counts_of(self.database, [batch.pk for batch in batches])
-            effects = [_effect(batch, counts[batch.pk], act) for batch in batches]
-            return ask(self, request, _TITLES[act], effects, batches, back=back)
-        changed = {batch: self._act(batch, act) for batch in batches}
+            effects = [_effect(batch, counts[batch.pk], name) for batch in batches]
+            return ask(self, request, action.title, effects, batches, back=back)
+        changed = {batch: self._act(batch, name) for batch in batches}
         # A cancel also closes a batch that has no live jobs.
         acted = [
-            batch for batch, jobs in changed.items() if jobs or (act == "cancel" and not batch.is_finished)
+            batch for batch, jobs in changed.items() if jobs or (name == "cancel" and not batch.is_finished)
         ]
-        message = str(_("Action: %(action)s.") % {"action": _LABELS[act]})
-        LogEntry.objects.log_actions(request.user.pk, acted, CHANGE, change_message=message)  # type: ignore[arg-type]
+        words = action_words(action.label)
+        LogEntry.objects.log_actions(request.user.pk, acted, CHANGE, change_message=words)  # type: ignore[arg-type]
         number = sum(changed.values())
-        words = {
-            "cancel": ngettext(
+        words = ngettext("%(count)s job runs again.", "%(count)s jobs run again.", number)
+        if name == "cancel":
+            words = ngettext(
                 "%(count)s job was cancelled or asked to stop.",
                 "%(count)s jobs were cancelled or asked to stop.",
                 number,
-            ),
-            "retry": ngettext("%(count)s job runs again.", "%(count)s jobs run again.", number),
-        }[act] % {"count": formatting.number(number)}
-        self.message_user(request, words, messages.SUCCESS if number else messages.WARNING)
+            )
+        level = messages.SUCCESS if number else messages.WARNING
+        self.message_user(request, words % {"count": formatting.number(number)}, level)
         return None
 
     def _has_hidden(self, request: HttpRequest, batch: JobBatch) -> bool:
@@ -150,24 +104,29 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         seen = visible_jobs(self.admin_site, request, self.writes_to).filter(batch_id=batch.pk)
         return members.count() > seen.values("pk").distinct().count()
 
-    def _act(self, batch: JobBatch, act: Act) -> int:
+    def _act(self, batch: JobBatch, name: str) -> int:
         """Return how many jobs have changed. A batch that was deleted in the meantime has none."""
         known = Batch.of(batch.pk, self.writes_to)
         try:
-            return known.cancel() if act == "cancel" else known.retry_failed()
+            return known.cancel() if name == "cancel" else known.retry_failed()
         except JobBatch.DoesNotExist:
             return 0
 
 
-def _effect(batch: JobBatch, counts: BatchCounts, act: Act) -> RowEffect:
+def _effect(batch: JobBatch, counts: BatchCounts, name: str) -> RowEffect:
     """Return what would happen to a batch."""
-    if act == "cancel":
-        if batch.is_finished:
-            return RowEffect(about(batch, _IS_OVER), acts=False)
-        return RowEffect(about(batch, _IS_CANCELLED, jobs=_jobs(counts.live)))
+    if name == "cancel" and batch.is_finished:
+        return RowEffect(about(batch, _("{name} has finished.")), acts=False)
+    if name == "cancel":
+        text = _(
+            "{name} would be closed, and {jobs} would be cancelled; running ones would be asked to stop."
+        )
+        return RowEffect(about(batch, text, jobs=_jobs(counts.live)))
     if not counts.failed:
-        return RowEffect(about(batch, _NONE_FAILED), acts=False)
-    return RowEffect(about(batch, _IS_RETRIED, jobs=_jobs(counts.failed)))
+        return RowEffect(about(batch, _("{name} has no failed jobs.")), acts=False)
+    return RowEffect(
+        about(batch, _("{name} would go on: {jobs} would run again."), jobs=_jobs(counts.failed))
+    )
 
 
 def _jobs(count: int) -> str:
@@ -263,7 +222,10 @@ class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
         context = super().page_context(request, obj)
         if obj is not None:
             context["pgqueue_heading"] = batch_fields.name(obj)
-            context["pgqueue_buttons"] = self.batch_buttons(request, obj, obj.counts)
+            if not self._has_hidden(request, obj):
+                fitting = {"cancel": not obj.is_finished, "retry": obj.counts.failed}
+                names = [name for name, fits in fitting.items() if fits]
+                context["pgqueue_buttons"] = self.buttons(request, obj, names)
             if jobs := page_url(self.admin_site, request, Job, "changelist"):
                 context["pgqueue_members"] = _member_links(obj, jobs)
                 context["pgqueue_tables"] = self._tables(request, obj)

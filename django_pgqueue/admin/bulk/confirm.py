@@ -68,11 +68,11 @@ def act_on_many(
     request: HttpRequest,
     name: str,
     jobs: QuerySet[Job],
-    back: str = "",
+    back: str,
     again: str | None = None,
 ) -> HttpResponse | None:
-    """Run an action of the list, or show its confirmation page. ``jobs`` are those that Django's changelist
-    has selected, or the one of the page with the URL ``back``.
+    """Run an action, or show its confirmation page. ``jobs`` are those that Django's changelist has selected,
+    or the one of a page. ``back``: the page to which the user may go back.
 
     ``again``: the query string of the list of jobs with which a job in the background finds the same jobs;
     None if there is no such list. Then many jobs change in this request, as far as its time permits.
@@ -180,7 +180,7 @@ def _page(
             )
             for effect, each in found
         ],
-        back=back or request.get_full_path(),
+        back=back,
         fields=[
             ("action", f"{action.permission}_jobs"),
             ("select_across", int(across)),

@@ -6,21 +6,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from django.contrib import admin
-from django.contrib.admin.utils import flatten_fieldsets, unquote
+from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Left, Now
 from django.forms import Script
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST
 
 from ...models import Job
 from ...models.job import Status
+from ..ask import RowActions, listed
 from ..base import ReadOnlyAdmin
 from ..bulk.actions import ACTIONS, Effect, extendable, permitted
 from ..bulk.confirm import act_here, act_on_many
@@ -62,20 +60,11 @@ def _permission(action: str) -> Callable[[Any, HttpRequest], bool]:
     return has_permission
 
 
-def _many(name: str, label: Any) -> Callable[[Any, HttpRequest, QuerySet[Job]], HttpResponse | None]:
-    """Return an action of the list, which is confirmed first."""
-
-    @admin.action(description=label, permissions=[name])
-    def act(self: Any, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
-        return act_on_many(self, request, name, queryset, again=request.GET.urlencode())
-
-    return act
-
-
-class JobActions(ReadOnlyAdmin[Job]):
+class JobActions(RowActions[Job], ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the actions."""
 
     actions = ("retry_jobs", "run_now_jobs", "edit_jobs", "extend_jobs", "cancel_jobs")
+    row_actions = ACTIONS
 
     has_retry_permission = _permission("retry")
     has_rerun_done_permission = _permission("rerun_done")  # to retry jobs that are done
@@ -84,59 +73,48 @@ class JobActions(ReadOnlyAdmin[Job]):
     has_extend_permission = _permission("extend")
     has_cancel_permission = _permission("cancel")
 
-    retry_jobs = _many("retry", _("Retry selected %(verbose_name_plural)s"))
-    run_now_jobs = _many("run_now", _("Run selected %(verbose_name_plural)s now"))
-    edit_jobs = _many("edit", _("Edit selected %(verbose_name_plural)s"))
-    cancel_jobs = _many("cancel", _("Cancel selected %(verbose_name_plural)s"))
+    retry_jobs = listed("retry", _("Retry selected %(verbose_name_plural)s"))
+    run_now_jobs = listed("run_now", _("Run selected %(verbose_name_plural)s now"))
+    edit_jobs = listed("edit", _("Edit selected %(verbose_name_plural)s"))
+    extend_jobs = listed("extend", _("Give selected %(verbose_name_plural)s one more hour"))
+    cancel_jobs = listed("cancel", _("Cancel selected %(verbose_name_plural)s"))
 
-    @admin.action(
-        description=_("Give selected %(verbose_name_plural)s one more hour"), permissions=["extend"]
-    )
-    def extend_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Extend the timeout of the selected jobs."""
-        act_here(self, request, ACTIONS["extend"], [extendable(queryset)])
+    def ask_or_act(
+        self, request: HttpRequest, name: str, rows: QuerySet[Job], back: str
+    ) -> HttpResponse | None:
+        """Handle an action of the list."""
+        if name == "extend":  # it harms nobody
+            act_here(self, request, ACTIONS[name], [extendable(rows)])
+            return None
+        return act_on_many(self, request, name, rows, back, again=request.GET.urlencode())
 
-    def get_urls(self) -> list[URLPattern]:
-        """Add a URL for each button to Django's own URLs."""
-        buttons = [
-            self.subpage(f"<path:object_id>/{name}/", self.act_view, name, name=name) for name in ACTIONS
-        ]
-        return buttons + super().get_urls()
-
-    @method_decorator(require_POST)
-    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponseBase:
-        """Handle a button of the page of a job: run one action on this job, and redirect to the page."""
-        job = self.get_object(request, unquote(object_id))
-        if not (self.has_view_permission(request, job) and self.may(request, name)):
+    def press(
+        self, request: HttpRequest, name: str, row: Job, rows: QuerySet[Job], back: str
+    ) -> HttpResponse | None:
+        """Handle a button of the page of a job. An effect with its own permission counts only if the page has
+        shown this state: a job that was failed on the page may be done in the meantime.
+        """
+        if self._is_denied(name, request, row):
             raise PermissionDenied
-        if job is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        if self._is_denied(name, request, job):
-            raise PermissionDenied
-        jobs = self.get_queryset(request).filter(pk=job.pk)
-        query = request.META["QUERY_STRING"]
-        if ACTIONS[name].form is not None:
-            back = self.address("change", job.pk) + (f"?{query}" if query else "")
-            return act_on_many(self, request, name, jobs, back) or HttpResponseRedirect(back)
-        shown = request.POST.get("status", job.status)
-        by_now = _("No job changed: this job is now %(status)s.") % {"status": job.get_status_display()}
-        parts = self._parts(name, request, jobs, shown)
-        act_here(self, request, ACTIONS[name], parts, refused="" if shown == job.status else str(by_now))
-        # In a queue that does not keep jobs, a cancelled job no longer exists.
-        target = self.address("change", job.pk) if jobs.exists() else self.address("changelist")
-        return HttpResponseRedirect(f"{target}?{query}" if query else target)
+        action = ACTIONS[name]
+        if action.form is not None:
+            return act_on_many(self, request, name, rows, back)
+        shown = request.POST.get("status", row.status)
+        acting = [effect for effect in self._permitted(name, request) if effect.acts]
+        acting = [effect for effect in acting if not effect.permission or shown in effect.states]
+        parts = affected(rows, bounds(rows, across=False), acting) if action.effects else [extendable(rows)]
+        by_now = _("No job changed: this job is now %(status)s.") % {"status": row.get_status_display()}
+        act_here(self, request, action, parts, refused="" if shown == row.status else str(by_now))
+        return None
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add buttons for the actions that this user may run on the job now."""
         context = super().page_context(request, obj)
-        context["pgqueue_buttons"] = [
-            {"label": action.label, "url": self.address(name, obj.pk)}
-            for name, action in ACTIONS.items()
-            if obj is not None
-            and action.fits(obj)
-            and self.may(request, name)
-            and not self._is_denied(name, request, obj)
-        ]
+        if obj is not None:
+            fitting = [name for name in ACTIONS if ACTIONS[name].fits(obj)]
+            fitting = [name for name in fitting if not self._is_denied(name, request, obj)]
+            context["pgqueue_buttons"] = self.buttons(request, obj, fitting)
+            context["pgqueue_button_fields"] = [("status", obj.status)]
         return context
 
     def _permitted(self, name: str, request: HttpRequest) -> list[Effect]:
@@ -146,16 +124,6 @@ class JobActions(ReadOnlyAdmin[Job]):
         """Return whether this user may run the action, but not on a job in this state."""
         effects = self._permitted(name, request)
         return any(job.status in effect.states and effect.is_denied for effect in effects)
-
-    def _parts(self, name: str, request: HttpRequest, jobs: QuerySet[Job], shown: str) -> list[QuerySet[Job]]:
-        """Return the ``jobs`` on which this user may run the action. An effect with its own permission counts
-        only if the page has shown this state: a job that was failed on the page may be done in the meantime.
-        """
-        if not ACTIONS[name].effects:  # it gives more time
-            return [extendable(jobs)]
-        acting = [effect for effect in self._permitted(name, request) if effect.acts]
-        acting = [effect for effect in acting if not effect.permission or shown in effect.states]
-        return affected(jobs, bounds(jobs, across=False), acting)
 
 
 # ----------------------------------------------------------------------------

@@ -36,11 +36,11 @@ from ...models import Schedule
 from ...models.schedule import definition_of
 from ...tasks.registry import known_tasks
 from .. import display
-from ..ask import RowEffect, ask, is_confirmed, may_with_jobs
+from ..ask import RowEffect, ask, is_confirmed, listed, may_with_jobs
 from ..base import DatabaseAdmin, DatabaseForm
 from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
-from ..workers.fleet import Fleet
+from ..workers import Fleet
 from .actions import ACTIONS
 from .page import call_text, field_label, how_soon, outcome, state_badge, state_text, summary, value_text
 
@@ -131,6 +131,9 @@ class ScheduleButtons(ScheduleFields):
     """The part of ``ScheduleAdmin`` with the actions."""
 
     actions = ("pause_schedules", "resume_schedules", "enqueue_schedules")
+    pause_schedules = listed("pause", _("Pause selected %(verbose_name_plural)s"))
+    resume_schedules = listed("resume", _("Resume selected %(verbose_name_plural)s"), "pause")
+    enqueue_schedules = listed("enqueue", _("Run selected %(verbose_name_plural)s now"))
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may pause and resume schedules."""
@@ -140,20 +143,11 @@ class ScheduleButtons(ScheduleFields):
         """Return whether this user may run schedules now."""
         return self.holds(request, "enqueue")
 
-    @admin.action(description=_("Pause selected %(verbose_name_plural)s"), permissions=["pause"])
-    def pause_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
-        """Pause the selected schedules."""
-        return self._ask(request, ACTIONS["pause"], list(queryset.order_by("pk")))
-
-    @admin.action(description=_("Resume selected %(verbose_name_plural)s"), permissions=["pause"])
-    def resume_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
-        """Resume the selected schedules."""
-        return self._ask(request, ACTIONS["resume"], list(queryset.order_by("pk")))
-
-    @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["enqueue"])
-    def enqueue_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
-        """Run the selected schedules now."""
-        return self._ask(request, ACTIONS["enqueue"], list(queryset.order_by("pk")))
+    def ask_or_act(
+        self, request: HttpRequest, name: str, rows: QuerySet[Schedule], back: str
+    ) -> HttpResponse:
+        """Ask what an action of the list asks."""
+        return self._ask(request, ACTIONS[name], list(rows.order_by("pk")))
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the actions to Django's own URLs."""
@@ -191,7 +185,7 @@ class ScheduleButtons(ScheduleFields):
                 for action in ACTIONS.values()
                 if obj is not None and action.fits(obj) and self._may_on(request, action, obj)
             ],
-            "pgqueue_names": json.dumps([obj.pk] if obj else []),
+            "pgqueue_button_fields": [("names", json.dumps([obj.pk])), ("page", obj.pk)] if obj else [],
         }
 
     def _may_on(self, request: HttpRequest, action: ScheduleAction, schedule: Schedule) -> bool:

@@ -2,131 +2,115 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import PermissionDenied
 from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
-from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext, pgettext
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST
 
-from ... import formatting
-from ...formatting import throughput
-from ...jobs.control import drain_worker
-from ...models import Job, LiveJob, Worker
-from ...models.job import Status
-from ...monitoring.jobs import Ended, History, ended_by
-from ...monitoring.workers import Vital, busy_text, queues_text, vital, with_vitals
-from ...postgres.timeout import TimeLimitReached
-from .. import display
-from ..ask import RowEffect, about, ask, is_confirmed
-from ..base import ReadOnlyAdmin
-from ..console import hidden_of, page_url, task_url, visible_jobs
-from ..jobs.progress import COLUMNS, progress_of_job, with_progress
-from ..jobs.texts import breakable
-from .fleet import Fleet, state_badge
+from .. import formatting
+from ..formatting import throughput
+from ..jobs.control import drain_worker
+from ..models import Job, LiveJob, Worker
+from ..models.job import Status
+from ..monitoring.jobs import Ended, History, ended_by
+from ..monitoring.workers import Crew, Vital, busy_text, queues_text, state_text, vital, with_vitals
+from ..postgres.timeout import TimeLimitReached
+from . import display
+from .ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed
+from .base import DatabaseAdmin, ReadOnlyAdmin
+from .console import hidden_of, page_url, task_url, visible_jobs
+from .history import action_words
+from .jobs.progress import COLUMNS, progress_of_job, with_progress
+from .jobs.texts import breakable
 
-if TYPE_CHECKING:
-    from ..base import DatabaseAdmin
+# ----------------------------------------------------------------------------
+# The workers of a database, as lists and pages tell of them.
+
+
+def state_badge(worker: Any) -> str:
+    """Format the state of a worker ``with_vitals``."""
+    return display.badge(vital(worker), state_text(worker))
+
+
+class Fleet(Crew):
+    """All workers of a database, in words."""
+
+    def attendance(self, queue: str) -> str:
+        """Return how many workers claim jobs of a queue."""
+        alive, silent = self.serving(queue), sum(one.vital == Vital.SILENT for one in self.of(queue))
+        if silent and not alive:
+            return gettext("%(count)d silent") % {"count": silent}
+        return formatting.number(alive) if alive else pgettext("workers", "none")
+
+    @property
+    def trouble(self) -> str:
+        """Why no worker claims jobs, as a sentence to show if jobs are waiting; empty if a worker does."""
+        vitals = {worker.vital for worker in self.workers}
+        if Vital.RUNNING in vitals:
+            return ""
+        if Vital.SILENT in vitals:
+            age = min(worker.age for worker in self.workers if worker.vital == Vital.SILENT)
+            return gettext("Jobs are waiting, and no worker has sent a heartbeat for %(period)s.") % {
+                "period": formatting.period(age)
+            }
+        if Vital.DRAINING in vitals:
+            return gettext("Jobs are waiting, and all workers are stopping.")
+        return gettext("Jobs are waiting, and no worker is alive. Start one: manage.py runqueueworker")
+
+    @property
+    def standstill(self) -> str:
+        """A sentence to show with schedules if no worker is there to run them; empty if one is. A worker in
+        another language does not: it has no supervisor.
+        """
+        if any(worker.vital == Vital.RUNNING and worker.supervisor for worker in self.workers):
+            return ""
+        return gettext(
+            "Schedules stand still, because no worker is running. Start one: manage.py runqueueworker"
+        )
+
 
 # ----------------------------------------------------------------------------
 # The buttons and the action that ask workers to finish their jobs and end, after a confirmation.
 
-if TYPE_CHECKING:
-    How = Literal["replace", "stop"]
 
-
-_LABELS = {
-    "replace": _("Replace this process"),
-    "stop": _("Stop this worker (all processes)"),
-}
-_TITLES = {"replace": _("Replace processes"), "stop": _("Stop a worker")}
-_ENDS = _("{name} would start no more jobs, finish those that run ({jobs}) within its grace period, and end.")
-_IS_REPLACED = _(
-    "{name} would start no more jobs, finish those that run ({jobs}) within its grace period, and be "
-    "replaced."
-)
-_IS_ENDING = _("{name} already finishes its jobs and ends.")
-_IS_DEAD = _("{name} is dead, and would not see it.")
-_NOBODY = _("No worker would be left that starts jobs.")
-
-
-class WorkerActions(ReadOnlyAdmin[Worker]):
+class WorkerActions(RowActions[Worker], ReadOnlyAdmin[Worker]):
     """The part of ``WorkerAdmin`` with the actions."""
 
     actions = ("replace_workers",)
+    row_actions: ClassVar = {
+        "replace": RowAction("drain", _("Replace this process"), _("Replace processes")),
+        "stop": RowAction("drain", _("Stop this worker (all processes)"), _("Stop a worker")),
+    }
+    replace_workers = listed("replace", _("Replace selected processes"), "drain")
 
     def has_drain_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may stop and replace workers."""
         return self.holds(request, "drain")
 
-    @admin.action(description=_("Replace selected processes"), permissions=["drain"])
-    def replace_workers(self, request: HttpRequest, queryset: QuerySet[Worker]) -> HttpResponse | None:
-        """Ask the selected processes to finish their jobs and end. Their supervisors replace them."""
-        workers = list(queryset)
+    def ask_or_act(
+        self, request: HttpRequest, name: str, rows: QuerySet[Worker], back: str
+    ) -> HttpResponse | None:
+        """Ask processes to finish their jobs and end, if that was confirmed. Their supervisors replace them,
+        or end with all of their processes.
+        """
+        workers = list(rows)
         if not is_confirmed(request):
-            return self._ask(request, workers, "replace", request.get_full_path())
-        self._drain(request, [worker for worker in workers if _can_be_replaced(worker)], "replace")
-        return None
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add a URL for each button."""
-        buttons = [self.subpage(f"<path:object_id>/{how}/", self.drain_view, how, how=how) for how in _LABELS]
-        return buttons + super().get_urls()
-
-    @method_decorator(require_POST)
-    def drain_view(self, request: HttpRequest, object_id: str, how: str) -> HttpResponseBase:
-        """Handle a button of the page of a worker."""
-        worker = self.get_object(request, unquote(object_id))
-        if not (self.has_view_permission(request, worker) and self.has_drain_permission(request)):
-            raise PermissionDenied
-        if worker is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        if not is_confirmed(request):
-            return self._ask(request, [worker], cast("How", how), self.address("change", worker.pk))
-        self._drain(request, [worker], cast("How", how))
-        return HttpResponseRedirect(self.address("changelist"))
-
-    def drain_buttons(self, request: HttpRequest, worker: Any) -> list[dict[str, Any]]:
-        """Return the buttons that this user may press on the page of a worker now."""
-        if not self.has_drain_permission(request) or vital(worker) == Vital.DEAD or worker.drain == "stop":
-            return []
-        # Nobody replaces a worker in another language, which has no supervisor.
-        is_alone = worker.supervisor is None
-        hows = ["stop"] if worker.drain or is_alone or vital(worker) == Vital.DRAINING else list(_LABELS)
-        return [{"label": _LABELS[how], "url": self.address(how, worker.pk)} for how in hows]
-
-    def _ask(self, request: HttpRequest, workers: list[Worker], how: How, back: str) -> HttpResponse:
-        """Show what would happen, to all processes of the worker that would end."""
-        known = list(with_vitals(Worker.objects.using(self.database)).order_by("host", "pid", "pk"))
-        given = {worker.pk for worker in workers}
-        ending = [worker for worker in known if worker.pk in given]
-        if how == "stop":
-            together = {worker.supervisor for worker in ending} - {None}
-            ending = [worker for worker in known if worker.pk in given or worker.supervisor in together]
-        effects = [_effect(worker, how) for worker in ending]
-        gone = {worker.pk for worker in ending if how == "stop" or worker.supervisor is None}
-        is_last = not any(vital(worker) == Vital.RUNNING for worker in known if worker.pk not in gone)
-        warning = _NOBODY if gone and is_last else ""
-        return ask(self, request, _TITLES[how], effects, workers, back=back, warning=warning)
-
-    def _drain(self, request: HttpRequest, workers: list[Worker], how: How) -> None:
+            return self._ask(request, workers, name, back)
         asked = [
             worker
             for worker in workers
-            if drain_worker(worker.pk, replace=how == "replace", using=self.writes_to)
+            if (name == "stop" or _can_be_replaced(worker))
+            and drain_worker(worker.pk, replace=name == "replace", using=self.writes_to)
         ]
-        message = str(_("Action: %(action)s.") % {"action": _LABELS[how]})
+        message = action_words(self.row_actions[name].label)
         LogEntry.objects.log_actions(request.user.pk, asked, CHANGE, change_message=message)  # type: ignore[arg-type]
         words = ngettext(
             "%(count)d process was asked to finish its jobs and end.",
@@ -134,23 +118,54 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
             len(asked),
         ) % {"count": len(asked)}
         if not asked:
-            words = str(_("Nothing has changed: the worker has ended in the meantime."))
-        elif how == "stop":
-            words = str(_("The worker was asked to finish its jobs and end, with all its processes."))
+            words = gettext("Nothing has changed: the worker has ended in the meantime.")
+        elif name == "stop":
+            words = gettext("The worker was asked to finish its jobs and end, with all its processes.")
         self.message_user(request, words, messages.SUCCESS if asked else messages.WARNING)
+        return None
+
+    def drain_buttons(self, request: HttpRequest, worker: Any) -> list[dict[str, Any]]:
+        """Return the buttons that this user may press on the page of a worker now."""
+        if vital(worker) == Vital.DEAD or worker.drain == "stop":
+            return []
+        # Nobody replaces a worker in another language, which has no supervisor.
+        ends = worker.drain or worker.supervisor is None or vital(worker) == Vital.DRAINING
+        return self.buttons(request, worker, ["stop"] if ends else self.row_actions)
+
+    def _ask(self, request: HttpRequest, workers: list[Worker], name: str, back: str) -> HttpResponse:
+        """Show what would happen, to all processes of the worker that would end."""
+        known = list(with_vitals(Worker.objects.using(self.database)).order_by("host", "pid", "pk"))
+        given = {worker.pk for worker in workers}
+        ending = [worker for worker in known if worker.pk in given]
+        if name == "stop":
+            together = {worker.supervisor for worker in ending} - {None}
+            ending = [worker for worker in known if worker.pk in given or worker.supervisor in together]
+        effects = [_effect(worker, name) for worker in ending]
+        gone = {worker.pk for worker in ending if name == "stop" or worker.supervisor is None}
+        is_last = not any(vital(worker) == Vital.RUNNING for worker in known if worker.pk not in gone)
+        warning = _("No worker would be left that starts jobs.") if gone and is_last else ""
+        return ask(self, request, self.row_actions[name].title, effects, workers, back=back, warning=warning)
 
 
 def _can_be_replaced(worker: Any) -> bool:
     return not worker.drain and vital(worker) in {Vital.RUNNING, Vital.SILENT}
 
 
-def _effect(worker: Any, how: How) -> RowEffect:
+def _effect(worker: Any, name: str) -> RowEffect:
     """Return what would happen to a process."""
     if vital(worker) == Vital.DEAD:
-        return RowEffect(about(worker, _IS_DEAD), acts=False)
-    if not (how == "stop" or _can_be_replaced(worker)):
-        return RowEffect(about(worker, _IS_ENDING), acts=False)
-    words = _ENDS if how == "stop" or worker.supervisor is None else _IS_REPLACED
+        return RowEffect(about(worker, _("{name} is dead, and would not see it.")), acts=False)
+    if not (name == "stop" or _can_be_replaced(worker)):
+        return RowEffect(about(worker, _("{name} already finishes its jobs and ends.")), acts=False)
+    words = _(
+        "{name} would start no more jobs, finish those that run ({jobs}) within its grace period, and be "
+        "replaced."
+    )
+    if name == "stop" or worker.supervisor is None:
+        words = _(
+            "{name} would start no more jobs, finish those that run ({jobs}) within its grace period, and "
+            "end."
+        )
     return RowEffect(about(worker, words, jobs=busy_text(worker)))
 
 
