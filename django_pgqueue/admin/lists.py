@@ -9,9 +9,10 @@ from datetime import MAXYEAR, UTC, datetime, time, timedelta
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from django.conf import settings
+from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.db import connections
@@ -374,3 +375,18 @@ def task_paths(alias: str) -> list[str]:
         cursor.execute(_TASKS, {"window": BACKLOG_WINDOW})
         found = {path for (path,) in cursor.fetchall()}
     return sorted(found | set(known_tasks()))
+
+
+class ConditionFilter(SimpleListFilter):
+    """Filter by one of a few conditions, each with its label. All are offered, also without such rows."""
+
+    conditions: ClassVar[dict[str, tuple[Any, Q]]]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """Return all choices."""
+        return [(key, label) for key, (label, _where) in self.conditions.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows that meet the chosen condition."""
+        chosen = self.conditions.get(self.value() or "")
+        return queryset.filter(chosen[1]) if chosen else queryset

@@ -78,98 +78,6 @@ class Fleet(Crew):
 
 
 # ----------------------------------------------------------------------------
-# The buttons and the action that ask workers to finish their jobs and end, after a confirmation.
-
-
-class WorkerActions(RowActions[Worker], ReadOnlyAdmin[Worker]):
-    """The part of ``WorkerAdmin`` with the actions."""
-
-    actions = ("replace_workers",)
-    row_actions: ClassVar = {
-        "replace": RowAction("drain", _("Replace this process"), _("Replace processes")),
-        "stop": RowAction("drain", _("Stop this worker (all processes)"), _("Stop a worker")),
-    }
-    replace_workers = listed("replace", _("Replace selected processes"), "drain")
-
-    def has_drain_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may stop and replace workers."""
-        return self.holds(request, "drain")
-
-    def ask_or_act(
-        self, request: HttpRequest, name: str, rows: QuerySet[Worker], back: str
-    ) -> HttpResponse | None:
-        """Ask processes to finish their jobs and end, if that was confirmed. Their supervisors replace them,
-        or end with all of their processes.
-        """
-        workers = list(rows)
-        if not is_confirmed(request):
-            return self._ask(request, workers, name, back)
-        asked = [
-            worker
-            for worker in workers
-            if (name == "stop" or _can_be_replaced(worker))
-            and drain_worker(worker.pk, replace=name == "replace", using=self.writes_to)
-        ]
-        message = action_words(self.row_actions[name].label)
-        LogEntry.objects.log_actions(request.user.pk, asked, CHANGE, change_message=message)  # type: ignore[arg-type]
-        words = ngettext(
-            "%(count)d process was asked to finish its jobs and end.",
-            "%(count)d processes were asked to finish their jobs and end.",
-            len(asked),
-        ) % {"count": len(asked)}
-        if not asked:
-            words = gettext("Nothing has changed: the worker has ended in the meantime.")
-        elif name == "stop":
-            words = gettext("The worker was asked to finish its jobs and end, with all its processes.")
-        self.message_user(request, words, messages.SUCCESS if asked else messages.WARNING)
-        return None
-
-    def drain_buttons(self, request: HttpRequest, worker: Any) -> list[dict[str, Any]]:
-        """Return the buttons that this user may press on the page of a worker now."""
-        if vital(worker) == Vital.DEAD or worker.drain == "stop":
-            return []
-        # Nobody replaces a worker in another language, which has no supervisor.
-        ends = worker.drain or worker.supervisor is None or vital(worker) == Vital.DRAINING
-        return self.buttons(request, worker, ["stop"] if ends else self.row_actions)
-
-    def _ask(self, request: HttpRequest, workers: list[Worker], name: str, back: str) -> HttpResponse:
-        """Show what would happen, to all processes of the worker that would end."""
-        known = list(with_vitals(Worker.objects.using(self.database)).order_by("host", "pid", "pk"))
-        given = {worker.pk for worker in workers}
-        ending = [worker for worker in known if worker.pk in given]
-        if name == "stop":
-            together = {worker.supervisor for worker in ending} - {None}
-            ending = [worker for worker in known if worker.pk in given or worker.supervisor in together]
-        effects = [_effect(worker, name) for worker in ending]
-        gone = {worker.pk for worker in ending if name == "stop" or worker.supervisor is None}
-        is_last = not any(vital(worker) == Vital.RUNNING for worker in known if worker.pk not in gone)
-        warning = _("No worker would be left that starts jobs.") if gone and is_last else ""
-        return ask(self, request, self.row_actions[name].title, effects, workers, back=back, warning=warning)
-
-
-def _can_be_replaced(worker: Any) -> bool:
-    return not worker.drain and vital(worker) in {Vital.RUNNING, Vital.SILENT}
-
-
-def _effect(worker: Any, name: str) -> RowEffect:
-    """Return what would happen to a process."""
-    if vital(worker) == Vital.DEAD:
-        return RowEffect(about(worker, _("{name} is dead, and would not see it.")), acts=False)
-    if not (name == "stop" or _can_be_replaced(worker)):
-        return RowEffect(about(worker, _("{name} already finishes its jobs and ends.")), acts=False)
-    words = _(
-        "{name} would start no more jobs, finish those that run ({jobs}) within its grace period, and be "
-        "replaced."
-    )
-    if name == "stop" or worker.supervisor is None:
-        words = _(
-            "{name} would start no more jobs, finish those that run ({jobs}) within its grace period, and "
-            "end."
-        )
-    return RowEffect(about(worker, words, jobs=busy_text(worker)))
-
-
-# ----------------------------------------------------------------------------
 # The list and the page.
 
 
@@ -188,12 +96,13 @@ class WorkerChangeList(ChangeList):
             self.trouble = trouble
 
 
-class WorkerAdmin(WorkerActions):
+class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
     """Shows the workers, their queues, and whether they are alive, and can ask them to end."""
 
     list_display = (
         "name", "state_now", "heartbeat", "all_queues", "busy_of", "memory_now", "uptime", "version",
     )  # fmt: skip
+    actions = ("replace_workers",)
     ordering = ("host", "pid")
     sortable_by = ()
     search_fields = ("host",)
@@ -282,6 +191,91 @@ class WorkerAdmin(WorkerActions):
         if worker.memory is None:
             return str(self.get_empty_value_display())
         return str(filesizeformat(worker.memory))
+
+    # The buttons and the action of the list.
+
+    row_actions: ClassVar = {
+        "replace": RowAction("drain", _("Replace this process"), _("Replace processes")),
+        "stop": RowAction("drain", _("Stop this worker (all processes)"), _("Stop a worker")),
+    }
+    replace_workers = listed("replace", _("Replace selected processes"), "drain")
+
+    def has_drain_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may stop and replace workers."""
+        return self.holds(request, "drain")
+
+    def ask_or_act(
+        self, request: HttpRequest, name: str, rows: QuerySet[Worker], back: str
+    ) -> HttpResponse | None:
+        """Ask processes to finish their jobs and end, if that was confirmed. Their supervisors replace them,
+        or end with all of their processes.
+        """
+        workers = list(rows)
+        if not is_confirmed(request):
+            return self._ask(request, workers, name, back)
+        asked = [
+            worker
+            for worker in workers
+            if (name == "stop" or _can_be_replaced(worker))
+            and drain_worker(worker.pk, replace=name == "replace", using=self.writes_to)
+        ]
+        message = action_words(self.row_actions[name].label)
+        LogEntry.objects.log_actions(request.user.pk, asked, CHANGE, change_message=message)  # type: ignore[arg-type]
+        words = ngettext(
+            "%(count)d process was asked to finish its jobs and end.",
+            "%(count)d processes were asked to finish their jobs and end.",
+            len(asked),
+        ) % {"count": len(asked)}
+        if not asked:
+            words = gettext("Nothing has changed: the worker has ended in the meantime.")
+        elif name == "stop":
+            words = gettext("The worker was asked to finish its jobs and end, with all its processes.")
+        self.message_user(request, words, messages.SUCCESS if asked else messages.WARNING)
+        return None
+
+    def drain_buttons(self, request: HttpRequest, worker: Any) -> list[dict[str, Any]]:
+        """Return the buttons that this user may press on the page of a worker now."""
+        if vital(worker) == Vital.DEAD or worker.drain == "stop":
+            return []
+        # Nobody replaces a worker in another language, which has no supervisor.
+        ends = worker.drain or worker.supervisor is None or vital(worker) == Vital.DRAINING
+        return self.buttons(request, worker, ["stop"] if ends else self.row_actions)
+
+    def _ask(self, request: HttpRequest, workers: list[Worker], name: str, back: str) -> HttpResponse:
+        """Show what would happen, to all processes of the worker that would end."""
+        known = list(with_vitals(Worker.objects.using(self.database)).order_by("host", "pid", "pk"))
+        given = {worker.pk for worker in workers}
+        ending = [worker for worker in known if worker.pk in given]
+        if name == "stop":
+            together = {worker.supervisor for worker in ending} - {None}
+            ending = [worker for worker in known if worker.pk in given or worker.supervisor in together]
+        effects = [_effect(worker, name) for worker in ending]
+        gone = {worker.pk for worker in ending if name == "stop" or worker.supervisor is None}
+        is_last = not any(vital(worker) == Vital.RUNNING for worker in known if worker.pk not in gone)
+        warning = _("No worker would be left that starts jobs.") if gone and is_last else ""
+        return ask(self, request, self.row_actions[name].title, effects, workers, back=back, warning=warning)
+
+
+def _can_be_replaced(worker: Any) -> bool:
+    return not worker.drain and vital(worker) in {Vital.RUNNING, Vital.SILENT}
+
+
+def _effect(worker: Any, name: str) -> RowEffect:
+    """Return what would happen to a process."""
+    if vital(worker) == Vital.DEAD:
+        return RowEffect(about(worker, _("{name} is dead, and would not see it.")), acts=False)
+    if not (name == "stop" or _can_be_replaced(worker)):
+        return RowEffect(about(worker, _("{name} already finishes its jobs and ends.")), acts=False)
+    words = _(
+        "{name} would start no more jobs, finish those that run ({jobs}) within its grace period, and be "
+        "replaced."
+    )
+    if name == "stop" or worker.supervisor is None:
+        words = _(
+            "{name} would start no more jobs, finish those that run ({jobs}) within its grace period, and "
+            "end."
+        )
+    return RowEffect(about(worker, words, jobs=busy_text(worker)))
 
 
 # ----------------------------------------------------------------------------

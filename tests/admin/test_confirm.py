@@ -298,10 +298,11 @@ def test_the_page(root: Client) -> None:
 
 def test_numbers_are_grouped_and_plurals_fit(root: Client) -> None:
     done = actions.RETRY[0]
-    assert done.sentence(1) == "1 done job would run a second time."
-    assert done.sentence(9_959) == "9,959 done jobs would run a second time."
-    assert done.sentence(19_959, is_exact=False) == "19,959 or more done jobs would run a second time."
-    assert done.sentence(1, is_exact=False) == "1 or more done jobs would run a second time."
+    one, many = actions.Counted(1), actions.Counted(9_959)
+    assert done.sentence(one) == "1 done job would run a second time."
+    assert done.sentence(many) == "9,959 done jobs would run a second time."
+    assert done.sentence(many._replace(is_exact=False)) == "9,959 or more done jobs would run a second time."
+    assert done.sentence(one._replace(is_exact=False)) == "1 or more done jobs would run a second time."
     for states in (actions.RETRY, actions.RUN, actions.CANCEL):
         assert {status for effect in states for status in effect.states} == set(Job.Status)
 

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
@@ -21,154 +21,44 @@ from ...models.batch import counts_of
 from ...models.job import Status
 from .. import display
 from ..ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed, may_with_jobs
-from ..base import ReadOnlyAdmin
 from ..console import is_restricted, page_url, visible_jobs
 from ..graph.pages import WorkflowPages
 from ..history import action_words
 from ..job_page.page import children_of, shown_jobs
 from ..jobs.filters import on_shelves
 from ..jobs.search import BATCH
-from ..lists import KeysetChangeList
+from ..lists import ConditionFilter, KeysetChangeList
 from . import fields as batch_fields
-
-# ----------------------------------------------------------------------------
-# The buttons and the actions that cancel batches, and run their failed jobs again, after a confirmation.
 
 if TYPE_CHECKING:
     from ..job_page.formatter import Section
 
-
-class BatchActions(RowActions[JobBatch], ReadOnlyAdmin[JobBatch]):
-    """The part of ``BatchAdmin`` with the actions. They need the permissions for the same on jobs."""
-
-    actions = ("cancel_batches", "retry_batches")
-    row_actions: ClassVar = {
-        "cancel": RowAction("cancel", _("Cancel batch"), _("Cancel batches")),
-        "retry": RowAction("retry", _("Retry failed jobs"), _("Retry the failed jobs of batches")),
-    }
-    cancel_batches = listed("cancel", _("Cancel selected batches"))
-    retry_batches = listed("retry", _("Retry the failed jobs of selected batches"))
-
-    def has_cancel_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may cancel jobs."""
-        return may_with_jobs(self.admin_site, request, "cancel")
-
-    def has_retry_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may retry jobs."""
-        return may_with_jobs(self.admin_site, request, "retry")
-
-    def ask_or_act(
-        self, request: HttpRequest, name: str, rows: QuerySet[JobBatch], back: str
-    ) -> HttpResponse | None:
-        """Show what would happen; if that was confirmed, do it. Batches with hidden jobs are left alone."""
-        batches, action = list(rows), self.row_actions[name]
-        refused = [batch for batch in batches if self._has_hidden(request, batch)]
-        if refused:
-            refusal = _("You may not see all jobs of %(batches)s, so you may not do this.")
-            names = {"batches": ", ".join(map(str, refused))}
-            self.message_user(request, refusal % names, messages.ERROR)
-            batches = [batch for batch in batches if batch not in refused]
-        if not batches:
-            return None
-        if not is_confirmed(request):
-            counts = counts_of(self.database, [batch.pk for batch in batches])
-            effects = [_effect(batch, counts[batch.pk], name) for batch in batches]
-            return ask(self, request, action.title, effects, batches, back=back)
-        changed = {batch: self._act(batch, name) for batch in batches}
-        # A cancel also closes a batch that has no live jobs.
-        acted = [
-            batch for batch, jobs in changed.items() if jobs or (name == "cancel" and not batch.is_finished)
-        ]
-        words = action_words(action.label)
-        LogEntry.objects.log_actions(request.user.pk, acted, CHANGE, change_message=words)  # type: ignore[arg-type]
-        number = sum(changed.values())
-        words = ngettext("%(count)s job runs again.", "%(count)s jobs run again.", number)
-        if name == "cancel":
-            words = ngettext(
-                "%(count)s job was cancelled or asked to stop.",
-                "%(count)s jobs were cancelled or asked to stop.",
-                number,
-            )
-        level = messages.SUCCESS if number else messages.WARNING
-        self.message_user(request, words % {"count": formatting.number(number)}, level)
-        return None
-
-    def _has_hidden(self, request: HttpRequest, batch: JobBatch) -> bool:
-        """Return whether the batch has jobs that this user may not see.
-
-        Race: a hidden job that joins the batch afterwards is cancelled with it. It has asked for that.
-        """
-        if not is_restricted(self.admin_site, request):
-            return False
-        members = Job.objects.using(self.writes_to).filter(batch_id=batch.pk)
-        seen = visible_jobs(self.admin_site, request, self.writes_to).filter(batch_id=batch.pk)
-        return members.count() > seen.values("pk").distinct().count()
-
-    def _act(self, batch: JobBatch, name: str) -> int:
-        """Return how many jobs have changed. A batch that was deleted in the meantime has none."""
-        known = Batch.of(batch.pk, self.writes_to)
-        try:
-            return known.cancel() if name == "cancel" else known.retry_failed()
-        except JobBatch.DoesNotExist:
-            return 0
-
-
-def _effect(batch: JobBatch, counts: BatchCounts, name: str) -> RowEffect:
-    """Return what would happen to a batch."""
-    if name == "cancel" and batch.is_finished:
-        return RowEffect(about(batch, _("{name} has finished.")), acts=False)
-    if name == "cancel":
-        text = _(
-            "{name} would be closed, and {jobs} would be cancelled; running ones would be asked to stop."
-        )
-        return RowEffect(about(batch, text, jobs=_jobs(counts.live)))
-    if not counts.failed:
-        return RowEffect(about(batch, _("{name} has no failed jobs.")), acts=False)
-    return RowEffect(
-        about(batch, _("{name} would go on: {jobs} would run again."), jobs=_jobs(counts.failed))
-    )
-
-
-def _jobs(count: int) -> str:
-    return ngettext("%(count)s job", "%(count)s jobs", count) % {"count": formatting.number(count)}
-
-
-# ----------------------------------------------------------------------------
-# The list and the page.
-
-
 MOST_FAILED = 20  # on the page of a batch
 
 
-class BatchStateFilter(admin.SimpleListFilter):
+class BatchStateFilter(ConditionFilter):
     """Filter by whether the batch is open or running, or by how it ended."""
 
     title = _("state")
     parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        """Return all states."""
-        return [
-            ("open", pgettext_lazy("batch", "open")),
-            ("running", pgettext_lazy("batch", "running")),
-            *JobBatch.Outcome.choices,
-        ]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the batches in the chosen state."""
-        state = self.value()
-        if state in JobBatch.Outcome.values:
-            return queryset.filter(finished_at__isnull=False, outcome=state)
-        if state in ("open", "running"):
-            return queryset.filter(finished_at__isnull=True, is_open=state == "open")
-        return queryset
+    conditions: ClassVar = {
+        "open": (pgettext_lazy("batch", "open"), Q(finished_at__isnull=True, is_open=True)),
+        "running": (pgettext_lazy("batch", "running"), Q(finished_at__isnull=True, is_open=False)),
+        **{
+            outcome: (label, Q(finished_at__isnull=False, outcome=outcome))
+            for outcome, label in JobBatch.Outcome.choices
+        },
+    }
 
 
-class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
-    """Shows batches, and can cancel them and retry their failed jobs."""
+class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
+    """Shows batches, and can cancel them and retry their failed jobs, with the permissions for the same on
+    jobs.
+    """
 
     list_display = ("id", "named", "state_now", "numbers", "created", "age")
     list_display_links = ("id", "named")
+    actions = ("cancel_batches", "retry_batches")
     list_filter = (BatchStateFilter,)
     search_fields = ("id", "name")
     sortable_by = ()
@@ -270,6 +160,98 @@ class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
     def age(self, batch: Any) -> str:
         """How long it lasts, or has lasted."""
         return batch_fields.lasted(batch, batch.now)
+
+    # The buttons and the actions of the list.
+
+    row_actions: ClassVar = {
+        "cancel": RowAction("cancel", _("Cancel batch"), _("Cancel batches")),
+        "retry": RowAction("retry", _("Retry failed jobs"), _("Retry the failed jobs of batches")),
+    }
+    cancel_batches = listed("cancel", _("Cancel selected batches"))
+    retry_batches = listed("retry", _("Retry the failed jobs of selected batches"))
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may cancel jobs."""
+        return may_with_jobs(self.admin_site, request, "cancel")
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may retry jobs."""
+        return may_with_jobs(self.admin_site, request, "retry")
+
+    def ask_or_act(
+        self, request: HttpRequest, name: str, rows: QuerySet[JobBatch], back: str
+    ) -> HttpResponse | None:
+        """Show what would happen; if that was confirmed, do it. Batches with hidden jobs are left alone."""
+        batches, action = list(rows), self.row_actions[name]
+        refused = [batch for batch in batches if self._has_hidden(request, batch)]
+        if refused:
+            refusal = _("You may not see all jobs of %(batches)s, so you may not do this.")
+            names = {"batches": ", ".join(map(str, refused))}
+            self.message_user(request, refusal % names, messages.ERROR)
+            batches = [batch for batch in batches if batch not in refused]
+        if not batches:
+            return None
+        if not is_confirmed(request):
+            counts = counts_of(self.database, [batch.pk for batch in batches])
+            effects = [_effect(batch, counts[batch.pk], name) for batch in batches]
+            return ask(self, request, action.title, effects, batches, back=back)
+        changed = {batch: self._act(batch, name) for batch in batches}
+        # A cancel also closes a batch that has no live jobs.
+        acted = [
+            batch for batch, jobs in changed.items() if jobs or (name == "cancel" and not batch.is_finished)
+        ]
+        words = action_words(action.label)
+        LogEntry.objects.log_actions(request.user.pk, acted, CHANGE, change_message=words)  # type: ignore[arg-type]
+        number = sum(changed.values())
+        words = ngettext("%(count)s job runs again.", "%(count)s jobs run again.", number)
+        if name == "cancel":
+            words = ngettext(
+                "%(count)s job was cancelled or asked to stop.",
+                "%(count)s jobs were cancelled or asked to stop.",
+                number,
+            )
+        level = messages.SUCCESS if number else messages.WARNING
+        self.message_user(request, words % {"count": formatting.number(number)}, level)
+        return None
+
+    def _has_hidden(self, request: HttpRequest, batch: JobBatch) -> bool:
+        """Return whether the batch has jobs that this user may not see.
+
+        Race: a hidden job that joins the batch afterwards is cancelled with it. It has asked for that.
+        """
+        if not is_restricted(self.admin_site, request):
+            return False
+        members = Job.objects.using(self.writes_to).filter(batch_id=batch.pk)
+        seen = visible_jobs(self.admin_site, request, self.writes_to).filter(batch_id=batch.pk)
+        return members.count() > seen.values("pk").distinct().count()
+
+    def _act(self, batch: JobBatch, name: str) -> int:
+        """Return how many jobs have changed. A batch that was deleted in the meantime has none."""
+        known = Batch.of(batch.pk, self.writes_to)
+        try:
+            return known.cancel() if name == "cancel" else known.retry_failed()
+        except JobBatch.DoesNotExist:
+            return 0
+
+
+def _effect(batch: JobBatch, counts: BatchCounts, name: str) -> RowEffect:
+    """Return what would happen to a batch."""
+    if name == "cancel" and batch.is_finished:
+        return RowEffect(about(batch, _("{name} has finished.")), acts=False)
+    if name == "cancel":
+        text = _(
+            "{name} would be closed, and {jobs} would be cancelled; running ones would be asked to stop."
+        )
+        return RowEffect(about(batch, text, jobs=_jobs(counts.live)))
+    if not counts.failed:
+        return RowEffect(about(batch, _("{name} has no failed jobs.")), acts=False)
+    return RowEffect(
+        about(batch, _("{name} would go on: {jobs} would run again."), jobs=_jobs(counts.failed))
+    )
+
+
+def _jobs(count: int) -> str:
+    return ngettext("%(count)s job", "%(count)s jobs", count) % {"count": formatting.number(count)}
 
 
 def _member_links(batch: Any, jobs: str) -> list[dict[str, Any]]:

@@ -6,11 +6,11 @@ The effects of an action cover every state once. No effect mixes finished jobs w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -23,6 +23,9 @@ from ...models import Job
 from ...models.job import Status
 from ..jobs.filters import LIVE_SHELF
 from .edit_form import EditForm
+
+if TYPE_CHECKING:
+    from typing import Self
 
 # ----------------------------------------------------------------------------
 # What an action does to the jobs in each state, in sentences for the confirmation page.
@@ -67,16 +70,32 @@ class Effect:
         """Whether these jobs do not change only because this user lacks the permission (``permitted``)."""
         return bool(self.permission) and not self.acts
 
-    def sentence(self, number: int, *, is_exact: bool = True) -> str:
-        """Return what happens to this many jobs, or to this many or more."""
-        count = number if is_exact else max(number, 2)  # "1 or more" is a plural
-        return str(self.words % {"count": count, "number": number_words(number, is_exact=is_exact)})
+    def sentence(self, jobs: Counted) -> str:
+        """Return what happens to this many jobs."""
+        return str(self.words % {"count": jobs.plural, "number": jobs})
 
 
-def number_words(number: int, *, is_exact: bool) -> str:
-    """Format a number of jobs, of which there may be more."""
-    words = formatting.number(number)
-    return words if is_exact else _("%(number)s or more") % {"number": words}
+class Counted(NamedTuple):
+    """A number of jobs."""
+
+    number: int
+    is_exact: bool = True
+    """If not, there may be more."""
+
+    def __str__(self) -> str:
+        words = formatting.number(self.number)
+        return words if self.is_exact else _("%(number)s or more") % {"number": words}
+
+    @property
+    def plural(self) -> int:
+        """The number that chooses the plural: "1 or more" is one."""
+        return self.number if self.is_exact else max(self.number, 2)
+
+    @classmethod
+    def sum(cls, counts: Iterable[Counted]) -> Self:
+        """Return the number of all of them."""
+        known = list(counts)
+        return cls(sum(each.number for each in known), all(each.is_exact for each in known))
 
 
 def permitted(effects: tuple[Effect, ...], may: Callable[[str], bool]) -> list[Effect]:

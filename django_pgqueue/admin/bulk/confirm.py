@@ -47,8 +47,8 @@ from ..history import action_words, filter_words, note, note_all, note_each
 from ..jobs.filters import on_shelves
 from ..jobs.search import MEANING
 from . import selection, task
-from .actions import ACTIONS, number_words, permitted
-from .selection import Bounds, Counted, Shown, affected, bounds, count
+from .actions import ACTIONS, Counted, permitted
+from .selection import Shown, affected, bounds, count
 
 if TYPE_CHECKING:
     from ..base import DatabaseAdmin
@@ -82,18 +82,14 @@ def act_on_many(
     shown = _confirmed(request, name)
     form = None if action.form is None else action.form(None if shown is None else request.POST)
     if shown is None or (form is not None and not form.is_valid()):  # then the jobs are shown as they are now
-        limits, found = _look(admin, request, jobs, meant)
+        shown, found = _look(admin, request, name, jobs, meant)
         meant = [effect for effect, _count in found]
-        shown = _shown(request, name, limits, found)
-        total, is_exact = (
-            sum(each.number for _effect, each in found),
-            all(each.is_exact for _effect, each in found),
-        )
+        total = Counted.sum(each for _effect, each in found)
         # A form asks for values, and beyond the bounds there may be more jobs.
-        asks = form is not None or limits.oldest is not None
-        if total > 1 or not is_exact or (total and asks):
+        asks = form is not None or shown.oldest is not None
+        if total.plural > 1 or (total.number and asks):
             where = _where_words(admin, again=again is not None) if shown.effects and _is_many(shown) else ""
-            return _page(admin, request, action, shown, found, form, where=where, back=back)
+            return _page(admin, request, shown, found, total, form, where, back)
     elif shown.newest is not None and shown.meaning != _meaning(request):
         # Race: the jobs with the key that was searched are gone, so that it was now searched as text.
         jobs = jobs.none()
@@ -112,31 +108,27 @@ def _meaning(request: HttpRequest) -> str:
 
 
 def _look(
-    admin: DatabaseAdmin[Job], request: HttpRequest, jobs: QuerySet[Job], meant: list[Effect]
-) -> tuple[Bounds, list[tuple[Effect, Counted]]]:
-    """Return the bounds of now, and the effects for which there are jobs, each with their number."""
+    admin: DatabaseAdmin[Job], request: HttpRequest, name: str, jobs: QuerySet[Job], meant: list[Effect]
+) -> tuple[Shown, list[tuple[Effect, Counted]]]:
+    """Count the jobs, and return the effects for which there are some."""
     status = request.GET.get("status", "")
     if status in Status.values:
         meant = [effect for effect in meant if status in effect.states]
     # Whether all jobs that match are selected, read as in Django's own form.
     across = bool(forms.BooleanField(required=False).to_python(request.POST.get("select_across")))
     limits = bounds(on_shelves(status, admin.get_queryset(request)), across=across)
-    numbers = count(jobs, limits, meant)
-    return limits, [
-        pair for pair in zip(meant, numbers, strict=True) if pair[1].number or not pair[1].is_exact
-    ]
-
-
-def _shown(request: HttpRequest, name: str, limits: Bounds, found: list[tuple[Effect, Counted]]) -> Shown:
-    acting = [(effect, count) for effect, count in found if effect.acts]
-    return Shown(
+    found = [pair for pair in zip(meant, count(jobs, limits, meant), strict=True) if pair[1].plural]
+    acting = [pair for pair in found if pair[0].acts]
+    counted = Counted.sum(each for _effect, each in acting)
+    shown = Shown(
         **asdict(limits),
         action=name,
         effects=[effect.key for effect, _count in acting],
-        counted=sum(count.number for _effect, count in acting),
-        is_exact=all(count.is_exact for _effect, count in acting),
+        counted=counted.number,
+        is_exact=counted.is_exact,
         meaning=_meaning(request),
     )
+    return shown, found
 
 
 def _confirmed(request: HttpRequest, name: str) -> Shown | None:
@@ -151,44 +143,34 @@ def _confirmed(request: HttpRequest, name: str) -> Shown | None:
 def _page(
     admin: DatabaseAdmin[Job],
     request: HttpRequest,
-    action: Action,
     shown: Shown,
     found: list[tuple[Effect, Counted]],
+    total: Counted,
     form: EditForm | None,
-    *,
     where: str,
     back: str,
 ) -> TemplateResponse:
-    total, is_exact = (
-        sum(each.number for _effect, each in found),
-        all(each.is_exact for _effect, each in found),
-    )
     across = shown.newest is not None
     ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
-    selected = ngettext(
-        "%(number)s job is selected.", "%(number)s jobs are selected.", total if is_exact else max(total, 2)
-    )
+    selected = ngettext("%(number)s job is selected.", "%(number)s jobs are selected.", total.plural)
+    effects = [
+        RowEffect(effect.sentence(each), effect.acts, "alarm" if effect.permission else "acts")
+        for effect, each in found
+    ]
     return ask(
         admin,
         request,
-        action.title,
-        [
-            RowEffect(
-                effect.sentence(each.number, is_exact=each.is_exact),
-                effect.acts,
-                "alarm" if effect.permission else "acts",
-            )
-            for effect, each in found
-        ],
+        ACTIONS[shown.action].title,
+        effects,
         back=back,
         fields=[
-            ("action", f"{action.permission}_jobs"),
+            ("action", f"{shown.action}_jobs"),
             ("select_across", int(across)),
             (FIELD, signing.dumps(asdict(shown), salt=SALT)),
             # Django requires at least one.
             *((ACTION_CHECKBOX_NAME, pk) for pk in (ticked[:1] if across else ticked)),
         ],
-        selected=selected % {"number": number_words(total, is_exact=is_exact)},
+        selected=selected % {"number": total},
         form=form,
         where=where,
         across=across,
@@ -269,7 +251,7 @@ def _start(
         words = [_("Started in the background."), action_words(action.label, order.details)]
         if order.filters:
             words.append(_("Filters: %(filters)s.") % {"filters": order.filters})
-        number = number_words(shown.counted, is_exact=shown.is_exact)
+        number = Counted(shown.counted, shown.is_exact)
         words.append(_("Jobs that would change: %(number)s.") % {"number": number})
         note(request.user.pk, " ".join(words), job)
     admin.message_user(

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import NamedTuple
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -25,7 +24,7 @@ from ...models import Job
 from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from ..jobs.filters import LIVE_SHELF, on_shelves
-from .actions import Effect
+from .actions import Counted, Effect
 
 MOST_FINISHED = 60_000  # jobs
 MOST_COUNTED = 100_000  # jobs for each effect; beyond it, the page says "or more"
@@ -101,14 +100,6 @@ def affected(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> li
             ended = ended.filter(pk__gte=limits.oldest)
         parts.append(ended)
     return parts
-
-
-class Counted(NamedTuple):
-    """A number of jobs."""
-
-    number: int
-    is_exact: bool = True
-    """If not, there may be more."""
 
 
 def count(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> list[Counted]:

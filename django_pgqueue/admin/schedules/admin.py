@@ -40,6 +40,7 @@ from ..ask import RowEffect, ask, is_confirmed, listed, may_with_jobs
 from ..base import DatabaseAdmin, DatabaseForm
 from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
+from ..lists import ConditionFilter
 from ..workers import Fleet
 from .actions import ACTIONS
 from .page import call_text, field_label, how_soon, outcome, state_badge, state_text, summary, value_text
@@ -312,21 +313,6 @@ class ScheduleChangeList(ChangeList):
         words.add_last_runs(alias, self.result_list)
         if any(schedule.is_active for schedule in self.result_list):
             self.trouble = Fleet(alias).standstill
-
-
-class ConditionFilter(admin.SimpleListFilter):
-    """Filter by one of a few conditions, each with its label. All are offered, also without such rows."""
-
-    conditions: ClassVar[dict[str, tuple[Any, Q]]]
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        """Return all choices."""
-        return [(key, label) for key, (label, _where) in self.conditions.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows that meet the chosen condition."""
-        chosen = self.conditions.get(self.value() or "")
-        return queryset.filter(chosen[1]) if chosen else queryset
 
 
 class StateFilter(ConditionFilter):
