@@ -48,7 +48,7 @@ def filter_words(query: QueryDict, meaning: str) -> str:
     )
 
 
-def note_each(user: Any, jobs: Sequence[Job], words: str, filters: str) -> None:
+def note_each(user: Any, jobs: Sequence[Job], words: str, filters: str = "") -> None:
     """Write an entry for each of these jobs, which one action has changed."""
     if len(jobs) > 1:
         words += " " + ngettext("One of %(number)s job.", "One of %(number)s jobs.", len(jobs)) % {
@@ -63,27 +63,16 @@ def note_all(user: Any, words: str, outcome: str, filters: str) -> None:
     """Write one entry about an action that has changed too many jobs for an entry each."""
     told = [words, _("Filters: %(filters)s.") % {"filters": filters} if filters else "", outcome]
     name = _("jobs with %(filters)s") % {"filters": filters} if filters else _("jobs")
-    note(user, " ".join(filter(None, told)), None, name)
-
-
-def note(user: Any, words: str, job: Job | None, name: str = "") -> None:
-    """Write an entry about an action on many jobs, in the history of the job that runs it, if there is one.
-
-    ``name``: what the entry is about, if there is no such job.
-    """
     LogEntry.objects.create(
         user_id=user,
         content_type=ContentType.objects.get_for_model(Job),
-        object_id=None if job is None else str(job.pk),
-        object_repr=(name if job is None else f"{job.task_path} ({job.pk})")[:_LONGEST_NAME],
+        object_repr=name[:_LONGEST_NAME],
         action_flag=CHANGE,
-        change_message=words,
+        change_message=" ".join(filter(None, told)),
     )
 
 
 def is_noted(user: Any, job: Job) -> bool:
     """Return whether this user is in the history of a job."""
-    of_job = LogEntry.objects.filter(
-        content_type=ContentType.objects.get_for_model(Job), object_id=str(job.pk)
-    )
-    return of_job.filter(user_id=user).exists()
+    of_jobs = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(Job), user_id=user)
+    return of_jobs.filter(object_id=str(job.pk)).exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.admin import AdminSite
@@ -15,22 +15,20 @@ from ..models import Pause
 from ..models.queue import IN_FORCE
 from . import display
 from .console import page_url
+from .display import linked
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Paused:
-    """The pauses in force, each with a sentence that links to its page if this user may view it."""
+    """The pauses in force, in sentences that link to their pages if this user may view them."""
 
-    everything: str
-    """The sentence for the banner; empty if not everything is paused."""
-    others: list[str]
-    """The sentences about queues and tasks."""
-    queues: dict[str, str]
+    everything: str = ""
+    """For the banner; empty if not everything is paused."""
+    queues: dict[str, str] = field(default_factory=dict)
     """The details for each paused queue."""
-    queues_said: dict[str, str]
+    queues_said: dict[str, str] = field(default_factory=dict)
     """The sentence about each paused queue."""
-    tasks_said: list[str]
-    """The sentences about tasks."""
+    tasks_said: list[str] = field(default_factory=list)
 
 
 def paused(site: AdminSite, request: HttpRequest, alias: str) -> Paused:
@@ -40,19 +38,19 @@ def paused(site: AdminSite, request: HttpRequest, alias: str) -> Paused:
 
 def in_words(site: AdminSite, request: HttpRequest, pauses: Iterable[Pause]) -> Paused:
     """Return the sentences about pauses that are read already."""
-    pauses = list(pauses)
-    said = {pause.pk: _linked(_sentence(pause), site, request, pause) for pause in pauses}
-    return Paused(
-        everything=next((said[pause.pk] for pause in pauses if pause.kind == Pause.Kind.ALL), ""),
-        others=[said[pause.pk] for pause in pauses if pause.kind != Pause.Kind.ALL],
-        queues={
-            pause.name: _linked(details(pause), site, request, pause)
-            for pause in pauses
-            if pause.kind == Pause.Kind.QUEUE
-        },
-        queues_said={pause.name: said[pause.pk] for pause in pauses if pause.kind == Pause.Kind.QUEUE},
-        tasks_said=[said[pause.pk] for pause in pauses if pause.kind == Pause.Kind.TASK],
-    )
+    found = Paused()
+    for pause in pauses:
+        url, facts = page_url(site, request, Pause, "change", pause.pk), details(pause)
+        if pause.kind == Pause.Kind.ALL:
+            found.everything = linked(url, format_html(_("Everything is {details}."), details=facts))
+        elif pause.kind == Pause.Kind.QUEUE:
+            text = format_html(_("Queue {name} is {details}."), name=pause.name, details=facts)
+            found.queues_said[pause.name] = linked(url, text)
+            found.queues[pause.name] = linked(url, facts)
+        else:
+            text = format_html(_("Task {name} is {details}."), name=pause.name, details=facts)
+            found.tasks_said.append(linked(url, text))
+    return found
 
 
 def target(pause: Pause) -> str:
@@ -74,17 +72,3 @@ def details(pause: Pause) -> Any:
     }[bool(pause.author), pause.until is not None]
     words = format_html(text, author=pause.author, end=display.time(pause.until))
     return format_html("{}: {}", words, pause.reason) if pause.reason else words
-
-
-def _sentence(pause: Pause) -> Any:
-    text = {
-        Pause.Kind.ALL: _("Everything is {details}."),
-        Pause.Kind.QUEUE: _("Queue {name} is {details}."),
-        Pause.Kind.TASK: _("Task {name} is {details}."),
-    }[Pause.Kind(pause.kind)]
-    return format_html(text, name=pause.name, details=details(pause))
-
-
-def _linked(text: Any, site: AdminSite, request: HttpRequest, pause: Pause) -> Any:
-    url = page_url(site, request, Pause, "change", pause.pk)
-    return format_html('<a href="{}">{}</a>', url, text) if url else text

@@ -43,7 +43,7 @@ from ...monitoring.workers import Crew
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...tasks.routing import default_backend
 from ..ask import FIELD, RowEffect, ask
-from ..history import action_words, filter_words, note, note_all, note_each
+from ..history import action_words, filter_words, note_all, note_each
 from ..jobs.filters import on_shelves
 from ..jobs.search import MEANING
 from . import selection, task
@@ -253,7 +253,7 @@ def _start(
             words.append(_("Filters: %(filters)s.") % {"filters": order.filters})
         number = Counted(shown.counted, shown.is_exact)
         words.append(_("Jobs that would change: %(number)s.") % {"number": number})
-        note(request.user.pk, " ".join(words), job)
+        note_each(request.user.pk, [job], " ".join(words))
     admin.message_user(
         request,
         _("“%(action)s” runs in the background. This page shows how far it is.") % {"action": action.title},

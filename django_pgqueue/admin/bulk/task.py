@@ -29,11 +29,10 @@ from ...exceptions import CancelJob
 from ...jobs.chunks import Chunk, Cursor, walk
 from ...jobs.current import current_job
 from ...models import Job, LiveJob
-from ...models.current import CurrentJob
 from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from ...tasks.decorator import task
-from ..history import action_words, filter_words, is_noted, note
+from ..history import action_words, filter_words, is_noted, note_each
 from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING
 from .actions import ACTIONS, Action, Effect, permitted
@@ -181,58 +180,44 @@ def run(order: dict[str, Any], seal: str) -> dict[str, Any]:
         opened = Order.opened(order, seal, alias)
     except Refused as refused:
         raise CancelJob(str(refused)) from None
-    return _Work(job, alias, opened).run()
+    action, changed, total = opened.kind, 0, opened.expected
 
-
-class _Work:
-    """One attempt to carry out an order."""
-
-    def __init__(self, job: CurrentJob, alias: str, order: Order) -> None:
-        self._job = job
-        self._alias = alias
-        self._order = order
-        self._changed = 0
-        self._total = order.expected
-
-    def run(self) -> dict[str, Any]:
-        action = self._order.kind
-        try:
-            request = self._order.request()
-            if not is_noted(self._order.user, self._job):  # a user has enqueued a copy of the job
-                raise Refused(_("This user has not started this job. Select the jobs again."))
-            jobs = self._order.jobs(request, self._alias).exclude(pk=self._job.pk)
-            parts = affected(jobs, self._order, self._order.acting(request))
-            if self._total is None:
-                self._total = self._job.step("count", self._count, parts)
-            for chunk in walk(parts, self._order.change, self._commit):
-                self._changed += chunk.changed
-        except Refused as refused:
-            words = action.told(self._changed, self._total, whole=False)
-            self._note(str(refused), words)
-            raise CancelJob(f"{refused} {words}") from None
-        words = action.told(self._changed, self._total)
-        self._job.atomic_step("ended", self._note, _("Ended."), words)
-        return {"changed": self._changed, "of": self._total, "words": words}
-
-    def _count(self, parts: list[QuerySet[Job]]) -> int | None:
-        """Return how many jobs would change; None if it takes too long to count them."""
-        return within(self._alias, COUNT_SECONDS, lambda: sum(part.count() for part in parts))
-
-    def _commit(self, number: int, take: Callable[[], Chunk | None]) -> Chunk | None:
+    def commit(number: int, take: Callable[[], Chunk | None]) -> Chunk | None:
         # Others may have changed, so that there are more than were counted.
-        bound = None if self._total is None else max(self._total, self._changed)
-        self._job.set_progress(self._changed, bound, str(self._order.kind.title))
+        job.set_progress(changed, None if total is None else max(total, changed), str(action.title))
         # The database knows it in every kind of worker.
-        live: Any = LiveJob
-        asked = live.objects.using(self._alias).filter(pk=self._job.pk, cancel_requested_at__isnull=False)
-        if self._job.cancel_requested or asked.exists():
+        asked = LiveJob.objects.using(alias).filter(pk=job.pk, cancel_requested_at__isnull=False)  # type: ignore[attr-defined]
+        if job.cancel_requested or asked.exists():
             raise Refused(_("Cancelled."))
-        self._order.request()  # the user may have lost the permission
-        found = self._job.atomic_step(f"chunk {number + 1}", take)
+        opened.request()  # the user may have lost the permission
+        found = job.atomic_step(f"chunk {number + 1}", take)
         return found and Chunk(Cursor(*found[0]), *found[1:])
 
-    def _note(self, what: str, words: str) -> None:
-        order = self._order
-        if get_user_model()._default_manager.filter(pk=order.user).exists():
-            row = Job(pk=self._job.pk, task_path=self._job.task_path)
-            note(order.user, f"{what} {action_words(order.kind.label, order.details)} {words}", row)
+    try:
+        request = opened.request()
+        if not is_noted(opened.user, job):  # a user has enqueued a copy of the job
+            raise Refused(_("This user has not started this job. Select the jobs again."))
+        jobs = opened.jobs(request, alias).exclude(pk=job.pk)
+        parts = affected(jobs, opened, opened.acting(request))
+        if total is None:
+            total = job.step("count", _count, parts, alias)
+        for chunk in walk(parts, opened.change, commit):
+            changed += chunk.changed
+    except Refused as refused:
+        words = action.told(changed, total, whole=False)
+        _note(opened, job, str(refused), words)
+        raise CancelJob(f"{refused} {words}") from None
+    words = action.told(changed, total)
+    job.atomic_step("ended", _note, opened, job, _("Ended."), words)
+    return {"changed": changed, "of": total, "words": words}
+
+
+def _count(parts: list[QuerySet[Job]], alias: str) -> int | None:
+    """Return how many jobs would change; None if it takes too long to count them."""
+    return within(alias, COUNT_SECONDS, lambda: sum(part.count() for part in parts))
+
+
+def _note(order: Order, job: Job, what: str, words: str) -> None:
+    if get_user_model()._default_manager.filter(pk=order.user).exists():
+        text = f"{what} {action_words(order.kind.label, order.details)} {words}"
+        note_each(order.user, [Job(pk=job.pk, task_path=job.task_path)], text)
