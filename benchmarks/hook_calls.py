@@ -76,7 +76,7 @@ def attempt(task_path: str) -> Callable[[], object]:
     from django_pgqueue.testing.calls import _claimed
     from django_pgqueue.worker.executor.calls import Companions
     from django_pgqueue.worker.executor.runner import Runner
-    from django_pgqueue.worker.processes.started_jobs import StartedJobs
+    from django_pgqueue.worker.started_jobs import StartedJobs
 
     started = StartedJobs.private(1)
     runner = Runner("default", 1, started)

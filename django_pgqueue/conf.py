@@ -358,7 +358,7 @@ class Settings:
     task_modules: tuple[str, ...] = setting(("tasks",), modules)
     """The names of the modules of each app that declare tasks."""
     setup: str | None = setting(None, or_none(path))
-    """The path of what sets up Django in worker processes; None: what `worker.processes.popen` finds."""
+    """The path of what sets up Django in worker processes; None: what `worker.spawn` finds."""
     before_enqueue: tuple[str, ...] = setting((), paths("shop.hooks.note_tenant"))
     """The paths of callables that see, and may replace, each call before it is checked and enqueued."""
     around_attempt: tuple[str, ...] = setting((), paths("shop.hooks.tenant_of_job"))

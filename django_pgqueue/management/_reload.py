@@ -26,7 +26,7 @@ from time import sleep, time
 from django.apps import apps
 from django.utils.autoreload import StatReloader, autoreload_started, get_child_arguments
 
-from ..worker.processes.parent_link import die_with
+from ..worker.spawn import die_with
 from ._parser import USAGE
 
 RELOAD = 3  # the exit code that requests a new child, as in Django's autoreloader

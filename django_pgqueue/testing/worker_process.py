@@ -12,7 +12,7 @@ import signal
 import sys
 from threading import Thread
 
-from ..worker.processes.popen import set_up_django
+from ..worker.spawn import set_up_django
 
 
 def main(options: list[str]) -> None:

@@ -22,7 +22,7 @@ from .. import conf
 from ..jobs.control import locate
 from ..models import Job, Worker
 from ..postgres.aliases import changed, same_database
-from ..worker.processes.popen import child_environment, settings_module
+from ..worker.spawn import child_environment, settings_module
 from .databases import alias_of, check_is_test
 
 if TYPE_CHECKING:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from django_pgqueue.worker.processes.parent_link import ParentLink, die_with
-from django_pgqueue.worker.processes.popen import leave_after, prepare_output, set_up_django
+from django_pgqueue.worker.spawn import (
+    ParentLink,
+    die_with,
+    leave_after,
+    prepare_output,
+    set_up_django,
+    take_standard_input,
+)
 
 
 def _work(assignment: str) -> int:
-    link = ParentLink.from_standard_input()
+    link = ParentLink(take_standard_input())
     try:
         set_up_django()
         from django_pgqueue.worker.process import main

@@ -39,7 +39,7 @@ from .executor.outcomes import Result
 from .executor.runner import Runner
 from .executor.running_job import RunningJob
 from .options import new_id
-from .processes.started_jobs import StartedJobs
+from .started_jobs import StartedJobs
 from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, fill_policies
 from .producer.inbox import UNPAUSE_SQL, Orders, orders_sql
 from .producer.ranges import FirstDue

@@ -44,9 +44,15 @@ from .executor.runner import Runner
 from .executor.running_job import RunningJob
 from .executor.threads import Executor
 from .logs import configure_logging
-from .processes.parent_link import take_standard_input
-from .processes.popen import LINGER, START_WITHIN, child_command, child_environment, how_it_ended
-from .processes.started_jobs import StartedJobs
+from .spawn import (
+    LINGER,
+    START_WITHIN,
+    child_command,
+    child_environment,
+    how_it_ended,
+    take_standard_input,
+)
+from .started_jobs import StartedJobs
 from .waker import Waker
 
 logger = get_logger(__name__)

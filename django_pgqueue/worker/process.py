@@ -24,8 +24,8 @@ from .executor.runner import Runner
 from .isolation import Isolation
 from .logs import configure_logging
 from .options import FINISHED, RECYCLED, RETIRED, Assignment
-from .processes.parent_link import ParentLink
-from .processes.started_jobs import StartedJobs, read_memory
+from .spawn import ParentLink
+from .started_jobs import StartedJobs, read_memory
 from .producer.producer import Producer
 
 logger = get_logger(__name__)

@@ -57,8 +57,8 @@ def test_elsewhere_they_see_the_end_of_the_line_and_drain(start: Start, tmp_path
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'django_pgqueue.worker' in sys.orig_argv:\n"
-        "    from django_pgqueue.worker.processes import parent_link\n"
-        "    parent_link.die_with = lambda parent: None\n"
+        "    from django_pgqueue.worker import spawn\n"
+        "    spawn.die_with = lambda parent: None\n"
     )
     command = start("--processes", "2", "--grace", "600", env={"PYTHONPATH": str(tmp_path)})
     workers = command.workers(2)
@@ -80,7 +80,7 @@ def test_a_process_whose_parent_died_before_it_could_ask_ends_itself(
 ) -> None:
     """The current parent is not the supervisor with which the process must die."""
     program = (
-        "import sys; from django_pgqueue.worker.processes.parent_link import die_with\n"
+        "import sys; from django_pgqueue.worker.spawn import die_with\n"
         "die_with(int(sys.argv[1])); print('lives')"
     )
     command = [sys.executable, "-c", program, str(parent())]

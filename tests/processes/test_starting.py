@@ -238,7 +238,7 @@ def test_help_names_every_option(start: Start, argument: str) -> None:
 
 
 def test_processes_have_the_flags_of_the_interpreter() -> None:
-    code = "from django_pgqueue.worker.processes.popen import child_command; print(child_command('x')[1:])"
+    code = "from django_pgqueue.worker.spawn import child_command; print(child_command('x')[1:])"
     flags = ["-O", "-W", "error::UserWarning", "-X", "dev", "-u"]
     done = subprocess.run(
         [sys.executable, *flags, "-E", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT

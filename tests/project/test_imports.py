@@ -34,7 +34,7 @@ PLACES = {
     "tasks.routing": "TASKS",
     "maintenance.schedules": "PGQUEUE['TASK_MODULES'] of installed apps",
     "admin.job_page.formatter": "of a row: a model that is installed already, and nothing is imported",
-    "worker.processes.popen": "PGQUEUE['SETUP'], which the parent process passes on",
+    "worker.spawn": "PGQUEUE['SETUP'], which the parent process passes on",
     "testing": "the public names of the package",
 }
 

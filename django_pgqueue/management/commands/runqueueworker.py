@@ -20,7 +20,7 @@ from ...maintenance.payloads import synchronize_tasks
 from ...maintenance.schedules import synchronize
 from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
-from ...worker.processes.popen import prepare_output, settings_module
+from ...worker.spawn import prepare_output, settings_module
 from ...worker.supervisor.supervisor import Supervisor
 from .. import _reload
 from .._arguments import (

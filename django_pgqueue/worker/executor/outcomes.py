@@ -4,8 +4,8 @@ An atomic task whose transaction was lost with its connection has not failed: no
 job runs again, and the attempt does not count. If a lost COMMIT was done, the job has finished, and this
 report is refused. The same applies to a transaction that the server could not write because its disk is full,
 and to one whose last statement, with which the worker writes the end of the job, was cancelled by a timeout:
-another session may hold a lock on the row of the job. A task may be the reason itself, with a query that takes
-the server down, so each process gives a job only so many attempts back.
+another session may hold a lock on the row of the job. A task may be the reason itself, with a query that
+takes the server down, so each process gives a job only so many attempts back.
 """
 
 from __future__ import annotations

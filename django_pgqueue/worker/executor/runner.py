@@ -34,7 +34,7 @@ from ...jobs.current import RUNNING
 from ...jobs.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from ...tasks.call import check_atomic
 from ...tasks.task import Task, find_task
-from ..processes.started_jobs import StartedJobs
+from ..started_jobs import StartedJobs
 from .calls import Companions, await_task, call_task, call_within, surroundings
 from .connections import drop_dead, tidy_up
 from .errors import Failure, user_frames

@@ -31,7 +31,7 @@ from ...exceptions import TaskTimeout
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
 from ...postgres.session import connect
-from ..processes.started_jobs import StartedJobs
+from ..started_jobs import StartedJobs
 
 logger = get_logger(__name__)
 

@@ -12,7 +12,7 @@ from ... import conf
 from ...formatting import get_logger
 from ...postgres.session import LOST_CONNECTION, Session, connect
 from ..options import WorkerOptions
-from ..processes.started_jobs import StartedJobs
+from ..started_jobs import StartedJobs
 from ..sessions import Outage, Registration, requeue_strangers
 from ..waker import Waker
 from .jobs import Jobs, Lifetime

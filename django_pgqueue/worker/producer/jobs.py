@@ -15,8 +15,8 @@ from time import monotonic
 from ...jobs.claim import Claimed
 from ..executor.running_job import RunningJob
 from ..options import WorkerOptions
-from ..processes.started_jobs import StartedJobs
 from ..sessions import resident_memory
+from ..started_jobs import StartedJobs
 
 
 class Jobs:

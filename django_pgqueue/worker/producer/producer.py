@@ -45,7 +45,7 @@ from ..executor.runner import Runner
 from ..executor.running_job import RunningJob
 from ..executor.threads import Executor
 from ..options import WorkerOptions
-from ..processes.started_jobs import StartedJobs
+from ..started_jobs import StartedJobs
 from ..waker import Waker
 from .claimer import Claimer, fill_policies
 from .connection import Connection

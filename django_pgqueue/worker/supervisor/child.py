@@ -23,17 +23,19 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...formatting import get_logger
-from ..processes.parent_link import Farewell, has_spoken, last_words
-from ..processes.popen import (
+from ..spawn import (
     END_WITHIN,
     START_WITHIN,
+    Farewell,
     child_command,
     child_environment,
     has_ended,
+    has_spoken,
     how_it_ended,
     is_stopped,
+    last_words,
 )
-from ..processes.started_jobs import StartedJobs, write_memory
+from ..started_jobs import StartedJobs, write_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -172,7 +174,7 @@ class Child:
         They contain passwords, which other users could read on a command line or in an environment.
 
         Call this on the main thread: on Linux, the process dies with the *thread* that started it
-        (``parent_link``).
+        (``spawn``).
         """
         self.started_at = monotonic()
         self._enter(STARTING)

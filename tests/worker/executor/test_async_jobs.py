@@ -20,7 +20,7 @@ from django_pgqueue.worker.executor.runner import Runner
 from django_pgqueue.worker.executor.running_job import RunningJob
 from django_pgqueue.worker.executor.threads import Executor
 from django_pgqueue.worker.isolation import Isolation
-from django_pgqueue.worker.processes.started_jobs import StartedJobs
+from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed

@@ -14,7 +14,7 @@ from django_pgqueue.worker.executor.calls import Companions
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.runner import Runner
 from django_pgqueue.worker.executor.threads import Executor
-from django_pgqueue.worker.processes.started_jobs import StartedJobs
+from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
 from tests.support.rows import claimed
 from tests.support.workers import DEADLINE, until

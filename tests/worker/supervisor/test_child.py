@@ -11,10 +11,18 @@ from time import monotonic
 
 import pytest
 
-from django_pgqueue.worker.processes import popen
-from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell, ParentLink, last_words
-from django_pgqueue.worker.processes.popen import END_WITHIN, START_WITHIN, has_ended, is_stopped
-from django_pgqueue.worker.processes.started_jobs import StartedJobs
+from django_pgqueue.worker import spawn
+from django_pgqueue.worker.spawn import (
+    END_WITHIN,
+    LONGEST_CAUSE,
+    START_WITHIN,
+    Farewell,
+    ParentLink,
+    has_ended,
+    is_stopped,
+    last_words,
+)
+from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.supervisor.child import (
     DRAINING,
     ENDING,
@@ -71,9 +79,9 @@ def sleeper(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process that sleeps, on a system with `waitid` and on one without."""
-    if request.param and not popen.HAS_WAITID:
+    if request.param and not spawn.HAS_WAITID:
         pytest.skip("this system has no waitid")
-    monkeypatch.setattr(popen, "HAS_WAITID", request.param)
+    monkeypatch.setattr(spawn, "HAS_WAITID", request.param)
     process = subprocess.Popen(["sleep", "1000"])
     yield process
     process.kill()

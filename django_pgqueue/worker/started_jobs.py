@@ -29,11 +29,8 @@ class StartedJobs:
     """The started jobs of a worker process. Its job threads and producer write, and its supervisor reads."""
 
     def __init__(self, file: int, seats: int) -> None:
-        self.file = file
-        """The file descriptor of the memory, for a process that inherits it."""
-        self._seats = seats
-        self._memory = mmap.mmap(file, _size(seats))
-        view = memoryview(self._memory)
+        self.file = file  # for a process that inherits it
+        view = memoryview(mmap.mmap(file, _size(seats)))
         self._flags = view[:_WORD]
         self._end = view[_WORD : 2 * _WORD].cast("d")
         self._ids = view[2 * _WORD : _WORD * (2 + seats)].cast("q")
@@ -71,8 +68,6 @@ class StartedJobs:
     def count(self) -> int:
         """How many jobs this process has noted."""
         return len(self._seat_of)
-
-    # -- the worker process writes
 
     def begin(self, job_id: int) -> None:
         """Note that the task of a job is about to start."""
@@ -114,8 +109,6 @@ class StartedJobs:
     def disconnect(self) -> None:
         """Note that the producer has lost its connection, and its lock with it."""
         self._flags[_CONNECTED] = 0
-
-    # -- the supervisor reads
 
     @property
     def is_set_up(self) -> bool:

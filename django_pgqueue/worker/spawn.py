@@ -1,0 +1,282 @@
+"""Start and end worker processes, link them to the one that has started them, and set up Django in them.
+
+Where ``waitid`` exists, the state of a process can be read without reaping it. A process that has ended keeps
+its id, and the id of its group, until ``Popen.wait``. macOS has ``waitid`` since Python 3.13. Before that,
+``Popen`` and ``ps`` are used, and the id becomes free a moment earlier.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from django.conf import Settings, UserSettingsHolder, settings
+from django.utils.module_loading import import_string
+
+from .. import conf
+from ..encoding import whole_number
+from ..formatting import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = get_logger(__name__)
+
+#: Flags with which Python does not read the environment, in which a child finds the project's modules.
+_DEAF = {"-I", "-E"}
+START_WITHIN = 120.0  # seconds; a process that takes longer to load the project is killed
+END_WITHIN = 30.0  # seconds; so is one that takes longer to exit after its work, or after its grace period
+HAS_WAITID = hasattr(os, "waitid")
+_HERE = str(Path.cwd())
+
+
+def child_command(*arguments: str) -> list[str]:
+    """Return the command of a process of this package, with the flags of this one (-O, -W, -X, -u)."""
+    # multiprocessing passes them on by this function, too. It leaves out -u.
+    given: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    flags = [flag for flag in given if flag not in _DEAF]
+    if getattr(sys.stdout, "write_through", False):
+        flags.append("-u")
+    return [sys.executable, *flags, "-m", "django_pgqueue.worker", *arguments]
+
+
+def prepare_output() -> list[str]:
+    """Write what a task prints line by line, also into a pipe. Open the standard files that are closed, and
+    return their names: output goes nowhere then, and no other file gets their numbers.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)  # which children inherit
+            if nowhere != number:
+                os.close(nowhere)
+    closed = [name for name in ("stdout", "stderr") if getattr(sys, name) is None]
+    for name in closed:
+        setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    return closed
+
+
+def child_environment() -> dict[str, str]:
+    """Return our environment with the path on which this process finds the project's modules."""
+    # An empty entry means the reader's working directory. A task may have changed ours in the meantime.
+    path = os.pathsep.join(entry or _HERE for entry in sys.path)
+    usual = "configurations.setup" if os.environ.get("DJANGO_CONFIGURATION") else "django.setup"
+    given = {"PYTHONPATH": path, _SETUP: conf.current().setup or usual}
+    utils = sys.modules.get("django.test.utils")  # if it is not imported, this is not a test
+    if hasattr(getattr(utils, "_TestState", None), "saved_data"):
+        given[_IN_TEST] = "1"
+    return {**os.environ, **given}
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the process has ended, whether or not it was waited for."""
+    if not HAS_WAITID or process.returncode is not None:
+        return process.poll() is not None
+    return _last_change(process.pid) in {os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED}
+
+
+def is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the process exists but is stopped until it gets SIGCONT."""
+    if HAS_WAITID:
+        return _last_change(process.pid) == os.CLD_STOPPED
+    command = ["ps", "-o", "state=", "-p", str(process.pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.startswith("T")
+
+
+def how_it_ended(code: int) -> str:
+    """Describe the end of a process. ``code`` is that of ``Popen``: the exit code, or the negated signal."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal
+        return f"signal {-code}"
+
+
+def _last_change(pid: int) -> int | None:
+    """Return the last state change of the process; None if there was none."""
+    flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
+    try:
+        found = os.waitid(os.P_PID, pid, flags)
+    except ChildProcessError:  # other code has waited for it, so its exit code is lost
+        return os.CLD_EXITED
+    return None if found is None else found.si_code
+
+
+# ----------------------------------------------------------------------------
+# End a worker process even if a task has left threads behind.
+#
+# Python waits at exit for every thread that is not a daemon, without a limit. Here they get a few seconds.
+
+LINGER = 3.0  # seconds; less than what the supervisor adds to the grace period before it kills
+
+
+def leave_after(main: Callable[[], int]) -> NoReturn:
+    """Call `main` and exit with its return code as ``sys.exit`` does, but no later than LINGER afterwards."""
+    code = 1
+    try:
+        code = main()
+    finally:
+        timer = threading.Timer(LINGER, _force, [code])
+        timer.daemon = True
+        timer.start()
+    sys.exit(code)
+
+
+def _force(code: int) -> None:
+    try:
+        left = [each for each in threading.enumerate() if each is not threading.main_thread()]
+        names = [each.name for each in left if not each.daemon]
+        logger.warning(
+            "this process does not wait any longer for %s",
+            f"threads that its tasks have left running: {', '.join(names)}" if names else "its exit handlers",
+        )
+    finally:
+        os._exit(code)
+
+
+# ----------------------------------------------------------------------------
+# The link between a process and the one that started it: a pair of sockets, and on Linux a death signal.
+#
+# The supervisor sends nothing on it; its end shows that the supervisor is gone. The worker process sends one
+# message when it ends: that it ended as intended, or which error ended it. Its exit code alone is not enough:
+# a task that calls ``os._exit(0)`` ends the process as well, and only the process itself can name a module
+# that failed to import.
+
+LONGEST_CAUSE = 1_000  # characters
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+
+
+class Farewell(NamedTuple):
+    """The last message of a process; empty if it could not send one."""
+
+    code: int | None = None  # with which it intended to end after its work was done
+    cause: str = ""  # the exception that ended it
+
+
+class ParentLink:
+    """A worker process's end of the link."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+        self._owner = os.getpid()
+        self._spoken = False
+
+    def wait_for_end(self) -> None:
+        """Return when the supervisor is gone."""
+        with suppress(OSError):  # it ended before it had read our message
+            while os.read(self.file, 1024):
+                pass
+
+    def finished(self, code: int) -> None:
+        """Report that the work is done, and with which exit code this process will end."""
+        self._say(f"exit {code}")
+
+    def failed(self, error: BaseException) -> None:
+        """Report the exception that ends this process."""
+        cause = " ".join("".join(traceback.format_exception_only(error)).split())
+        self._say(f"failed {cause[:LONGEST_CAUSE]}")
+
+    def _say(self, words: str) -> None:
+        # Only once, and only in this process: a process that a task has forked must not send anything.
+        if os.getpid() == self._owner and not self._spoken:
+            self._spoken = True
+            with suppress(OSError):  # nobody listens
+                os.write(self.file, words.encode(errors="replace"))
+
+
+def has_spoken(line: socket.socket) -> bool:
+    """Return whether the process at the other end has sent its last message."""
+    try:
+        return bool(line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:  # it has not
+        return False
+
+
+def last_words(line: socket.socket) -> Farewell:
+    """Return the last message of the process at the other end, which has ended."""
+    line.setblocking(False)
+    words = ""
+    with suppress(OSError):  # there is no message, and a process that it started still holds its end open
+        words = line.recv(65536).decode(errors="replace")
+    kind, _, rest = words.partition(" ")
+    if kind == "exit" and (code := whole_number(rest)) is not None:
+        return Farewell(code=code)
+    return Farewell(cause=rest)
+
+
+def take_standard_input() -> int:
+    """Move the current standard input to a new descriptor and return it. Standard input is empty afterwards.
+
+    A program that a task starts and that reads commands from there, as ffmpeg does, must not wait forever,
+    and must not read what is meant for this process.
+    """
+    taken = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return taken
+
+
+def die_with(parent: int) -> None:
+    """On Linux, have this process killed when ``parent``, the process that started it, ends.
+
+    Call this before anything that takes time. The kernel ties it to the *thread* of the parent that started
+    this process, so that thread must live as long as the parent does. It is not inherited by processes that a
+    task starts.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    except (ImportError, OSError, AttributeError):  # a Python without ctypes, a libc without prctl
+        return
+    # Race: the parent may have died before that call, so that this process already has another parent.
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+# ----------------------------------------------------------------------------
+# Set up Django as the project does, which is not always with ``django.setup``, and as its parent process has.
+#
+# The path travels in an environment variable: it is needed before there are settings. So does whether a test
+# has started the process, as test runners call ``setup_test_environment`` only in their own: its tasks must
+# not send real mail. The variables are removed before a task could pass them on.
+
+_SETUP = "PGQUEUE_SETUP"
+_IN_TEST = "PGQUEUE_TEST_ENVIRONMENT"
+
+
+def set_up_django() -> None:
+    """Set up Django as the parent process has said, and enter the test environment if it is in it."""
+    import_string(os.environ.pop(_SETUP, "django.setup"))()
+    if os.environ.pop(_IN_TEST, None):
+        from django.test.utils import setup_test_environment
+
+        setup_test_environment()
+
+
+def settings_module() -> str | None:
+    """Return the module of the settings, also under ``override_settings``; None after
+    ``settings.configure()``.
+    """
+    bool(settings.INSTALLED_APPS)  # which loads them
+    holder: Any = vars(settings)["_wrapped"]
+    while isinstance(holder, UserSettingsHolder):
+        holder = holder.default_settings
+    return holder.SETTINGS_MODULE if isinstance(holder, Settings) else None
