@@ -157,12 +157,11 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
     """
     try:
         with time_limit(alias, PATIENCE):
-            found = depths(alias, *_watched(queues, given))
-            state = QueueState(alias, found, Crew(alias), foreign_locks(alias))
+            state = QueueState(alias, _depths(alias, queues, given), Crew(alias), foreign_locks(alias))
     except TimeLimitReached:
         return _judged(QueueState(alias), [_slow()])
     except Error:
-        return _judged(QueueState(alias), [_unreadable()])
+        return _unreadable(alias)
     return _judged(state, _major(state, queues, given), queues)
 
 
@@ -171,16 +170,15 @@ def verdict(alias: str) -> Health:
     try:
         return judge(read(alias))
     except Error:
-        return _judged(QueueState(alias), [_unreadable()])
+        return _unreadable(alias)
 
 
 def read(alias: str) -> QueueState:
     """Read what the verdict is about."""
-    named = _watched()
     pauses = Pause.objects.using(alias).filter(IN_FORCE).order_by("kind", "name")
     return QueueState(
         alias,
-        depths=within(alias, PATIENCE, lambda: depths(alias, *named)),
+        depths=within(alias, PATIENCE, lambda: _depths(alias)),
         crew=within(alias, PATIENCE, lambda: Crew(alias)),
         holders=within(alias, PATIENCE, lambda: foreign_locks(alias)),
         lost=within(alias, PATIENCE, lambda: lost_jobs(alias)),
@@ -192,8 +190,7 @@ def read(alias: str) -> QueueState:
 def judge(state: QueueState) -> Health:
     """Return the verdict on a state, worst problems first."""
     can_be_read = state.depths is not None and state.crew is not None
-    major = [*_major(state)] if can_be_read else [_slow()]
-    return _judged(state, [*major, *_lost(state), *_silent(state), *_failures(state), *_paused(state)])
+    return _judged(state, [*(_major(state) if can_be_read else [_slow()]), *_minor(state)])
 
 
 def _judged(state: QueueState, problems: Iterable[HealthProblem], queues: Collection[str] = ()) -> Health:
@@ -213,15 +210,13 @@ def _seen(state: QueueState, queues: Collection[str]) -> list[Depth]:
     return [depth for name, depth in (state.depths or {}).items() if name in queues or not queues]
 
 
-def _watched(queues: Collection[str] = (), given: Mapping[str, Any] | None = None) -> tuple[set[str], int]:
-    """Return the queues that must be looked at, jobs or not, and up to which number jobs must be counted."""
-    named = {*_named(), *queues}
-    limits = [thresholds_of(name, given) for name in (*named, ALL_OTHERS)]
-    return named, max([MOST, *(limit.depth + 1 for limit in limits if limit.depth is not None)])
-
-
-def _named() -> set[str]:
-    return {name for name in conf.current().health if name != ALL_OTHERS}
+def _depths(
+    alias: str, queues: Collection[str] = (), given: Mapping[str, Any] | None = None
+) -> dict[str, Depth]:
+    """Read the depths of all queues that must be looked at, jobs or not, counted beyond their thresholds."""
+    named = {*conf.current().health, *queues} - {ALL_OTHERS}
+    limits = [thresholds_of(name, given).depth for name in (*named, ALL_OTHERS)]
+    return depths(alias, named, max([MOST, *(limit + 1 for limit in limits if limit is not None)]))
 
 
 def thresholds_of(queue: str, given: Mapping[str, Any] | None = None) -> Thresholds:
@@ -235,8 +230,9 @@ def thresholds_of(queue: str, given: Mapping[str, Any] | None = None) -> Thresho
 # The problems.
 
 
-def _unreadable() -> HealthProblem:
-    return HealthProblem("unreachable", "", _("the database cannot be read"))
+def _unreadable(alias: str) -> Health:
+    problem = HealthProblem("unreachable", "", _("the database cannot be read"))
+    return _judged(QueueState(alias), [problem])
 
 
 def _slow() -> HealthProblem:
@@ -248,17 +244,17 @@ def _major(
     state: QueueState, queues: Collection[str] = (), given: Mapping[str, Any] | None = None
 ) -> Iterator[HealthProblem]:
     """Yield the problems of queues and workers against their thresholds."""
-    crew, named = state.crew, {*_named(), *queues}
+    crew, named = state.crew, {*conf.current().health, *queues}
     assert crew is not None
-    missing = [] if queues else [*_without_workers(crew, thresholds_of(ALL_OTHERS, given))]
-    yield from missing
+    # While there are too few workers at all, nothing is said about those of each queue.
+    missing = "" if queues else _without_workers(crew, thresholds_of(ALL_OTHERS, given).workers)
+    if missing:
+        yield HealthProblem("few_workers" if crew.count(Vital.RUNNING) else "no_worker", "", missing)
     for depth in _seen(state, queues):
-        limit = thresholds_of(depth.queue_name, given)
-        if depth.is_paused:
-            continue
-        yield from _late(depth, limit)
-        if not missing and (depth.queue_name in named or depth.ready or depth.running):
-            yield from _unserved(depth, crew, limit)
+        if not depth.is_paused:
+            must_be_served = depth.queue_name in named or depth.ready or depth.running
+            serving = crew.serving(depth.queue_name) if must_be_served and not missing else None
+            yield from _of_queue(depth, serving, thresholds_of(depth.queue_name, given))
     if lost := sum(worker.lost for worker in crew.workers):
         text = ngettext(
             "%(count)d slot is taken by a lost job, whose task has not ended",
@@ -270,28 +266,29 @@ def _major(
         yield HealthProblem("foreign_lock", "", "; ".join(map(str, state.holders)))
 
 
-def _without_workers(crew: Crew, limit: Thresholds) -> Iterator[HealthProblem]:
-    """Yield the problem that too few workers claim jobs at all."""
+def _without_workers(crew: Crew, least: int) -> str:
+    """Return why too few workers claim jobs at all; empty if there are enough."""
     alive = crew.count(Vital.RUNNING)
-    if alive >= limit.workers:
-        return
+    if alive >= least:
+        return ""
     if alive:
         text = ngettext(
             "%(alive)d worker claims jobs, at least %(least)d are expected",
             "%(alive)d workers claim jobs, at least %(least)d are expected",
             alive,
         )
-        yield HealthProblem("few_workers", "", text % {"alive": alive, "least": limit.workers})
-    elif crew.one_is_starting:
-        yield HealthProblem("no_worker", "", _("no worker claims jobs yet, but one is starting"))
-    elif crew.count(Vital.DRAINING):
-        yield HealthProblem("no_worker", "", _("no worker claims jobs, because all are stopping"))
-    else:
-        yield HealthProblem("no_worker", "", _("no worker claims jobs"))
+        return text % {"alive": alive, "least": least}
+    if crew.one_is_starting:
+        return _("no worker claims jobs yet, but one is starting")
+    if crew.count(Vital.DRAINING):
+        return _("no worker claims jobs, because all are stopping")
+    return _("no worker claims jobs")
 
 
-def _late(depth: Depth, limit: Thresholds) -> Iterator[HealthProblem]:
-    """Yield the problems that the jobs of a queue wait too long, or that there are too many."""
+def _of_queue(depth: Depth, serving: int | None, limit: Thresholds) -> Iterator[HealthProblem]:
+    """Yield the problems of a queue: its jobs wait too long, there are too many, or too few workers claim
+    them. ``serving``: how many do; None if that does not matter.
+    """
     name = depth.queue_name
     if limit.age is not None and depth.oldest_ready > limit.age:
         ages = {"queue": name, "age": age(depth.oldest_ready), "most": age(limit.age)}
@@ -304,22 +301,17 @@ def _late(depth: Depth, limit: Thresholds) -> Iterator[HealthProblem]:
             limit.depth,
         )
         yield HealthProblem("depth", name, text % {"queue": name, "most": limit.depth})
-
-
-def _unserved(depth: Depth, crew: Crew, limit: Thresholds) -> Iterator[HealthProblem]:
-    """Yield the problem that too few workers claim the jobs of a queue."""
-    serving = crew.serving(depth.queue_name)
-    if serving < limit.workers:
+    if serving is not None and serving < limit.workers:
         text = ngettext(
             "%(queue)s: served by %(serving)d of at least %(least)d worker",
             "%(queue)s: served by %(serving)d of at least %(least)d workers",
             limit.workers,
         )
-        numbers = {"queue": depth.queue_name, "serving": serving, "least": limit.workers}
-        yield HealthProblem("unserved", depth.queue_name, text % numbers)
+        numbers = {"queue": name, "serving": serving, "least": limit.workers}
+        yield HealthProblem("unserved", name, text % numbers)
 
 
-def _lost(state: QueueState) -> Iterator[HealthProblem]:
+def _minor(state: QueueState) -> Iterator[HealthProblem]:
     if count := sum((state.lost or {}).values()):
         text = ngettext(
             "%(count)d running job has lost its worker, and waits for recovery",
@@ -327,36 +319,26 @@ def _lost(state: QueueState) -> Iterator[HealthProblem]:
             count,
         )
         yield HealthProblem("lost", "", text % {"count": count})
-
-
-def _silent(state: QueueState) -> Iterator[HealthProblem]:
-    workers = [worker for worker in state.crew.workers if worker.vital == Vital.SILENT] if state.crew else []
-    if workers:
-        count, longest = len(workers), max(worker.age for worker in workers)
+    workers = state.crew.workers if state.crew else []
+    if ages := [worker.age.total_seconds() for worker in workers if worker.vital == Vital.SILENT]:
         text = ngettext(
             "%(count)d worker has sent no heartbeat for %(age)s",
             "%(count)d workers have sent no heartbeat, for up to %(age)s",
-            count,
+            len(ages),
         )
-        yield HealthProblem("silent", "", text % {"count": count, "age": age(longest.total_seconds())})
-
-
-def _failures(state: QueueState) -> Iterator[HealthProblem]:
+        yield HealthProblem("silent", "", text % {"count": len(ages), "age": age(max(ages))})
     now, before = state.failed
     attempts = sum(each.attempts for each in state.hour)
     if now >= max(_FEW_FAILURES, _FEW_OF_ALL * attempts) and now > 2 * before:
         text = _("%(now)d jobs failed in the last hour, %(before)d in the hour before")
         yield HealthProblem("failures", "", text % {"now": now, "before": before})
-
-
-def _paused(state: QueueState) -> Iterator[HealthProblem]:
-    """Yield the pauses that hold jobs back: one of everything, or of a queue with jobs that are ready."""
-    pauses, found = state.pauses or [], state.depths or {}
-    if any(pause.kind == Pause.Kind.ALL for pause in pauses):
+    # The pauses that hold jobs back: one of everything, or of a queue with jobs that are ready.
+    if any(pause.kind == Pause.Kind.ALL for pause in state.pauses or []):
         yield HealthProblem("paused", "", _("everything is paused"))
         return
-    for name in (pause.name for pause in pauses if pause.kind == Pause.Kind.QUEUE):
-        if name in found and (ready := found[name].ready):
+    found = state.depths or {}
+    for name in (pause.name for pause in state.pauses or [] if pause.kind == Pause.Kind.QUEUE):
+        if ready := found[name].ready if name in found else 0:
             text = ngettext(
                 "%(queue)s: paused, and %(count)d job waits",
                 "%(queue)s: paused, and %(count)d jobs wait",

@@ -109,34 +109,23 @@ NOW = Shared(state_counts, SHARED_FOR)
 
 def _live(alias: str) -> Counts:
     """Count the jobs that are not over."""
-    states = [status.value for status in Status if not status.is_terminal]
-    seen = _read(alias, _LIVE)
+    seen = {status.value: 0 for status in Status if not status.is_terminal} | _read(alias, _LIVE)
     if sum(seen.values()) <= MOST:
-        return {status: StateCount(seen.get(status, 0)) for status in states}
+        return _exact_up_to(MOST, alias, "= 0", seen)
     busy = _read(alias, _BUSY)
-    found = {status: _up_to_most(alias, "= 0", status, number) for status, number in busy.items()}
-    waiting = {
-        status: _estimated(alias, "= 0", status, seen.get(status, 0))
-        for status in states
-        if status not in busy
-    }
-    return {**found, **waiting}
+    waiting = {status: number for status, number in seen.items() if status not in busy}
+    return _exact_up_to(MOST, alias, "= 0", busy) | _exact_up_to(-1, alias, "= 0", waiting)
 
 
 def _ring(alias: str) -> Counts:
     """Count the jobs in the ring of history, where no failed jobs are."""
-    states = [Status.DONE.value, Status.CANCELLED.value]
-    seen = _read(alias, _RING)
-    if sum(seen.values()) <= MOST:
-        return {status: StateCount(seen.get(status, 0)) for status in states}
-    return {status: _estimated(alias, "BETWEEN 1 AND 8", status, seen.get(status, 0)) for status in states}
+    seen = {Status.DONE.value: 0, Status.CANCELLED.value: 0} | _read(alias, _RING)
+    return _exact_up_to(MOST if sum(seen.values()) <= MOST else -1, alias, "BETWEEN 1 AND 8", seen)
 
 
 def _kept(alias: str) -> Counts:
     """Count the jobs on the kept shelf: those that failed, and those of queues with their own retention."""
-    return {
-        status: _up_to_most(alias, "= 9", status, number) for status, number in _read(alias, _KEPT).items()
-    }
+    return _exact_up_to(MOST, alias, "= 9", _read(alias, _KEPT))
 
 
 def _read(alias: str, statement: str) -> dict[str, int]:
@@ -146,18 +135,21 @@ def _read(alias: str, statement: str) -> dict[str, int]:
         return dict(cursor.fetchall())
 
 
-def _up_to_most(alias: str, shelves: str, status: str, number: int) -> StateCount:
-    return StateCount(number) if number <= MOST else _estimated(alias, shelves, status, number)
-
-
-def _estimated(alias: str, shelves: str, status: str, seen: int) -> StateCount:
-    """Return what the planner estimates, at least the number of jobs that were seen."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_ESTIMATE.format(shelves=shelves, status=status))
-        [(plan,)] = cursor.fetchall()
-    # The planner never expects less than one row of a leaf.
-    rows = sum(number for number in _rows(plan[0]["Plan"]) if number > 1)
-    return StateCount(max(seen, rows), is_exact=False)
+def _exact_up_to(most: int, alias: str, shelves: str, seen: dict[str, int]) -> Counts:
+    """Return the numbers of jobs that were seen, and for those above ``most`` what the planner estimates, at
+    least what was seen.
+    """
+    found = {}
+    for status, number in seen.items():
+        found[status] = StateCount(number)
+        if number > most:
+            with connections[alias].cursor() as cursor:
+                cursor.execute(_ESTIMATE.format(shelves=shelves, status=status))
+                [(plan,)] = cursor.fetchall()
+            # The planner never expects less than one row of a leaf.
+            rows = sum(rows for rows in _rows(plan[0]["Plan"]) if rows > 1)
+            found[status] = StateCount(max(number, rows), is_exact=False)
+    return found
 
 
 def _rows(plan: dict[str, Any]) -> Iterator[int]:
