@@ -39,11 +39,11 @@ from .executor.outcomes import Result
 from .executor.runner import Runner
 from .executor.running_job import RunningJob
 from .options import new_id
-from .started_jobs import StartedJobs
 from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, fill_policies
 from .producer.inbox import UNPAUSE_SQL, Orders, orders_sql
 from .producer.ranges import FirstDue
 from .producer.reporter import Accounts, ProgressWriter, judged, report_or_fail
+from .started_jobs import StartedJobs
 
 logger = get_logger(__name__)
 _UNPAUSE_BATCH = 1_000

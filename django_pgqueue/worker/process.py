@@ -24,9 +24,9 @@ from .executor.runner import Runner
 from .isolation import Isolation
 from .logs import configure_logging
 from .options import FINISHED, RECYCLED, RETIRED, Assignment
+from .producer.producer import Producer
 from .spawn import ParentLink
 from .started_jobs import StartedJobs, read_memory
-from .producer.producer import Producer
 
 logger = get_logger(__name__)
 

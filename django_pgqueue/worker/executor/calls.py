@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 from threading import Lock
 from time import monotonic
@@ -77,28 +77,18 @@ def _surrounded(running: RunningJob) -> Iterator[Any]:
 
 
 # ----------------------------------------------------------------------------
-# A sync task.
+# The hooks and the body.
 
 
 def call_within(running: RunningJob, body: Callable[[RunningJob], T]) -> T:
     """Call ``body``, on this thread, within the hooks of a sync task."""
     hooks = around_attempt()
-    return _call_within(hooks, running, body) if hooks else body(running)
-
-
-def _call_within(hooks: tuple[Hook, ...], running: RunningJob, body: Callable[[RunningJob], T]) -> T:
     if not hooks:
         return body(running)
-    manager = hooks[0].call(running.job)
-    enter, leave = _enter_and_leave(hooks[0], manager, running)
-    enter(manager)
-    try:
-        value = _call_within(hooks[1:], running, body)
-    except BaseException as error:
-        leave(manager, type(error), error, error.__traceback__)
-        raise
-    leave(manager, None, None, None)
-    return value
+    with ExitStack() as stack:
+        for hook in hooks:
+            _enter(stack, hook, hook.call(running.job), running)
+        return body(running)
 
 
 def call_task(running: RunningJob) -> Any:
@@ -110,19 +100,29 @@ def call_task(running: RunningJob) -> Any:
     return running.timeout.call(call_body, [running.task.func, args, kwargs], {})
 
 
-# ----------------------------------------------------------------------------
-# An async task.
-
-
 async def await_task(running: RunningJob) -> Any:
     """Call and await the body of an async task within the hooks, and return its value."""
-    return await _await_within(around_attempt(), running)
-
-
-async def _await_within(hooks: tuple[Hook, ...], running: RunningJob) -> Any:
+    hooks = around_attempt()
+    if not hooks:
+        return await _await_body(running)
     try:
-        if hooks:
-            return await _await_hook(hooks[0], running, partial(_await_within, hooks[1:], running))
+        async with AsyncExitStack() as stack:
+            for hook in hooks:
+                manager = hook.call(running.job)
+                kind = type(manager)
+                if hasattr(kind, "__aenter__"):
+                    await kind.__aenter__(manager)
+                    stack.push_async_exit(partial(_leave_async, kind.__aexit__, manager))
+                else:
+                    _enter(stack, hook, manager, running)
+            return await _await_body(running)
+    except asyncio.CancelledError as error:
+        _raise_if_timed_out(running, error)
+        raise
+
+
+async def _await_body(running: RunningJob) -> Any:
+    try:
         payload = None if running.task.payload is None else await _apayload(running)
         args, kwargs = _arguments(running, payload)
         try:
@@ -130,40 +130,22 @@ async def _await_within(hooks: tuple[Hook, ...], running: RunningJob) -> Any:
         finally:
             await running.finish_records()
     except asyncio.CancelledError as error:
-        if running.timeout is not None and running.timeout.timed_out and not running.asked_to_stop:
-            raise TaskTimeout from error
+        _raise_if_timed_out(running, error)
         raise
 
 
-async def _await_hook(hook: Hook, running: RunningJob, body: Callable[[], Awaitable[T]]) -> T:
-    """Await ``body`` within one hook of an async task, in its own asyncio task."""
-    manager = hook.call(running.job)
-    kind = type(manager)
-    is_async = hasattr(kind, "__aenter__")
-    enter, leave = (kind.__aenter__, kind.__aexit__) if is_async else _enter_and_leave(hook, manager, running)
-
-    async def call(function: Callable[..., Any], *error: Any) -> None:
-        answer = function(manager, *error)
-        if is_async:
-            await answer
-
-    await call(enter)
-    try:
-        value = await body()
-    except BaseException as error:
-        await call(leave, type(error), error, error.__traceback__)
-        raise
-    await call(leave, None, None, None)
-    return value
+def _raise_if_timed_out(running: RunningJob, error: BaseException) -> None:
+    if running.timeout is not None and running.timeout.timed_out and not running.asked_to_stop:
+        raise TaskTimeout from error
 
 
-def _enter_and_leave(
-    hook: Hook, manager: Any, running: RunningJob
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return how to enter and leave a context manager. Like ``with``, look at its class."""
+def _enter(stack: ExitStack | AsyncExitStack, hook: Hook, manager: Any, running: RunningJob) -> None:
+    """Enter a context manager. Like ``with``, look at its class, but do not let it suppress an exception."""
     kind = type(manager)
     if hasattr(kind, "__enter__") and hasattr(kind, "__exit__"):
-        return kind.__enter__, kind.__exit__
+        kind.__enter__(manager)
+        stack.push(partial(_leave, kind.__exit__, manager))
+        return
     if hasattr(kind, "__aenter__"):
         raise TypeError(
             f"AROUND_ATTEMPT: {hook.path} has returned an async context manager, but "
@@ -173,6 +155,14 @@ def _enter_and_leave(
         f"AROUND_ATTEMPT: {hook.path} has returned {manager!r:.100}, not a context manager. Decorate it with "
         "contextlib.contextmanager, and return contextlib.nullcontext() for jobs that do not need it."
     )
+
+
+def _leave(leave: Callable[..., Any], manager: Any, *error: Any) -> None:
+    leave(manager, *error)
+
+
+async def _leave_async(leave: Callable[..., Any], manager: Any, *error: Any) -> None:
+    await leave(manager, *error)
 
 
 # ----------------------------------------------------------------------------

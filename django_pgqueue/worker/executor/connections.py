@@ -1,9 +1,8 @@
 """Keep Django's connections open from job to job, and clean.
 
-A web server closes its connections after each request unless ``CONN_MAX_AGE`` is set. Opening a connection
-takes longer than most jobs, so a worker keeps each one, whatever ``CONN_MAX_AGE`` is, until it has not been
-used for ``IDLE_CONNECTION_TIMEOUT`` or is older than ``LONGEST_USE``. If ``IDLE_CONNECTION_TIMEOUT`` is None,
-``CONN_MAX_AGE`` applies.
+Opening a connection takes longer than most jobs, so a worker keeps each one, whatever ``CONN_MAX_AGE`` is,
+until it has not been used for ``IDLE_CONNECTION_TIMEOUT`` or is older than ``LONGEST_USE``. If
+``IDLE_CONNECTION_TIMEOUT`` is None, ``CONN_MAX_AGE`` applies.
 
 Before a job, connections that have died since the last job are closed. After a job, a connection is closed if
 it is broken, too old, left in a transaction, or if the job may have left something in its session. With a
@@ -12,8 +11,6 @@ pool, it is given back or discarded after each job. Django opens a new one for t
 What a job may have left is decided without a round trip (``SessionWatch``). What a function in the database,
 or a task that uses psycopg directly, leaves there is not seen: temporary tables, advisory locks, settings
 that the server does not report.
-
-The server is told how to notice that the worker has vanished (``liveness``), so that it releases its locks.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
@@ -41,22 +39,21 @@ from ...postgres.liveness import set_server_keepalive
 
 logger = get_logger(__name__)
 
+#: Seconds after which a connection is replaced: the memory of a session on the server only grows.
 LONGEST_USE = 3600.0
-"""Seconds after which a connection is replaced: the memory of a session on the server only grows."""
+#: All psycopg connections that Django has opened in this process and that still exist.
 OPENED: WeakSet[Any] = WeakSet()
-"""All psycopg connections that Django has opened in this process and that still exist."""
+#: Those whose session a job may have changed. A pool may contain some, which a task has given back.
 _TOUCHED: WeakSet[Any] = WeakSet()
-"""Those whose session a job may have changed. A pool may contain some, which a task has given back."""
 _WRITTEN_SQL = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 _REPORTED = (
     b"TimeZone", b"DateStyle", b"IntervalStyle", b"client_encoding", b"search_path",
     b"default_transaction_read_only", b"session_authorization",
 )  # fmt: skip
 _MOST_REPLACED = 1_000  # unusable connections of a pool, one after another
+#: The connections that were open at the last ``tidy_up`` of each thread. Nothing opens one between two jobs,
+#: and Django takes 2 µs to look them up, which is a seventh of what the worker itself does for a job.
 _thread = threading.local()
-"""The connections that were open at the last ``tidy_up`` of each thread. Nothing opens one between two jobs,
-and Django takes 2 µs to look them up, which is a seventh of what the worker itself does for a job.
-"""
 
 
 def watch_connections() -> None:
@@ -83,14 +80,14 @@ def tidy_up() -> list[str]:
 
     Return the databases in which it has written in a transaction that it has left open. This is undone.
     """
-    _thread.unsaved = None
     for connection in connections.all(initialized_only=True):
         # A task may have set something on Django's object, such as the schema of its tenant, that the next
         # session would get.
         if connection.connection is None and not connection.in_atomic_block:
             del connections[connection.alias]
-    _thread.used = _each(_tidy)
-    return _thread.unsaved or []
+    unsaved: list[str] = []
+    _thread.used = _each(lambda connection: _tidy(connection, unsaved))
+    return unsaved
 
 
 def left_open(databases: list[str]) -> TransactionManagementError:
@@ -110,10 +107,8 @@ def has_written(connection: BaseDatabaseWrapper) -> bool:
     """Return whether there is an open transaction that has written something, or that an error has broken."""
     raw: Any = connection.connection
     status = raw.pgconn.transaction_status if hasattr(raw, "pgconn") else None
-    if status == TransactionStatus.INERROR:
-        return True
     if status != TransactionStatus.INTRANS:
-        return False
+        return status == TransactionStatus.INERROR
     row = psycopg.Cursor(raw, row_factory=tuple_row).execute(_WRITTEN_SQL).fetchone()
     return row is not None and bool(row[0])
 
@@ -136,16 +131,16 @@ def _drop_dead(connection: BaseDatabaseWrapper) -> None:
     watch = _watch_of(connection)
     if watch is not None and not watch.is_quiet(connection.connection):
         _discard(connection)
-        return
-    connection.close_if_unusable_or_obsolete()
-    _close_unused(connection)
+    else:
+        connection.close_if_unusable_or_obsolete()
+        _close_unused(connection)
 
 
-def _tidy(connection: BaseDatabaseWrapper) -> None:
+def _tidy(connection: BaseDatabaseWrapper, unsaved: list[str]) -> None:
     # This includes an atomic block that has sent nothing yet, because the next job would run in it.
     if connection.in_atomic_block or _in_transaction(connection.connection) or not _is_clean(connection):
         if has_written(connection):
-            _thread.unsaved = [*(_thread.unsaved or []), connection.alias]
+            unsaved.append(connection.alias)
         _discard(connection)
         return
     connection.close_if_unusable_or_obsolete()
@@ -216,17 +211,12 @@ def _references(holder: Any) -> int:
     return sys.getrefcount(holder.connection)
 
 
-class _Holder:
-    connection: Any = None
-
-
 def _usual_references() -> int:
-    """Return what ``_references`` returns if only Django and the watch refer to a connection.
-
-    It differs between versions of Python.
+    """Return what ``_references`` returns if only Django and the watch refer to a connection. It differs
+    between versions of Python.
     """
-    django, watch = _Holder(), _Holder()
-    django.connection = watch.connection = _Holder()
+    django, watch = SimpleNamespace(connection=object()), SimpleNamespace()
+    watch.connection = django.connection
     return _references(django)
 
 
@@ -241,7 +231,6 @@ def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     raw: Any = connection.connection
     if not hasattr(raw, "pgconn"):
         return  # a database other than PostgreSQL
-    is_pooled = getattr(raw, "_pool", None) is not None
     if raw not in OPENED:  # those of a pool are opened again and again
         OPENED.add(raw)
         _tell_server(raw)
@@ -252,21 +241,21 @@ def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
         connection.execute_wrappers.insert(0, watch)
     if watch.replacing:
         return
-    if is_pooled:
+    if getattr(raw, "_pool", None) is not None:
         _replace_unusable(connection, watch)
     else:
         _TOUCHED.discard(raw)
         if conf.current().idle_connection_timeout is not None:
             connection.close_at = monotonic() + LONGEST_USE  # which Django has set from CONN_MAX_AGE
     watch.begin(connection.connection)
-    receivers = connection_created.receivers or []
-    if receivers and receivers[-1][0][0] != __name__:
+    if connection_created.receivers[-1][0][0] != __name__:
         # Run after the project's own receivers: their changes belong to the session's initial state.
         ignore_connections()
         watch_connections()
 
 
 def _tell_server(raw: Any) -> None:
+    """Tell the server how to notice that the worker has vanished, so that it releases its locks."""
     try:
         set_server_keepalive(raw, of_task=True)
         if not raw.autocommit:
@@ -337,8 +326,7 @@ class SessionWatch:
 
     def is_quiet(self, raw: Any) -> bool:
         """Return False if the server has sent something unasked, as it does when it closes the connection.
-
-        (A server that reloads its configuration may send something, too. That costs a new connection.)
+        One that reloads its configuration may do so, too. That costs a new connection.
         """
         return raw is not self._raw or not self._poll(0)
 
@@ -346,8 +334,7 @@ class SessionWatch:
         """Return the seconds since the last call that found the session used; 0 if it was used since then."""
         now = monotonic()
         if self._used:
-            self._used = False
-            self._used_at = now
+            self._used, self._used_at = False, now
         return now - self._used_at
 
     def is_clean(self, raw: Any) -> bool:

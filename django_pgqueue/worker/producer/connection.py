@@ -12,8 +12,8 @@ from ... import conf
 from ...formatting import get_logger
 from ...postgres.session import LOST_CONNECTION, Session, connect
 from ..options import WorkerOptions
-from ..started_jobs import StartedJobs
 from ..sessions import Outage, Registration, requeue_strangers
+from ..started_jobs import StartedJobs
 from ..waker import Waker
 from .jobs import Jobs, Lifetime
 
