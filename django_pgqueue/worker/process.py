@@ -62,7 +62,9 @@ def main(assignment_json: str, link: ParentLink) -> int:
         target=_stop_with_supervisor, args=(producer, link), name="pgqueue-supervisor-watch", daemon=True
     )
     watch.start()
-    _freeze_what_is_loaded()
+    # Modules and classes stay as long as the process, and no job runs while the collector looks at them.
+    gc.collect()  # garbage that is frozen would never be freed
+    gc.freeze()
     producer.run()
     lifetime = producer.lifetime
     code = RETIRED if lifetime.retired else RECYCLED if lifetime.replaced else FINISHED
@@ -77,8 +79,7 @@ def _enter_databases(assignment: Assignment) -> str:
     databases = "" if assignment.databases is None else read_memory(assignment.databases)
     if databases:
         aliases.apply(databases)
-    # A change that was made before django.setup() cannot be detected by the supervisor. It shows up only
-    # here.
+    # The supervisor cannot detect a change that was made before django.setup().
     ours = aliases.database_name(assignment.options.alias)
     if ours != assignment.database_name:
         raise ImproperlyConfigured(
@@ -88,20 +89,9 @@ def _enter_databases(assignment: Assignment) -> str:
     return databases
 
 
-def _freeze_what_is_loaded() -> None:
-    """Exclude the objects that exist now from garbage collection.
-
-    They are mostly modules and classes, which stay as long as the process. There are many more of them than
-    objects of jobs, and no job runs while the collector looks at them.
-    """
-    gc.collect()  # garbage that is frozen would never be freed
-    gc.freeze()
-
-
 def _stop_on_signals(producer: Producer) -> None:
-    """Stop on signals. SIGINT, which only the supervisor sends, stops without a grace period. SIGTERM always
-    stops within the grace period, even if it arrives more than once: systemd and others send it to every
-    process of a service, and so does the supervisor.
+    """SIGINT, which only the supervisor sends, stops without a grace period. SIGTERM always stops within it,
+    even if it arrives more than once: systemd sends it to every process of a service.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from ... import conf
@@ -20,8 +20,7 @@ from ...formatting import shorten, storable
 from ...tasks.retry import leaves
 from ..logs import format_error
 
-LONGEST_CLASS = 255
-"""Characters of the name of an exception class. Code that makes classes may make any name."""
+LONGEST_CLASS = 255  # characters of the name of an exception class, which code may make
 _LONGEST_CHAIN = 100
 
 
@@ -40,10 +39,9 @@ def error_entry(
 
     ``more``: the step and the progress of the job, if there are any.
     """
-    cls = type(error)
     return json.dumps(
         {
-            "class": storable(f"{cls.__module__}.{cls.__qualname__}"[:LONGEST_CLASS]),
+            "class": storable(_class(error)[:LONGEST_CLASS]),
             "message": shorten(storable(describe(error)), limit // 4),
             "traceback": shorten(storable(_format(error)), limit - limit // 4),
             "worker": str(worker),
@@ -96,9 +94,8 @@ def _format(error: BaseException) -> str:
 #
 # It consists of the class of the exception and of the function that raised it: the innermost one in the code
 # of the project, as "module:function". Each exception from which it was raised (``raise ... from``) adds its
-# own, and so does each one in a group. The message, the line numbers, the folder of the project and the
-# callers are left out. So different values, later edits, another release folder and other tasks that call
-# the same function do not split a group.
+# own, and so does each one in a group. So different values, later edits, another release folder and other
+# tasks that call the same function do not split a group.
 #
 # A failure without such a place has the fingerprint of its class and its task, which ``fingerprint_v1.sql``
 # computes in the same way. Errors that may strike anywhere, such as timeouts, have no place.
@@ -142,7 +139,8 @@ def _place(error: BaseException, project: str) -> str:
     place = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = frame.f_globals.get("__name__") or ""
-        if _is_projects(frame.f_code.co_filename) or _is_in(module, project, frame):
+        file = frame.f_code.co_filename
+        if _is_projects(file) or (module.partition(".")[0] == project and not file.startswith(_PACKAGE)):
             place = f"{module}:{frame.f_code.co_qualname}"
     return place
 
@@ -154,19 +152,10 @@ def _is_projects(filename: str) -> bool:
     return not any(folder in filename for folder in _INSTALLED) and not filename.startswith(_STANDARD)
 
 
-def _is_in(module: str, project: str, frame: FrameType) -> bool:
-    return module.partition(".")[0] == project and not frame.f_code.co_filename.startswith(_PACKAGE)
-
-
-# ----------------------------------------------------------------------------
-# The exception of a failed attempt, on its way from the job's thread to the log.
-#
-# It refers to the frames of the task, and so to the values of the task's variables. To free them soon, only
-# the ``Result`` refers to it, until the line is logged.
-
-
 class Failure(NamedTuple):
-    """Why an attempt failed."""
+    """Why an attempt failed. The exception refers to the frames of the task, and so to the values of its
+    variables. To free them soon, only the ``Result`` refers to it, until the line is logged.
+    """
 
     error: BaseException
     scope: Any = None  # the Sentry scope in which the job ran; see telemetry/sentry.py

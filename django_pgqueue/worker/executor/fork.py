@@ -4,14 +4,13 @@ In the child, before any code of the task runs there:
 - SIGTERM, SIGINT and SIGHUP get their default behavior. The worker's handlers would ignore them, and
   ``Pool.terminate()`` would wait forever.
 - The database sockets and the worker's pipes are replaced by /dev/null. A child that outlives its worker
-  would keep the worker's lock and the transactions of all its jobs alive, and what it sends would be mixed
-  with what its parent sends. They are not closed: their numbers would be reused for other files, which code
-  with the old number would then close. Django opens new connections in the child on demand.
+  would keep the worker's lock and the transactions of all its jobs alive. They are not closed: their numbers
+  would be reused for other files, which code with the old number would then close. Django opens new
+  connections in the child on demand.
 
-A child that reaches the end of its task's body, in any way, ends there: it has no job to report. It does not
-have an event loop either: the loop of an async task is a copy that shares its selector with the original, and
-other jobs would run their next step twice. So the child of an async task ends where it would wait for the
-loop.
+A child that reaches the end of its task's body, in any way, ends there: it has no job to report. The child of
+an async task ends where it would wait for its loop, a copy that shares its selector with the original: other
+jobs would run their next step twice.
 """
 
 from __future__ import annotations
@@ -40,35 +39,22 @@ _INHERITED: list[Any] = []
 _is_child = False
 
 
-def guard_fork(files: Callable[[], Iterable[int]]) -> None:
-    """Handle forks of this process. ``files`` returns the file descriptors that belong to the worker."""
-    os.register_at_fork(before=_before, after_in_parent=_unblock, after_in_child=lambda: _in_child(files))
-
-
 def call_body(function: Callable[..., T], args: Any, kwargs: Any) -> T:
     """Call a task's function. In a process that it has forked, this does not return."""
     try:
-        value = function(*args, **kwargs)
-    except BaseException as error:
+        return function(*args, **kwargs)
+    finally:
         if _is_child:
-            _end(error)
-        raise
-    if _is_child:
-        _end()
-    return value
+            _end(sys.exception())
 
 
 async def await_body(function: Callable[..., Coroutine[Any, Any, T]], args: Any, kwargs: Any) -> T:
     """Like ``call_body``, for a coroutine function."""
     try:
-        value = await _Steps(function(*args, **kwargs))
-    except BaseException as error:
+        return await _Steps(function(*args, **kwargs))
+    finally:
         if _is_child:
-            _end(error)
-        raise
-    if _is_child:
-        _end()
-    return value
+            _end(sys.exception())
 
 
 class _Steps(Generator[Any, Any, T]):
@@ -122,8 +108,7 @@ def _in_child(files: Callable[[], Iterable[int]]) -> None:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        _let_go_of(files)
-        _forget_connections()
+        _let_go_of({*files()})
     finally:
         _unblock()
 
@@ -132,24 +117,16 @@ def _unblock() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, _FORKING.blocked)
 
 
-def _let_go_of(files: Callable[[], Iterable[int]]) -> None:
+def _let_go_of(files: set[int]) -> None:
+    """Drop the files and connections of the thread that forked, because they belong to the parent."""
+    for raw in OPENED:
+        _INHERITED.append(raw)
+        with suppress(Exception):  # it is closed or broken
+            files.add(raw.fileno())
     nothing = os.open(os.devnull, os.O_RDWR)
-    for file in {*files(), *_sockets()}:
+    for file in files:
         os.dup2(nothing, file, inheritable=file == 0)
     os.close(nothing)
-
-
-def _sockets() -> list[int]:
-    found = []
-    for raw in OPENED:
-        with suppress(Exception):  # it is closed or broken
-            found.append(raw.fileno())
-    return found
-
-
-def _forget_connections() -> None:
-    """Drop the Django connections of the thread that forked, because they belong to the parent."""
-    _INHERITED.extend(OPENED)
     for connection in connections.all(initialized_only=True):
         if connection.connection is None or not hasattr(connection.connection, "pgconn"):
             continue
@@ -190,23 +167,22 @@ _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
 def prepare(files: Callable[[], Iterable[int]]) -> None:
     """Prepare this process to run tasks. Call this once, after ``django.setup()``.
 
-    ``files`` returns the file descriptors that belong to the worker when it is called (``fork.guard``).
+    ``files`` returns the file descriptors that belong to the worker when it is called.
     """
-    _pin_paths()
-    _notice_vanished_servers()
-    _keep_streams()
-    watch_connections()
-    guard_fork(files)
-
-
-def _pin_paths() -> None:
-    """Make file paths absolute, so that reconnecting works after a task changed the working directory."""
     for alias in connections:
         options = connections.settings[alias].get("OPTIONS", {})
         for name in _FILES:
             path = options.get(name)
             if path and path != "system":  # sslrootcert=system is not a file
+                # Connecting again must work after a task has changed the working directory.
                 options[name] = str(Path(path).absolute())
+    _notice_vanished_servers()
+    # Tasks must not close the streams that the worker logs to: logging would raise, and so would print().
+    # Scripts that are called as tasks may: ``argparse.FileType`` returns standard output for ``-``.
+    for stream in (sys.stdout, sys.stderr):
+        stream.close = stream.flush  # type: ignore[method-assign]
+    watch_connections()
+    os.register_at_fork(before=_before, after_in_parent=_unblock, after_in_child=lambda: _in_child(files))
 
 
 def _notice_vanished_servers() -> None:
@@ -215,13 +191,3 @@ def _notice_vanished_servers() -> None:
         if connections[alias].vendor == "postgresql":
             settings = connections.settings[alias]
             settings["OPTIONS"] = {**client_parameters(of_task=True), **settings.get("OPTIONS", {})}
-
-
-def _keep_streams() -> None:
-    """Keep tasks from closing the streams that the worker logs to: logging would raise, and so would print.
-
-    Scripts that are called as tasks may close them, for instance: ``argparse.FileType`` returns standard
-    output for ``-``, and they close it as they would close a file.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        stream.close = stream.flush  # type: ignore[method-assign]
