@@ -1,10 +1,9 @@
 """The jobs that a worker process has started, in memory that its supervisor shares and that outlives it.
 
-A process that was killed cannot say which of its claimed jobs had started and which were only waiting. So it
-writes the id of each job here when its task starts, and removes it when the outcome is reported. Its
-supervisor reads the ids when the process is dead. Next to each id is the time at which the job's process is
-to be replaced if the job has not ended by then. The supervisor can do that even if the process cannot because
-a task holds its GIL.
+A process that was killed cannot say which of its claimed jobs had started. So it writes the id of each job
+here when its task starts, and removes it when the outcome is reported. Next to each id is the time at which
+the process is to be replaced if the job has not ended by then. The supervisor can do that even if the process
+cannot because a task holds its GIL.
 
     flags                                  8 bytes
     end: time.monotonic(), or 0            8 bytes
@@ -117,9 +116,7 @@ class StartedJobs:
 
     @property
     def drains_until(self) -> float:
-        """When the process gives up the jobs that still run (monotonic time), ``inf`` if never; 0 as long as
-        it claims jobs.
-        """
+        """The time of ``drain``, ``inf`` without a limit; 0 as long as the process claims jobs."""
         return self._end[0]
 
     @property

@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -42,16 +43,11 @@ class EventLoop:
     """Runs at most ``slots`` jobs at the same time. At most ``threads`` of them do sync work. Its own thread
     starts with the first job.
 
-    ``publish`` is called on the loop's thread: with each result, and
-    without one when the last job that waited for a slot has started.
+    ``publish`` is called on that thread: with each result, and without one when no job waits for a slot.
     """
 
     def __init__(
-        self,
-        slots: int,
-        threads: int,
-        runner: Runner,
-        publish: Callable[[list[Result]], None],
+        self, slots: int, threads: int, runner: Runner, publish: Callable[[list[Result]], None]
     ) -> None:
         self._runner = runner
         self._publish = publish
@@ -65,31 +61,25 @@ class EventLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
 
-    # -- called by other threads
-
     def submit(self, jobs: list[RunningJob]) -> None:
         """Run jobs. Raise ``RuntimeError`` if the loop has stopped."""
         loop = self._started()
         self._waiting.extend(jobs)
         loop.call_soon_threadsafe(self._start_coroutines)
 
+    @property
     def has_backlog(self) -> bool:
-        """Return whether jobs wait for a slot."""
+        """Whether jobs wait for a slot."""
         return bool(self._waiting)
 
+    @property
     def held(self) -> int:
-        """Return how many jobs run or wait for a slot."""
+        """How many jobs run or wait for a slot."""
         return self._running + len(self._waiting)
 
     def take_back(self) -> list[Claimed]:
         """Remove and return the rows that have not been started."""
-        rows = []
-        while self._waiting:
-            try:
-                rows.append(self._waiting.popleft().row)
-            except IndexError:  # the loop was faster
-                break
-        return rows
+        return [running.row for running in drain(self._waiting)]
 
     def stop(self) -> None:
         """Cancel running jobs and start no more. This does not wait."""
@@ -118,8 +108,6 @@ class EventLoop:
                 self._thread.start()
             return self._loop
 
-    # -- on its own thread
-
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         while not self._stopped:
@@ -142,8 +130,7 @@ class EventLoop:
         self._sync_threads.stop()
 
     def _start_coroutines(self) -> None:
-        if not self._waiting:
-            return
+        had_backlog = self.has_backlog
         while self._waiting and not self._stopped:
             if self._running >= self._slots:
                 return
@@ -153,11 +140,15 @@ class EventLoop:
                 break
             self._running += 1
             thread = JobThread(self._sync_threads)
-            task = asyncio.get_running_loop().create_task(
-                self._run_job(thread, running), context=_new_context(thread)
-            )
+            # In this context, thread-sensitive calls run on the job's thread, as long as it is used.
+            key, context = ThreadSensitiveContext(), Context()
+            context.run(SyncToAsync.thread_sensitive_context.set, key)
+            SyncToAsync.context_to_thread_executor[key] = thread
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(self._run_job(thread, running), context=context)
             task.add_done_callback(partial(self._ended, running))
-        self._publish([])
+        if had_backlog:
+            self._publish([])
 
     async def _run_job(self, thread: JobThread, running: RunningJob) -> None:
         try:
@@ -169,11 +160,10 @@ class EventLoop:
 
     def _ended(self, running: RunningJob, task: asyncio.Task[None]) -> None:
         self._running -= 1
-        row = running.row
         if self._stopped:
             return  # the producer has given the job back
+        row, outcome = running.row, running.outcome
         error = None if task.cancelled() else task.exception()
-        outcome = running.outcome
         if outcome is None:  # this is a bug of the worker
             logger.error("job %s is requeued because of an error in the worker", row.id, exc_info=error)
             outcome = worker_failed(row)
@@ -181,12 +171,13 @@ class EventLoop:
         self._start_coroutines()
 
 
-def _new_context(thread: JobThread) -> Context:
-    """Return an empty context in which thread-sensitive calls run on the job's thread."""
-    key, context = ThreadSensitiveContext(), Context()
-    context.run(SyncToAsync.thread_sensitive_context.set, key)
-    SyncToAsync.context_to_thread_executor[key] = thread  # as long as the context is used
-    return context
+def drain(items: deque[T]) -> list[T]:
+    """Remove and return all items. Several threads may do so; each item goes to one of them."""
+    taken = []
+    with suppress(IndexError):
+        while True:
+            taken.append(items.popleft())
+    return taken
 
 
 class _TidyThreads(ThreadPoolExecutor):

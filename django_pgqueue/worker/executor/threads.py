@@ -19,7 +19,6 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import Any
 
 from django.db import connections
 
@@ -29,17 +28,15 @@ from ...jobs.claim import Claimed
 from ..waker import Waker
 from .calls import Companions
 from .connections import close_unused
-from .event_loop import EventLoop
+from .event_loop import EventLoop, drain
 from .outcomes import Result
 from .runner import Runner
 
 logger = get_logger(__name__)
 
 
-CHUNK_SECONDS = 0.005
-"""The amount of work in a chunk, about. A job that takes longer loses the rest of its chunk."""
-PUBLISH_SECONDS = 0.005
-"""The longest time for which a thread collects results before it publishes them."""
+CHUNK_SECONDS = 0.005  # of work in a chunk, about; a job that takes longer loses the rest of its chunk
+PUBLISH_SECONDS = 0.005  # the longest for which a thread collects results before it publishes them
 
 
 class _Chunk:
@@ -68,8 +65,6 @@ class Executor:
         self._threads: list[Thread] = []
         self._loop = EventLoop(async_slots or slots, slots, runner, self._publish)
 
-    # -- called by the producer
-
     def submit(self, rows: list[Claimed], job_seconds: float) -> None:
         """Run rows. ``job_seconds``: how long jobs took lately, which determines the size of the chunks."""
         companions = Companions(rows)
@@ -91,9 +86,9 @@ class Executor:
             if chunk.rows or chunk.done:
                 watch = True
                 if chunk.job_since and now - chunk.job_since > CHUNK_SECONDS:
-                    if done := _drain(chunk.done):
+                    if done := drain(chunk.done):
                         self.results.append(done)
-                    self._put_first([_Chunk([row], chunk.companions) for row in _drain(chunk.rows)])
+                    self._put_first([_Chunk([row], chunk.companions) for row in drain(chunk.rows)])
         return watch or self._has_backlog()
 
     def has_urgent_results(self) -> bool:
@@ -112,17 +107,22 @@ class Executor:
         """
         active = list(self._active.values())
         waiting = sum(len(chunk.rows) for chunk in [*self._waiting, *active])
-        return waiting + len(active), self._loop.held()
+        return waiting + len(active), self._loop.held
 
     def find_task(self, path: str) -> None:
         """Find a task on a thread of its own, because all others are busy."""
-        Thread(target=self._find, name="pgqueue-find-task", args=(path,), daemon=True).start()
+
+        def find() -> None:
+            with suppress(Exception):  # the thread that gets the job reports it
+                self._runner.find(path)
+
+        Thread(target=find, name="pgqueue-find-task", daemon=True).start()
 
     def take_back(self) -> list[Claimed]:
         """Remove and return the rows that have not been started."""
         rows: list[Claimed] = []
         for chunk in [*self._waiting, *self._active.values()]:
-            rows += _drain(chunk.rows)
+            rows += drain(chunk.rows)
         return rows + self._loop.take_back()
 
     def stop(self) -> None:
@@ -137,8 +137,6 @@ class Executor:
         for thread in self._threads:
             thread.join(max(0.0, end - monotonic()))
         self._loop.join(max(0.0, end - monotonic()))
-
-    # -- the threads
 
     def _put_first(self, chunks: list[_Chunk]) -> None:
         with self._taking:
@@ -168,13 +166,9 @@ class Executor:
             del self._active[number]
         connections.close_all()
 
-    def _find(self, path: str) -> None:
-        with suppress(Exception):  # the thread that gets the job reports it
-            self._runner.find(path)
-
     def _has_backlog(self) -> bool:
         # A chunk whose rows were taken back stays in the queue, empty, until a thread takes it.
-        return self._loop.has_backlog() or any(chunk.rows for chunk in list(self._waiting))
+        return self._loop.has_backlog or any(chunk.rows for chunk in list(self._waiting))
 
     def _next_call(self) -> bool:
         try:
@@ -188,7 +182,7 @@ class Executor:
         while True:
             try:
                 row = chunk.rows.popleft()
-            except IndexError:
+            except IndexError:  # done, or the producer took the rest
                 break
             chunk.job_since = monotonic()
             result = self._runner.perform(row, self._loop.submit, chunk.companions)
@@ -198,23 +192,13 @@ class Executor:
             # The frames of a failed task hold this one: with its result in it, they would hold themselves.
             del result
             if ended - published > PUBLISH_SECONDS:
-                self._publish(_drain(chunk.done))
+                self._publish(drain(chunk.done))
                 published = ended
         chunk.job_since = 0.0
-        self._publish(_drain(chunk.done))
+        self._publish(drain(chunk.done))
 
     def _publish(self, done: list[Result]) -> None:
         if done:
             self.results.append(done)
         if self.has_urgent_results():  # otherwise the next ``rebalance`` comes soon enough
             self._waker.wake()
-
-
-def _drain(items: deque[Any]) -> list[Any]:
-    """Remove and return all items. The producer and a chunk's owner may both do so; one gets each item."""
-    taken: list[Any] = []
-    while True:
-        try:
-            taken.append(items.popleft())
-        except IndexError:
-            return taken
