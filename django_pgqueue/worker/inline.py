@@ -265,7 +265,7 @@ class InlineRunner(Runner):
             if running.outcome is None:
                 raise  # a bug of the worker
             if running.reported and not isinstance(error, BrokenTransaction):
-                self._callback_failed(running, error)
+                self._raised_late(running, error)
             elif running.outcome.kind not in {"failed", "retry"} and not running.reported:
                 running.outcome = self.outcomes.unsuccessful(running, error)
         assert running.outcome is not None
@@ -286,8 +286,8 @@ class InlineRunner(Runner):
             else:
                 running.outcome = self._call(running)
 
-    def _raised_late(self, running: RunningJob, error: BaseException, what: str) -> None:
-        super()._raised_late(running, error, what)
+    def _raised_late(self, running: RunningJob, error: BaseException, *what: str) -> None:
+        super()._raised_late(running, error, *what)
         running.error = error  # so that a test sees it
 
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: Flags with which Python does not read the environment, in which a child finds the project's modules.
-_DEAF = {"-I", "-E"}
+_DEAF = {"-I", "-E"}  # with these, Python does not read the environment, in which a child finds modules
 START_WITHIN = 120.0  # seconds; a process that takes longer to load the project is killed
 END_WITHIN = 30.0  # seconds; so is one that takes longer to exit after its work, or after its grace period
 HAS_WAITID = hasattr(os, "waitid")
@@ -51,7 +50,7 @@ def child_command(*arguments: str) -> list[str]:
 
 def prepare_output() -> list[str]:
     """Write what a task prints line by line, also into a pipe. Open the standard files that are closed, and
-    return their names: output goes nowhere then, and no other file gets their numbers.
+    return their names: no other file gets their numbers.
     """
     for number in range(3):
         try:
@@ -116,16 +115,13 @@ def _last_change(pid: int) -> int | None:
     return None if found is None else found.si_code
 
 
-# ----------------------------------------------------------------------------
-# End a worker process even if a task has left threads behind.
-#
-# Python waits at exit for every thread that is not a daemon, without a limit. Here they get a few seconds.
-
 LINGER = 3.0  # seconds; less than what the supervisor adds to the grace period before it kills
 
 
 def leave_after(main: Callable[[], int]) -> NoReturn:
-    """Call `main` and exit with its return code as ``sys.exit`` does, but no later than LINGER afterwards."""
+    """Call `main` and exit with its return code as ``sys.exit`` does, but no later than LINGER afterwards.
+    Python would wait without a limit for threads that a task has left behind.
+    """
     code = 1
     try:
         code = main()
@@ -138,8 +134,8 @@ def leave_after(main: Callable[[], int]) -> NoReturn:
 
 def _force(code: int) -> None:
     try:
-        left = [each for each in threading.enumerate() if each is not threading.main_thread()]
-        names = [each.name for each in left if not each.daemon]
+        left = {*threading.enumerate()} - {threading.main_thread()}
+        names = [thread.name for thread in left if not thread.daemon]
         logger.warning(
             "this process does not wait any longer for %s",
             f"threads that its tasks have left running: {', '.join(names)}" if names else "its exit handlers",
@@ -219,10 +215,8 @@ def last_words(line: socket.socket) -> Farewell:
 
 
 def take_standard_input() -> int:
-    """Move the current standard input to a new descriptor and return it. Standard input is empty afterwards.
-
-    A program that a task starts and that reads commands from there, as ffmpeg does, must not wait forever,
-    and must not read what is meant for this process.
+    """Move the current standard input to a new descriptor and return it. Standard input is empty afterwards:
+    a program that a task starts, such as ffmpeg, must not read what is meant for this process.
     """
     taken = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -235,8 +229,7 @@ def die_with(parent: int) -> None:
     """On Linux, have this process killed when ``parent``, the process that started it, ends.
 
     Call this before anything that takes time. The kernel ties it to the *thread* of the parent that started
-    this process, so that thread must live as long as the parent does. It is not inherited by processes that a
-    task starts.
+    this process, so that thread must live as long as the parent does. Processes of tasks do not inherit it.
     """
     if sys.platform != "linux":
         return
@@ -272,9 +265,7 @@ def set_up_django() -> None:
 
 
 def settings_module() -> str | None:
-    """Return the module of the settings, also under ``override_settings``; None after
-    ``settings.configure()``.
-    """
+    """Return the module of the settings; None after ``settings.configure()``."""
     bool(settings.INSTALLED_APPS)  # which loads them
     holder: Any = vars(settings)["_wrapped"]
     while isinstance(holder, UserSettingsHolder):

@@ -41,16 +41,14 @@ class StartedJobs:
     def create(cls, slots: int) -> StartedJobs:
         """Create new memory for a process that runs ``slots`` jobs at a time."""
         seats = 4 * max(1_000, slots)  # the most that a producer holds, and those that wait to be reported
-        file = new_memory("pgqueue-started-jobs")
+        file = _new_memory()
         os.ftruncate(file, _size(seats))
         return cls(file, seats)
 
     @classmethod
     def private(cls, slots: int) -> StartedJobs:
         """Create new memory that is not shared with another process."""
-        shared = cls.create(slots)
-        shared.close_file()
-        return shared
+        return cls.inherited(cls.create(slots).file)
 
     @classmethod
     def inherited(cls, file: int) -> StartedJobs:
@@ -144,29 +142,24 @@ def _size(seats: int) -> int:
     return _WORD * (2 + 2 * seats)
 
 
-# ----------------------------------------------------------------------------
-# Memory behind a file descriptor that a child process inherits. It is not a file in any directory.
-
-
-def new_memory(name: str) -> int:
-    """Return a descriptor of new, empty memory; ``name`` is only shown by tools that list open files."""
+def _new_memory() -> int:
+    """Return a descriptor of empty memory that a child process may inherit. It is no file in a directory."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(name)
+        return os.memfd_create("pgqueue")
     with tempfile.TemporaryFile() as temporary:  # pragma: no cover - not on Linux
         return os.dup(temporary.fileno())
 
 
-def write_memory(name: str, text: str) -> int:
+def write_memory(text: str) -> int:
     """Return a descriptor of new memory that contains a text. Unlike a pipe, it takes any length at once."""
-    file = new_memory(name)
-    data = memoryview(text.encode())
-    while data:
-        data = data[os.write(file, data) :]
+    file = _new_memory()
+    with os.fdopen(os.dup(file), "w", encoding="utf-8") as memory:
+        memory.write(text)
     return file
 
 
 def read_memory(file: int) -> str:
     """Return the text behind an inherited descriptor, and close it."""
-    with os.fdopen(file, "rb") as memory:
+    with os.fdopen(file, encoding="utf-8") as memory:
         memory.seek(0)
-        return memory.read().decode()
+        return memory.read()

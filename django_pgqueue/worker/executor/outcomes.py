@@ -204,8 +204,8 @@ class Outcomes:
             # Reported as a failed attempt, and refused if the lease is lost. But the row of a task that has
             # deleted its own row is back after the rollback, and still running.
             return self._ended(running, error)
-        # An attempt counts for a job that must not run twice, and for one that runs isolated, whose process
-        # is new each time and remembers nothing.
+        # An attempt counts for a job that must not run twice, and for one that runs isolated: its process is
+        # new each time.
         if (row.on_lost or running.task.on_lost) == "fail" or row.crash_count:
             return None
         reasons = [self._why_lost(running, each) for each in leaves(error)]
@@ -278,9 +278,7 @@ class Outcomes:
     def _failed(self, running: RunningJob, error: BaseException, delay: float | None = None) -> Outcome:
         """The attempt has failed. ``delay``: seconds until the next one; None if there is none."""
         row = running.row
-        # From here on, the exception has only the frames of the task, without those of the worker. Otherwise
-        # there would be a reference cycle: the worker's frames refer to the running job, and so to the
-        # exception.
+        # The worker's frames refer to the running job, and so to the exception: a reference cycle.
         running.error = error.with_traceback(user_frames(error))
         return Outcome(
             row.id, row.lease, "failed" if delay is None else "retry", error=self._entry(running, error),

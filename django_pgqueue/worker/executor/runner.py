@@ -60,6 +60,13 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _SERIALIZATION_TRIES = 5
+_HOOK_RAISED = (
+    "and its transaction is committed, but a hook of AROUND_ATTEMPT raised an exception after that."
+)
+_CALLBACK_RAISED = (
+    "but a function that it has passed to on_commit() raised an exception. Such functions behind it were not "
+    "called."
+)
 
 
 class Runner:
@@ -68,11 +75,7 @@ class Runner:
     _enforces_timeouts = True
 
     def __init__(
-        self,
-        alias: str,
-        worker: int,
-        started_jobs: StartedJobs,
-        isolate: Isolate | None = None,
+        self, alias: str, worker: int, started_jobs: StartedJobs, isolate: Isolate | None = None
     ) -> None:
         around_attempt()  # a setting that names nothing must not fail the jobs one by one
         self.alias = alias
@@ -197,10 +200,7 @@ class Runner:
             except BaseException as error:  # the task raised it, even SystemExit and KeyboardInterrupt
                 if running.reported:
                     assert running.outcome is not None
-                    self._raised_late(
-                        running, error, ", and its transaction is committed, but a hook of AROUND_ATTEMPT "
-                        "raised an exception after that.",
-                    )  # fmt: skip
+                    self._raised_late(running, error, _HOOK_RAISED)
                     return running.outcome
                 return self.outcomes.unsuccessful(running, error)
 
@@ -250,18 +250,12 @@ class Runner:
         except BaseException as error:
             if not committed:
                 raise
-            self._callback_failed(running, error)
+            self._raised_late(running, error)
         return value, outcome
 
-    def _callback_failed(self, running: RunningJob, error: BaseException) -> None:
-        self._raised_late(
-            running, error, ", but a function that it has passed to on_commit() raised an exception. Such "
-            "functions behind it were not called.",
-        )  # fmt: skip
-
-    def _raised_late(self, running: RunningJob, error: BaseException, what: str) -> None:
+    def _raised_late(self, running: RunningJob, error: BaseException, what: str = _CALLBACK_RAISED) -> None:
         """Log what was raised after the transaction of an atomic job was committed."""
-        logger.error("job %s (%s) is done%s", running.row.id, running.row.task_path, what, exc_info=error)
+        logger.error("job %s (%s) is done, %s", running.row.id, running.row.task_path, what, exc_info=error)
 
     def find(self, task_path: str) -> tuple[Task[..., Any], bool]:
         """Find a task, and whether it is async. This may import modules. Raises ``UnknownTask``."""
@@ -283,10 +277,8 @@ class Runner:
     def async_jobs(
         self, rows: list[Claimed], companions: Companions
     ) -> tuple[list[RunningJob], list[Claimed]]:
-        """Return the jobs that need no thread, ready to run, and the rows of the others.
-
-        These are the jobs that ``perform`` would only hand over. If one of the tasks has not been found yet,
-        all rows go to threads: the jobs of the other tasks would overtake it.
+        """Return the jobs that ``perform`` would only hand over, ready to run, and the rows of the others. If
+        one of the tasks has not been found yet, these are all: the jobs of other tasks would overtake it.
         """
         if not self._has_async:
             return [], rows

@@ -90,9 +90,7 @@ class RunningJob:
         return None if self.log is None else self.log.as_json(self.row.attempts)
 
     def take_failure(self) -> Failure | None:
-        """Return why the attempt has failed, and forget it: the task's frames may refer to this object, and
-        the reference cycle would keep them alive until the garbage collection.
-        """
+        """Return why the attempt has failed, and forget it: the task's frames may refer to this object."""
         error, scope = self.error, self.scope
         self.error = self.scope = None
         return None if error is None else Failure(error, scope)
@@ -137,8 +135,8 @@ class RunningJob:
         if self.timeout is not None:
             self.timeout.put_off(more)
         connection = connections[self.alias]
-        # Outside of the task's transaction: the change must be visible, and the row unlocked, before that
-        # ends. A row that was claimed in an open transaction is visible only there.
+        # Outside of the task's transaction: the change must be visible, and the row unlocked, before it ends.
+        # A row that was claimed in an open transaction is visible only there.
         is_apart = connection.in_atomic_block and not self.in_outer_transaction
         apart = connection.copy() if is_apart else connection
         try:
@@ -151,21 +149,19 @@ class RunningJob:
 
     @cached_property
     def job(self) -> CurrentJob:
-        """The job with the values that the claim returned; ``refresh_from_db()`` reads later changes.
-
-        The claim leaves out the keys and the logs, which few jobs have. They are read when they are used.
+        """The job with the values that the claim returned; ``refresh_from_db()`` reads later changes. What
+        few jobs have, such as keys and logs, is read when it is used.
         """
         row = self.row
         return CurrentJob(
             self, self.alias, id=row.id, shelf=0, status=CurrentJob.Status.RUNNING, task_path=row.task_path,
             args=load(row.args), kwargs=load(row.kwargs), metadata=load(row.metadata),
-            queue_name=row.queue_name,
-            priority=row.priority, run_after=_time(row.run_after), expires_at=_time(row.expires_at),
+            queue_name=row.queue_name, priority=row.priority,
+            run_after=_time(row.run_after), expires_at=_time(row.expires_at),
             enqueued_at=_time(row.enqueued_at), max_attempts=row.max_attempts, timeout=row.timeout,
             on_lost=row.on_lost, unique_key=DEFERRED, unique_scope=DEFERRED,
             limit_key=DEFERRED, wait_position=DEFERRED, group_key=row.group_key, batch_id=DEFERRED,
-            parent_ids=DEFERRED,
-            attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
+            parent_ids=DEFERRED, attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
             crash_count=row.crash_count, marks=row.marks, current_step=DEFERRED, steps=None,
             worker=self.worker, lease=row.lease,
             started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
 from inspect import isawaitable, iscoroutinefunction
@@ -52,10 +53,9 @@ class JobSteps:
     """The steps of one attempt of a job."""
 
     def __init__(self, row: Claimed, task: Task[..., Any], alias: str, progress: ReportedProgress) -> None:
-        self.suspended: Suspended | None = None
-        """Why the job has to wait, if its task has reached such a place."""
+        self.suspended: Suspended | None = None  # why the job has to wait
+        #: The attempts that do not count: a step that this attempt has recorded forgives those before it.
         self.forgiven_attempts = row.forgiven_attempts
-        """The attempts that do not count: a step that this attempt has recorded forgives those before it."""
         self._row = row
         self._task = task
         self._alias = alias
@@ -63,8 +63,6 @@ class JobSteps:
         self._used: set[str] = set()
         self._recorded = 0
         self._records: set[asyncio.Future[Any]] = set()
-
-    # -- steps
 
     def run(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a step, or return its recorded result."""
@@ -81,13 +79,11 @@ class JobSteps:
         """Await a step, or return its recorded result."""
         if not self._is_loaded:
             await sync_to_async(lambda: self._stored)()
-        _refuse_value("astep", name, function)
-        inputs = _checksum(args, kwargs)
-        stored = self._begin("astep", name, inputs)
+        stored, inputs = self._begin("astep", name, function, args, kwargs)
         if stored is not None:
             return _value(stored.result)
         began = monotonic()
-        try:
+        with self._failures_of(name):
             awaitable = function(*args, **kwargs)
             if not isawaitable(awaitable):
                 raise StepError(
@@ -95,9 +91,6 @@ class JobSteps:
                     "sync_to_async(function)."
                 )
             value = await awaitable
-        except BaseException as error:
-            self._failed(name, error)
-            raise
         # Another step of the job may fail now, which cancels this one. What has run is recorded nevertheless.
         record = asyncio.ensure_future(sync_to_async(self._record)(name, value, monotonic() - began, inputs))
         self._records.add(record)
@@ -108,25 +101,28 @@ class JobSteps:
         await asyncio.gather(*self._records, return_exceptions=True)
 
     def _run(self, call: str, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        _refuse_value(call, name, function)
         if iscoroutinefunction(function):
             raise StepError(
                 f"{call}({name!r}, ...) takes a function. For a coroutine function, await astep()."
             )
-        inputs = _checksum(args, kwargs)
-        stored = self._begin(call, name, inputs)
+        stored, inputs = self._begin(call, name, function, args, kwargs)
         if stored is not None:
             return _value(stored.result)
         began = monotonic()
-        try:
+        with self._failures_of(name):
             value = function(*args, **kwargs)
-        except BaseException as error:
-            self._failed(name, error)
-            raise
         return self._record(name, value, monotonic() - began, inputs)
 
-    def _begin(self, call: str, name: str, inputs: int | None) -> _Stored | None:
-        """Return what is recorded of a step, or None if it has to run."""
+    def _begin(
+        self, call: str, name: str, function: Any, args: Any, kwargs: Any
+    ) -> tuple[_Stored | None, int | None]:
+        """Return what is recorded of a step, or None if it has to run, and the checksum of its arguments."""
+        if not callable(function):
+            raise StepError(
+                f"{call}({name!r}, ...) takes a function, not {function!r:.100}. Pass the function without "
+                "calling it, and then its arguments."
+            )
+        inputs = _checksum(args, kwargs)
         self._use(call, name)
         stored = self._stored.get(name)
         if stored is None:
@@ -136,28 +132,39 @@ class JobSteps:
                     "Let it enqueue jobs."
                 )
             self._progress.hear(name, None)
-            return None
+            return None, inputs
         if stored.kind != "step":
             self._refuse_kind(call, name, stored.kind)
         if inputs is not None and stored.inputs is not None and inputs != stored.inputs:
             logger.warning(
                 "job %s: the step %r was recorded with other arguments. Its recorded result is used.",
-                self._row.id,
-                name,
-            )
-        return stored
+                self._row.id, name,
+            )  # fmt: skip
+        return stored, inputs
 
-    def _failed(self, name: str, error: BaseException) -> None:
-        self._used.discard(name)  # it has not been recorded, so the task may try it again
-        note_step(error, name)
+    @contextmanager
+    def _failures_of(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._used.discard(name)  # it has not been recorded, so the task may try it again
+            note_step(error, name)
+            raise
 
     def _record(self, name: str, value: Any, seconds: float, inputs: int | None) -> Any:
         row, text = self._row, step_result(name, value)
         with connections[self._alias].cursor() as cursor:
-            cursor.execute(
-                _RECORD_SQL,
-                [row.id, row.lease, self._recorded == 0, row.attempts, name, seconds, inputs, text],
-            )
+            given: list[Any] = [
+                row.id,
+                row.lease,
+                self._recorded == 0,
+                row.attempts,
+                name,
+                seconds,
+                inputs,
+                text,
+            ]
+            cursor.execute(_RECORD_SQL, given)
             (answer,) = cursor.fetchone()
         if answer == "lost":
             self._refuse_lease()
@@ -166,8 +173,6 @@ class JobSteps:
         self._recorded += 1
         self.forgiven_attempts = max(self.forgiven_attempts, row.attempts - 1)
         return _value(text)
-
-    # -- waits
 
     def sleep(self, name: str, length: float | timedelta) -> None:
         """Go on when the time is over. Raises ``Suspended``."""
@@ -201,8 +206,6 @@ class JobSteps:
         if found != kind:
             self._refuse_kind(call, name, found)
         return _value(result)
-
-    # -- what both need
 
     def check_end(self) -> None:
         """Refuse a return of the task if the job waits, and warn of recorded steps that it did not use."""
@@ -274,14 +277,6 @@ class JobSteps:
         raise LeaseLost(
             f"Job {self._row.id} was given to another worker while this one ran it. "
             "What this attempt does no longer counts."
-        )
-
-
-def _refuse_value(call: str, name: str, function: Any) -> None:
-    if not callable(function):
-        raise StepError(
-            f"{call}({name!r}, ...) takes a function, not {function!r:.100}. Pass the function without "
-            "calling it, and then its arguments."
         )
 
 

@@ -1,12 +1,10 @@
 """Send Django's task signals if there are receivers: a signal costs as much as running a small job.
 
 Django itself connects receivers that log when a task starts and how it ends. The worker's own log contains
-all of this and more, so these lines are dropped unless the project's logging names their logger
-(``django.tasks``, or ``django_tasks`` of the backport). If it does, the signals are sent if such a logger
-writes lines of this level. This is checked once per second.
-
-Only lines about jobs of this worker are dropped. A task may enqueue with another backend, such as Django's
-``ImmediateBackend``, and there these lines are the only report of a failure.
+more, so these lines are dropped unless the project's logging names their logger (``django.tasks``, or
+``django_tasks`` of the backport). If it does, the signals are sent if such a logger writes lines of this
+level. This is checked once per second. Only lines about jobs of this worker are dropped: of another backend,
+such as Django's ``ImmediateBackend``, they may be the only report of a failure.
 """
 
 from __future__ import annotations

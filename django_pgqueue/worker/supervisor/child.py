@@ -187,7 +187,7 @@ class Child:
             given = replace(assignment, started_jobs=self._started_jobs.file)
             try:
                 if databases:
-                    file = write_memory("pgqueue-databases", databases)
+                    file = write_memory(databases)
                     not_ours.callback(os.close, file)
                     given = replace(given, databases=file)
                 self._process = subprocess.Popen(
