@@ -23,7 +23,7 @@ from ..models import Schedule, ScheduleRun
 from ..postgres.clock import stored
 from ..redaction import redact_call
 from ..schedules import cron
-from ..schedules.cron import HasTiming, expand
+from ..schedules.cron import expand
 from ..schedules.policy import problem_of
 
 _EVERY_MINUTES = re.compile(r"\*/([1-9]\d?) \* \* \* \*")
@@ -33,7 +33,7 @@ _ORDINAL = re.compile(r"\b([2-5])([123])th\b")
 _ENDINGS = {"1": "st", "2": "nd", "3": "rd"}
 
 
-def timing(schedule: HasTiming) -> str:
+def timing(schedule: Any) -> str:
     """Return when a schedule runs. A cron expression that is wrong is returned as it is."""
     if schedule.every is not None:
         return _interval(schedule.every)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import islice, pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -43,22 +43,6 @@ class Timing(NamedTuple):
     cron: str | None
     every: timedelta | None
     timezone: str = "UTC"
-
-
-class HasTiming(Protocol):
-    """Something that is scheduled: a row, or a declaration."""
-
-    @property
-    def cron(self) -> str | None:
-        """A cron expression."""
-
-    @property
-    def every(self) -> timedelta | None:
-        """An interval."""
-
-    @property
-    def timezone(self) -> str:
-        """The name of the time zone of the cron expression."""
 
 
 def timing_of(cron: Any, every: Any, timezone: Any = "UTC") -> Timing:
@@ -119,8 +103,8 @@ def next_run(timing: Timing, after: datetime) -> datetime:
     return next(_runs(timing, after))
 
 
-def next_runs(schedule: HasTiming, count: int, after: datetime | None = None) -> list[datetime]:
-    """Return the next runs after a time (default: now), in UTC."""
+def next_runs(schedule: Any, count: int, after: datetime | None = None) -> list[datetime]:
+    """Return the next runs of a row, a declaration or a timing after a time (default: now), in UTC."""
     timing = Timing(schedule.cron, schedule.every, schedule.timezone)
     return list(islice(_runs(timing, datetime.now(UTC) if after is None else after), count))
 
@@ -185,12 +169,18 @@ def _latest_of_interval(every: timedelta, after: datetime, until: datetime, limi
 
 
 def _interval(every: Any) -> timedelta:
-    if isinstance(every, (int, float)) and not isinstance(every, bool):
-        with suppress(OverflowError, ValueError):
-            every = timedelta(seconds=every)
+    every = as_timedelta(every)
     if not isinstance(every, timedelta) or not SHORTEST <= every <= LONGEST or every.microseconds:
         raise ValueError(
             "every must be whole seconds, as a number or a timedelta, from 1 second to "
             f"{LONGEST.days} days. It is {every!r}."
         )
     return every
+
+
+def as_timedelta(value: Any) -> Any:
+    """Return a number of seconds as a timedelta, and anything else as it is."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with suppress(OverflowError, ValueError):
+            return timedelta(seconds=value)
+    return value

@@ -11,7 +11,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -22,11 +21,11 @@ from .. import conf
 from ..compat import InvalidTask
 from ..encoding import encode_arguments
 from ..exceptions import InvalidJSON
-from ..tasks import options as validation
+from ..tasks import options
 from ..tasks.misuse import check_names, hints
 from ..tasks.signatures import check_call
 from ..tasks.task import Task
-from .cron import check_jitter, timing_of
+from .cron import as_timedelta, check_jitter, timing_of
 
 CatchUp = Literal["skip", "latest", "all"]
 Overlap = Literal["allow", "skip", "queue"]
@@ -48,16 +47,42 @@ class Declaration:
     declared_by: str
     """The module of the task, or the settings module."""
     cron: str | None = None
-    every: timedelta | None = None
+    every: timedelta | float | None = None
     timezone: str = "UTC"
-    args: list[Any] = field(default_factory=list)
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
     catch_up: CatchUp = "latest"
     catch_up_limit: int = 100
     overlap: Overlap = "allow"
-    jitter: timedelta = timedelta(0)
+    jitter: timedelta | float = timedelta(0)
     queue_name: str | None = None
     priority: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, TypeError or InvalidTask if a value could never work."""
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ValueError(
+                "name must be 1 to 200 letters, digits, '_', '-', '.' or ':'. "
+                f"It is {str(self.name)[:250]!r}."
+            )
+        timing = timing_of(self.cron, self.every, self.timezone)
+        jitter = as_timedelta(self.jitter)
+        if not isinstance(jitter, timedelta):
+            raise options.wrong("jitter", "seconds or a timedelta", jitter)
+        check_jitter(timing, jitter)
+        options.one_of("catch_up", self.catch_up, "skip", "latest", "all")
+        options.one_of("overlap", self.overlap, "allow", "skip", "queue")
+        limit = self.catch_up_limit
+        if not options.is_whole(limit) or limit > MOST_CAUGHT_UP:
+            raise options.wrong("catch_up_limit", f"a whole number from 1 to {MOST_CAUGHT_UP}", limit)
+        args, kwargs = _arguments(self.args, self.kwargs)
+        values: dict[str, Any] = {"every": timing.every, "jitter": jitter, "args": args, "kwargs": kwargs}
+        if self.queue_name is not None:
+            options.queue_name(self.queue_name)
+        if self.priority is not None:
+            values["priority"] = options.priority(self.priority)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
 
 @hints
@@ -99,16 +124,11 @@ def schedule(
             raise InvalidTask(f"@schedule needs a task, not {task!r}. Write @schedule above @task.")
         path = task.module_path
         try:
-            declaration = _read(
-                path if name is None else name,
-                path,
-                {
-                    "cron": cron, "every": every, "timezone": timezone, "args": args, "kwargs": kwargs,
-                    "catch_up": catch_up, "catch_up_limit": catch_up_limit, "overlap": overlap,
-                    "jitter": jitter, "queue_name": queue_name, "priority": priority,
-                },
-                source="code",
-                declared_by=task.func.__module__,
+            declaration = Declaration(
+                name=path if name is None else name, task_path=path, source="code",
+                declared_by=task.func.__module__, cron=cron, every=every, timezone=timezone, args=args,
+                kwargs={} if kwargs is None else kwargs, catch_up=catch_up, catch_up_limit=catch_up_limit,
+                overlap=overlap, jitter=jitter, queue_name=queue_name, priority=priority,
             )  # fmt: skip
             check_call(task, declaration.args, declaration.kwargs)
         except (TypeError, ValueError, InvalidTask) as error:
@@ -130,9 +150,14 @@ def schedules_in_settings() -> tuple[dict[str, Declaration], dict[str, str]]:
     wrong: dict[str, str] = {}
     module = settings_module()
     for name, given in conf.current().schedules.items():
-        options = {key: value for key, value in given.items() if key != "task"}
+        path = given["task"]
+        given = {key: value for key, value in given.items() if key != "task"}
         try:
-            good[name] = _read(name, given["task"], options, source="settings", declared_by=module)
+            check_names("schedule", given, inspect.signature(schedule).parameters.keys() - {"name"})
+            values = {key: value for key, value in given.items() if value is not None}
+            good[name] = Declaration(
+                name=name, task_path=path, source="settings", declared_by=module, **values
+            )
         except (TypeError, ValueError, InvalidTask) as error:
             wrong[name] = str(error)
     return good, wrong
@@ -158,51 +183,6 @@ def _register(task: Task[..., Any], declaration: Declaration) -> None:
     _declared[declaration.name] = (task, declaration)
 
 
-def _read(
-    name: Any,
-    task_path: str,
-    options: Mapping[str, Any],
-    *,
-    source: Literal["code", "settings"],
-    declared_by: str,
-) -> Declaration:
-    """Return the declaration. Raise ValueError, TypeError or InvalidTask if a value could never work."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(
-            f"name must be 1 to 200 letters, digits, '_', '-', '.' or ':'. It is {str(name)[:250]!r}."
-        )
-    check_names("schedule", options, inspect.signature(schedule).parameters.keys() - {"name"})
-    values = {key: value for key, value in options.items() if value is not None}
-    timing = timing_of(values.pop("cron", None), values.pop("every", None), values.pop("timezone", "UTC"))
-    jitter = _duration("jitter", values.pop("jitter", 0))
-    check_jitter(timing, jitter)
-    args, kwargs = _arguments(values.pop("args", ()), values.pop("kwargs", {}))
-    if "queue_name" in values:
-        validation.queue_name(values["queue_name"])
-    if "priority" in values:
-        values["priority"] = validation.priority(values["priority"])
-    _one_of("catch_up", values.get("catch_up", "latest"), ("skip", "latest", "all"))
-    _one_of("overlap", values.get("overlap", "allow"), ("allow", "skip", "queue"))
-    limit = values.get("catch_up_limit", 1)
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_CAUGHT_UP:
-        raise ValueError(
-            f"catch_up_limit must be a whole number from 1 to {MOST_CAUGHT_UP}. It is {limit!r}."
-        )
-    return Declaration(
-        name=name,
-        task_path=task_path,
-        source=source,
-        declared_by=declared_by,
-        cron=timing.cron,
-        every=timing.every,
-        timezone=timing.timezone,
-        jitter=jitter,
-        args=args,
-        kwargs=kwargs,
-        **values,
-    )
-
-
 def _arguments(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments as they come back from JSON."""
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
@@ -214,19 +194,3 @@ def _arguments(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
     except InvalidJSON as error:
         raise ValueError(str(error)) from None
     return json.loads(first), json.loads(second)
-
-
-def _duration(name: str, value: Any) -> timedelta:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        with suppress(OverflowError, ValueError):
-            return timedelta(seconds=value)
-    if not isinstance(value, timedelta):
-        raise ValueError(f"{name} must be seconds or a timedelta. It is {value!r}.")
-    return value
-
-
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(
-            f"{name} must be {', '.join(map(repr, known[:-1]))} or {known[-1]!r}. It is {value!r}."
-        )
