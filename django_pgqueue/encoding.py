@@ -38,12 +38,8 @@ def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int)
     """
     first = _text(args, "args") if args else "[]"
     second = _text(kwargs, "kwargs") if kwargs else "{}"
-    size = _size(first) + _size(second)
-    if size > limit:
-        raise InvalidJSON(
-            f"The arguments take {size:,} bytes as JSON, more than MAX_JSON_BYTES ({limit:,}). "
-            "Store the data in a row or a file and pass its key."
-        )
+    hint = "Store the data in a row or a file and pass its key."
+    _check_size(_size(first) + _size(second), limit, "arguments take", hint)
     return first, second
 
 
@@ -73,13 +69,13 @@ def encode_result(value: Any, limit: int, name: str = "result") -> str | None:
     if value is None:
         return None
     text = _text(value, name)
-    size = _size(text)
-    if size > limit:
-        raise InvalidJSON(
-            f"The {name} takes {size:,} bytes as JSON, more than MAX_JSON_BYTES ({limit:,}). "
-            "Store it in a row or a file and return its key."
-        )
+    _check_size(_size(text), limit, f"{name} takes", "Store it in a row or a file and return its key.")
     return text
+
+
+def _check_size(size: int, limit: int, what: str, hint: str) -> None:
+    if size > limit:
+        raise InvalidJSON(f"The {what} {size:,} bytes as JSON, more than MAX_JSON_BYTES ({limit:,}). {hint}")
 
 
 def _text(value: Any, name: str) -> str:

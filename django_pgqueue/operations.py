@@ -126,40 +126,16 @@ class PayloadTriggers(Operation):
                 + ("there is no such model yet." if model is None else "the model is not a JobPayload.")
             )
 
-    def database_forwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,
-        to_state: ProjectState,
-    ) -> None:
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Create the triggers."""
-        self._run(
-            "SELECT pgqueue_attach_payload_v1(%s::regclass, ARRAY[%s])",
-            app_label,
-            schema_editor,
-            to_state,
-            self.task,
-        )
+        query = "SELECT pgqueue_attach_payload_v1(%s::regclass, ARRAY[%s])"
+        self._run(query, app_label, schema_editor, to_state, self.task)
 
-    def database_backwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,
-        to_state: ProjectState,
-    ) -> None:
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Drop the triggers, or restore those for the earlier path."""
         self._run("SELECT pgqueue_detach_payload_v1(%s::regclass)", app_label, schema_editor, from_state)
 
-    def _run(
-        self,
-        query: str,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        state: ProjectState,
-        *more: str,
-    ) -> None:
+    def _run(self, query: str, app_label: str, schema_editor: Any, state: Any, *more: str) -> None:
         connection = schema_editor.connection
         model = state.apps.get_model(app_label, self.model_name)
         if connection.vendor == "postgresql" and self.allow_migrate_model(connection.alias, model):

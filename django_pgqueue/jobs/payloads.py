@@ -5,6 +5,7 @@ The jobs come first, because only the enqueue knows their options; the trigger o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from ..exceptions import CancelJob
 from ..postgres.roles import filtered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ..tasks.unique import EnqueueOutcome
 
@@ -48,50 +49,25 @@ def store_calls(
     The new ones of each model are written with ``bulk_create()``. As there, ``save()`` is not called; a model
     with several tables gets it, one instance after another.
     """
-    pairs = zip(calls, done, strict=True)
-    if rows := [(call.payload, *each) for call, each in pairs if call.payload is not None]:
-        if len({id(payload) for payload, _, _ in rows}) < len(rows):
-            raise ValueError(
-                "enqueue_many(): one payload is in several calls. Each call needs its own instance."
-            )
-        _store_rows(alias, rows)
-    return done
-
-
-def _store_rows(alias: str, done: Sequence[tuple[Any, int, EnqueueOutcome]]) -> None:
-    befores = [(payload, payload.job_id) for payload, _, _ in done]
+    rows = [(call.payload, *each) for call, each in zip(calls, done, strict=True) if call.payload is not None]
+    if len({id(payload) for payload, _, _ in rows}) < len(rows):
+        raise ValueError("enqueue_many(): one payload is in several calls. Each call needs its own instance.")
+    befores = [(payload, payload.job_id) for payload, _, _ in rows]
+    new: defaultdict[Any, list[Any]] = defaultdict(list)
     try:
-        for model, group in _by_model(done):
-            rows = []
-            for payload, job_id, outcome in group:
-                if outcome != "created" or _has_parents(model):
-                    store_one(alias, payload, job_id, outcome)
-                else:
-                    payload.job_id = job_id
-                    rows.append(payload)
-            if rows:
-                model._base_manager.using(alias).bulk_create(rows)
+        for payload, job_id, outcome in rows:
+            if outcome == "created" and not payload._meta.concrete_model._meta.parents:
+                payload.job_id = job_id
+                new[type(payload)].append(payload)
+            else:  # bulk_create() refuses models with several tables
+                store_one(alias, payload, job_id, outcome)
+        for model, group in new.items():
+            model._base_manager.using(alias).bulk_create(group)
     except BaseException:
         for payload, before in befores:
             _forget(payload, before)
         raise
-
-
-def _by_model(
-    done: Iterable[tuple[Any, int, EnqueueOutcome]],
-) -> Iterator[tuple[Any, list[tuple[Any, int, EnqueueOutcome]]]]:
-    groups: dict[Any, list[tuple[Any, int, EnqueueOutcome]]] = {}
-    for each in done:
-        groups.setdefault(type(each[0]), []).append(each)
-    yield from groups.items()
-
-
-def _has_parents(model: Any) -> bool:
-    """Return whether an instance is a row in several tables: ``bulk_create()`` refuses such models."""
-    return any(
-        parent._meta.concrete_model is not model._meta.concrete_model
-        for parent in model._meta.get_parent_list()
-    )
+    return done
 
 
 def _forget(payload: Any, before: int | DatabaseDefault | None) -> None:

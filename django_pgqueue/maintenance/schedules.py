@@ -28,7 +28,7 @@ from ..models.schedule import definition_of, differences
 from ..postgres.aliases import same_database
 from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings, settings_module
 from ..schedules.policy import known_policy
-from ..tasks.registry import task_modules
+from ..tasks.paths import task_modules
 from ..tasks.routing import default_backend, is_ours, resolve
 from ..tasks.task import Task, find_task
 
@@ -100,46 +100,27 @@ def _declared_for(alias: str) -> dict[str, Declaration]:
 
 def _changes(rows: list[Schedule], declared: dict[str, Declaration]) -> dict[str, dict[str, Any]]:
     """Return the columns to write, by the name of the schedule; those of a new one are complete."""
-    changes: dict[str, dict[str, Any]] = {}
     present = {row.name: row for row in rows}
-    for name, declaration in declared.items():
-        row = present.get(name)
-        values = _complete(_new(declaration)) if row is None else _update(row, declaration)
-        if values:
-            changes[name] = values
+    changes = {name: _update(present.get(name), each) for name, each in declared.items()}
     for name, row in present.items():
         if name not in declared:
-            values = _retirement(row) or _new_policy(row)
-            if values:
-                changes[name] = values
-    return changes
+            changes[name] = _retirement(row) or _new_policy(row)
+    return {name: values for name, values in changes.items() if values}
 
 
-def _new(declaration: Declaration) -> dict[str, Any]:
-    columns = {name: getattr(declaration, name) for name in Schedule.DECLARED}
-    return {
-        **columns,
-        "source": declaration.source,
-        "declared_by": declaration.declared_by,
-        "declared": definition_of(declaration),
-    }
-
-
-def _complete(new: dict[str, Any]) -> dict[str, Any]:
-    return {**new, "policy": _policy(new)}
-
-
-def _policy(values: Any) -> dict[str, Any] | None:
-    return known_policy(values["task_path"], values["args"], values["kwargs"])
-
-
-def _update(row: Schedule, declaration: Declaration) -> dict[str, Any]:
+def _update(row: Schedule | None, declaration: Declaration) -> dict[str, Any]:
     """Return the columns that differ. The values of a schedule that the admin has made become overrides."""
-    new = _new(declaration)
-    overridden = differences(definition_of(row), new["declared"]) if row.declared is None else row.overridden
-    kept = {name: getattr(row, name) for name in overridden}
-    new = {**new, **kept, "overridden": overridden}
-    new["policy"] = _policy(new) or row.policy
+    new: dict[str, Any] = {name: getattr(declaration, name) for name in Schedule.DECLARED}
+    new |= {name: getattr(declaration, name) for name in ("source", "declared_by")}
+    new["declared"] = definition_of(declaration)
+    if row is not None:
+        is_new = row.declared is None
+        new["overridden"] = differences(definition_of(row), new["declared"]) if is_new else row.overridden
+        new |= {name: getattr(row, name) for name in new["overridden"]}
+    new["policy"] = known_policy(new["task_path"], new["args"], new["kwargs"])
+    if row is None:
+        return new
+    new["policy"] = new["policy"] or row.policy
     values = {name: value for name, value in new.items() if getattr(row, name) != value}
     if row.retired_at is not None:
         values["retired_at"] = None

@@ -42,19 +42,14 @@ def policy_of(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
     ``options`` are those of the SQL functions: the keys. ``problem`` says instead why they cannot be
     computed; then the schedule does not fire.
     """
-    problem = ""
+    call = {"args": args, "kwargs": kwargs}
     try:
         task = scheduled_task(task, args, kwargs)
-    except Exception as error:  # a hook of the project refuses the call
-        logger.warning("the schedules of %s do not fire: %s", task.module_path, error)
-        problem = str(error) or repr(error)
-    policy = {**stored_policy(task), "args": args, "kwargs": kwargs}
-    if problem:
-        return {**policy, "problem": problem}
-    try:
-        return {**policy, "options": call_keys(task, args, kwargs)}
-    except InvalidKey as error:
-        return {**policy, "problem": str(error)}
+        return {**stored_policy(task), **call, "options": call_keys(task, args, kwargs)}
+    except Exception as error:  # also what a hook of the project raises, which refuses the call
+        if not isinstance(error, InvalidKey):
+            logger.warning("the schedules of %s do not fire: %s", task.module_path, error)
+        return {**stored_policy(task), **call, "problem": str(error) or repr(error)}
 
 
 def stored_policy(task: Task[..., Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from django.db import DEFAULT_DB_ALIAS
 
 from ..compat import InvalidTask, TaskResult
 from ..encoding import MAX_BIGINT, whole_number
+from .options import one_of
 
 IfFailed = Literal["hold", "cancel", "run"]
 """What a job does whose parent has failed: wait for its retry, be cancelled, or run."""
@@ -63,15 +64,12 @@ class Linkable(Protocol):
 
 
 @runtime_checkable
-class BatchLike(Protocol):
+class BatchLike(Linkable, Protocol):
     """What a call can belong to: a ``Batch``, a ``JobBatch``."""
 
     @property
     def is_batch(self) -> bool:
         """True."""
-
-    def as_link(self) -> Link:
-        """Return where it is. Raise ValueError if it is nowhere."""
 
 
 if TYPE_CHECKING:
@@ -121,10 +119,8 @@ def after(value: Any) -> tuple[Link, ...]:
 
 def if_failed(value: Any) -> IfFailed:
     """Accept what a job does if a parent fails."""
-    if value not in ("hold", "cancel", "run"):
-        raise InvalidTask(f"if_failed must be 'hold', 'cancel' or 'run'. It is {value!r}.")
-    result: IfFailed = value
-    return result
+    result: Any = one_of("if_failed", value, "hold", "cancel", "run")
+    return result  # type: ignore[no-any-return]
 
 
 def batch(value: Any) -> Link:

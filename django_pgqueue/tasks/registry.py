@@ -15,23 +15,12 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from .paths import discover, task_modules
+from .paths import discover
 from .routing import our_aliases, resolve
 from .task import declared_tasks
 
 if TYPE_CHECKING:
     from .task import Task
-
-__all__ = [
-    "BACKLOG_WINDOW",
-    "KEPT_QUEUES",
-    "declared_queues",
-    "discover",
-    "known_tasks",
-    "queues_in_use",
-    "source_place",
-    "task_modules",
-]
 
 
 def known_tasks() -> dict[str, Task[..., Any]]:

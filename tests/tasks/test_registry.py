@@ -19,7 +19,8 @@ from django_pgqueue import conf
 from django_pgqueue.admin.schedules.admin import suggestions
 from django_pgqueue.checks import tasks as checks
 from django_pgqueue.tasks import paths
-from django_pgqueue.tasks.registry import declared_queues, discover, known_tasks, task_modules
+from django_pgqueue.tasks.paths import discover, task_modules
+from django_pgqueue.tasks.registry import declared_queues, known_tasks
 from django_pgqueue.tasks.task import find_task
 
 Install = Callable[..., str]

@@ -23,7 +23,8 @@ from ...redaction import redact_call
 from ...schedules.cron import zone
 from ...schedules.declare import declared_schedules, schedules_in_settings
 from ...tasks.keys import RateLimit
-from ...tasks.registry import discover, known_tasks, source_place
+from ...tasks.paths import discover
+from ...tasks.registry import known_tasks, source_place
 from ...tasks.task import Task
 from .._arguments import user_name
 from .._output import print_facts, print_json
