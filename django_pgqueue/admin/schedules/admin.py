@@ -38,6 +38,7 @@ from ...tasks.registry import known_tasks
 from .. import display
 from ..ask import RowEffect, ask, is_confirmed, listed, may_with_jobs
 from ..base import DatabaseAdmin, DatabaseForm
+from ..display import with_more
 from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
 from ..lists import ConditionFilter
@@ -47,190 +48,6 @@ from .page import call_text, field_label, how_soon, outcome, state_badge, state_
 
 if TYPE_CHECKING:
     from .actions import ScheduleAction
-
-# ----------------------------------------------------------------------------
-# The columns of the list.
-
-_MOST_OF_CALL = 80
-
-
-def _more(text: Any) -> str:
-    return format_html('<span class="pgqueue-more">{}</span>', text) if text else ""
-
-
-class ScheduleFields(DatabaseAdmin[Schedule]):
-    """The part of ``ScheduleAdmin`` with the columns. Its rows are those of ``words.with_clock``."""
-
-    def has_view_arguments_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may view the arguments of schedules: who may view those of jobs."""
-        return may_with_jobs(self.admin_site, request, "view_arguments")
-
-    def for_user(self, request: HttpRequest, schedules: Iterable[Any]) -> None:
-        """Let rows know whether this user may view their arguments."""
-        full = self.has_view_arguments_permission(request)
-        for schedule in schedules:
-            schedule.shows_arguments = full
-
-    @admin.display(description=_("schedule"), ordering="name")
-    def named(self, schedule: Schedule) -> str:
-        """The name, and below it the task with its arguments. The name is often the path of the task."""
-        call = call_text(schedule)
-        if schedule.name == schedule.task_path:
-            call = call.removeprefix(schedule.name).removesuffix("()")
-        more = _more(breakable(Truncator(call).chars(_MOST_OF_CALL)))
-        return format_html("{}{}", breakable(schedule.name), more)
-
-    @admin.display(description=_("when"))
-    def when(self, schedule: Schedule) -> str:
-        """When it runs in plain language, and below it the cron expression and its time zone."""
-        cron = "" if schedule.cron is None else f"{schedule.cron}, {schedule.timezone}"
-        return format_html("{}{}", words.timing(schedule), _more(breakable(cron)))
-
-    @admin.display(description=_("state"))
-    def state_now(self, schedule: Schedule) -> str:
-        """Whether it runs, and why not."""
-        return format_html("{}{}", state_badge(schedule), _more(state_text(schedule, 95)))
-
-    @admin.display(description=_("next run"), ordering="next_run_at")
-    def next_run(self, schedule: Any) -> str:
-        """How soon, and when. A run that is due and that no worker has noticed is marked."""
-        if not schedule.is_active:
-            return str(self.get_empty_value_display())
-        try:
-            [run] = words.next_runs(schedule, 1)
-        except ValueError as error:
-            alarm = '<strong class="pgqueue-alarm" title="{}">{}</strong>'
-            return format_html(alarm, str(error), _("cannot run"))
-        soon = how_soon(run, schedule.now)
-        if words.is_late(schedule):
-            soon = format_html('<strong class="pgqueue-alarm">{}</strong>', soon)
-        return format_html("{}{}", soon, _more(display.time(run)))
-
-    @admin.display(description=_("last run"), ordering="last_run_at")
-    def last_run(self, schedule: Any) -> str:
-        """What came of its last run, and when that was."""
-        if schedule.last is None:
-            return str(self.get_empty_value_display())
-        return format_html("{}{}", outcome(schedule.last), _more(display.time(schedule.last.run_at)))
-
-    @admin.display(description=_("declared in"), ordering="source")
-    def declared_in(self, schedule: Schedule) -> str:
-        """Who declares it, and which fields the admin overrides."""
-        changed = [field_label(name) for name in words.changes(schedule)]
-        here = _("changed here: %(fields)s") % {"fields": ", ".join(changed)} if changed else ""
-        return format_html("{}{}", breakable(words.origin(schedule)), _more(here))
-
-
-# ----------------------------------------------------------------------------
-# Actions on schedules: buttons on the page, actions of the list, and the page that asks for confirmation.
-#
-# A button and an action of the list lead to the same page, which says what would happen to each schedule.
-# Its form contains the names, so the action changes only schedules that were shown.
-
-
-class ScheduleButtons(ScheduleFields):
-    """The part of ``ScheduleAdmin`` with the actions."""
-
-    actions = ("pause_schedules", "resume_schedules", "enqueue_schedules")
-    pause_schedules = listed("pause", _("Pause selected %(verbose_name_plural)s"))
-    resume_schedules = listed("resume", _("Resume selected %(verbose_name_plural)s"), "pause")
-    enqueue_schedules = listed("enqueue", _("Run selected %(verbose_name_plural)s now"))
-
-    def has_pause_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may pause and resume schedules."""
-        return self.holds(request, "pause")
-
-    def has_enqueue_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may run schedules now."""
-        return self.holds(request, "enqueue")
-
-    def ask_or_act(
-        self, request: HttpRequest, name: str, rows: QuerySet[Schedule], back: str
-    ) -> HttpResponse:
-        """Ask what an action of the list asks."""
-        return self._ask(request, ACTIONS[name], list(rows.order_by("pk")))
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the actions to Django's own URLs."""
-        return [self.subpage("act/<slug:name>/", self.act_view, "act"), *super().get_urls()]
-
-    @method_decorator(require_POST)
-    def act_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
-        """Ask for confirmation, or act on the schedules that the confirmed form names."""
-        action = ACTIONS.get(name)
-        if action is None:
-            raise Http404
-        if not (self.has_view_permission(request) and self.may(request, action.permission)):
-            raise PermissionDenied
-        names = _names(request.POST.get("names", ""))
-        if not names:
-            return HttpResponseBadRequest()
-        found = list(self.get_queryset(request).filter(pk__in=names).order_by("pk"))
-        if not all(self._may_on(request, action, schedule) for schedule in found):
-            raise PermissionDenied
-        page = request.POST.get("page", "")
-        if not is_confirmed(request):
-            return self._ask(request, action, found, page)
-        reason = request.POST.get("reason", "").replace("\0", "").strip() if action.asks_for_reason else ""
-        changed = action(request, self.writes_to, found, reason)
-        level = messages.SUCCESS if changed else messages.WARNING
-        self.message_user(request, action.outcome(changed), level)
-        return HttpResponseRedirect(self._back(request, page if page in names else ""))
-
-    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        """Add buttons for the actions that this user may run on the schedule now."""
-        return {
-            **super().page_context(request, obj),
-            "pgqueue_buttons": [
-                {"label": action.label, "url": self.address("act", action.name)}
-                for action in ACTIONS.values()
-                if obj is not None and action.fits(obj) and self._may_on(request, action, obj)
-            ],
-            "pgqueue_button_fields": [("names", json.dumps([obj.pk])), ("page", obj.pk)] if obj else [],
-        }
-
-    def _may_on(self, request: HttpRequest, action: ScheduleAction, schedule: Schedule) -> bool:
-        """Return whether this user may view this schedule and run the action on it."""
-        if not self.has_view_permission(request, schedule):
-            return False
-        if action.permission == "change":
-            return self.has_change_permission(request, schedule)
-        return self.may(request, action.permission)
-
-    def _ask(
-        self, request: HttpRequest, action: ScheduleAction, found: Sequence[Schedule], page: str = ""
-    ) -> TemplateResponse:
-        self.for_user(request, found)
-        count, length = len(found), Schedule._meta.get_field("pause_reason").max_length
-        text = ngettext("%(number)s schedule is selected.", "%(number)s schedules are selected.", count)
-        return ask(
-            self,
-            request,
-            action.title,
-            [RowEffect(action.effect(schedule), action.fits(schedule)) for schedule in found],
-            back=self._back(request, page),
-            url=self.address("act", action.name),
-            fields=[("names", json.dumps([schedule.pk for schedule in found])), ("page", page)],
-            selected=text % {"number": formatting.number(count)},
-            reason_length=length if action.asks_for_reason else 0,
-        )
-
-    def _back(self, request: HttpRequest, page: str) -> str:
-        target = self.address("change", page) if page else self.address("changelist")
-        query = request.META["QUERY_STRING"]
-        return f"{target}?{query}" if query else target
-
-
-def _names(text: str) -> list[str]:
-    """Return the names in a form; nothing if it is not a list of names."""
-    try:
-        names = json.loads(text)
-    except ValueError:
-        return []
-    if not isinstance(names, list):
-        return []
-    return [name for name in names if isinstance(name, str) and "\0" not in name]
-
 
 # ----------------------------------------------------------------------------
 # The form of a schedule: the model's own checks, and what code or settings declare beside each field.
@@ -335,7 +152,7 @@ class OverriddenFilter(ConditionFilter):
     conditions: ClassVar = {"yes": (_("Yes"), ~Q(overridden=[])), "no": (_("No"), Q(overridden=[]))}
 
 
-class ScheduleAdmin(ScheduleButtons):
+class ScheduleAdmin(DatabaseAdmin[Schedule]):
     """Shows schedules, and can edit, pause, resume and run them.
 
     Only schedules that were made here, or that are retired, can be deleted: the next worker that starts would
@@ -352,6 +169,77 @@ class ScheduleAdmin(ScheduleButtons):
         (_("When it runs"), {"fields": ("cron", "every", "timezone", "jitter")}),
         (_("Missed and overlapping runs"), {"fields": ("catch_up", "catch_up_limit", "overlap")}),
     )
+
+    actions = ("pause_schedules", "resume_schedules", "enqueue_schedules")
+    pause_schedules = listed("pause", _("Pause selected %(verbose_name_plural)s"))
+    resume_schedules = listed("resume", _("Resume selected %(verbose_name_plural)s"), "pause")
+    enqueue_schedules = listed("enqueue", _("Run selected %(verbose_name_plural)s now"))
+
+    def has_pause_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may pause and resume schedules."""
+        return self.holds(request, "pause")
+
+    def has_enqueue_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may run schedules now."""
+        return self.holds(request, "enqueue")
+
+    def has_view_arguments_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may view the arguments of schedules: who may view those of jobs."""
+        return may_with_jobs(self.admin_site, request, "view_arguments")
+
+    def for_user(self, request: HttpRequest, schedules: Iterable[Any]) -> None:
+        """Let rows know whether this user may view their arguments."""
+        full = self.has_view_arguments_permission(request)
+        for schedule in schedules:
+            schedule.shows_arguments = full
+
+    @admin.display(description=_("schedule"), ordering="name")
+    def named(self, schedule: Schedule) -> str:
+        """The name, and below it the task with its arguments. The name is often the path of the task."""
+        call = call_text(schedule)
+        if schedule.name == schedule.task_path:
+            call = call.removeprefix(schedule.name).removesuffix("()")
+        return with_more(breakable(schedule.name), breakable(Truncator(call).chars(80)))
+
+    @admin.display(description=_("when"))
+    def when(self, schedule: Schedule) -> str:
+        """When it runs in plain language, and below it the cron expression and its time zone."""
+        cron = "" if schedule.cron is None else f"{schedule.cron}, {schedule.timezone}"
+        return with_more(words.timing(schedule), breakable(cron))
+
+    @admin.display(description=_("state"))
+    def state_now(self, schedule: Schedule) -> str:
+        """Whether it runs, and why not."""
+        return with_more(state_badge(schedule), state_text(schedule, 95))
+
+    @admin.display(description=_("next run"), ordering="next_run_at")
+    def next_run(self, schedule: Any) -> str:
+        """How soon, and when. A run that is due and that no worker has noticed is marked."""
+        if not schedule.is_active:
+            return str(self.get_empty_value_display())
+        try:
+            [run] = words.next_runs(schedule, 1)
+        except ValueError as error:
+            alarm = '<strong class="pgqueue-alarm" title="{}">{}</strong>'
+            return format_html(alarm, str(error), _("cannot run"))
+        soon = how_soon(run, schedule.now)
+        if words.is_late(schedule):
+            soon = format_html('<strong class="pgqueue-alarm">{}</strong>', soon)
+        return with_more(soon, display.time(run))
+
+    @admin.display(description=_("last run"), ordering="last_run_at")
+    def last_run(self, schedule: Any) -> str:
+        """What came of its last run, and when that was."""
+        if schedule.last is None:
+            return str(self.get_empty_value_display())
+        return with_more(outcome(schedule.last), display.time(schedule.last.run_at))
+
+    @admin.display(description=_("declared in"), ordering="source")
+    def declared_in(self, schedule: Schedule) -> str:
+        """Who declares it, and which fields the admin overrides."""
+        changed = [field_label(name) for name in words.changes(schedule)]
+        here = _("changed here: %(fields)s") % {"fields": ", ".join(changed)} if changed else ""
+        return with_more(breakable(words.origin(schedule)), here)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ScheduleChangeList]:
         """Return the list with the last runs."""
@@ -410,14 +298,24 @@ class ScheduleAdmin(ScheduleButtons):
         )
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        """Add the state of the schedule, and suggestions for the fields."""
+        """Add the state of the schedule, buttons for the actions that this user may run on it now, and
+        suggestions for the fields.
+        """
         context = {**super().page_context(request, obj), "pgqueue_suggestions": suggestions()}
-        if obj is not None:
-            context["pgqueue"] = summary(self.admin_site, request, self.database, obj)
-            context["pgqueue_trouble"] = Fleet(self.database).standstill if obj.is_active else ""
-            if not self.has_change_permission(request, obj):  # then Django shows the values of the object
-                vars(obj).update(shown_arguments(obj))
-        return context
+        if obj is None:
+            return context
+        if not self.has_change_permission(request, obj):  # then Django shows the values of the object
+            vars(obj).update(shown_arguments(obj))
+        return context | {
+            "pgqueue": summary(self.admin_site, request, self.database, obj),
+            "pgqueue_trouble": Fleet(self.database).standstill if obj.is_active else "",
+            "pgqueue_buttons": [
+                {"label": action.label, "url": self.address("act", action.name)}
+                for action in ACTIONS.values()
+                if action.fits(obj) and self._may_on(request, action, obj)
+            ],
+            "pgqueue_button_fields": [("names", json.dumps([obj.pk])), ("page", obj.pk)],
+        }
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
         """Save in the database of this class, and only what the form has changed.
@@ -433,3 +331,81 @@ class ScheduleAdmin(ScheduleButtons):
             for name in form.changed_data:
                 setattr(locked, name, getattr(obj, name))
             locked.save(using=self.writes_to)
+
+    # Actions: a button and an action of the list lead to the same page, which says what would happen to each
+    # schedule. Its form contains the names, so the action changes only schedules that were shown.
+
+    def ask_or_act(
+        self, request: HttpRequest, name: str, rows: QuerySet[Schedule], back: str
+    ) -> HttpResponse:
+        """Ask what an action of the list asks."""
+        return self._ask(request, ACTIONS[name], list(rows.order_by("pk")))
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the URL of the actions to Django's own URLs."""
+        return [self.subpage("act/<slug:name>/", self.act_view, "act"), *super().get_urls()]
+
+    @method_decorator(require_POST)
+    def act_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
+        """Ask for confirmation, or act on the schedules that the confirmed form names."""
+        action = ACTIONS.get(name)
+        if action is None:
+            raise Http404
+        if not (self.has_view_permission(request) and self.may(request, action.permission)):
+            raise PermissionDenied
+        names = _names(request.POST.get("names", ""))
+        if not names:
+            return HttpResponseBadRequest()
+        found = list(self.get_queryset(request).filter(pk__in=names).order_by("pk"))
+        if not all(self._may_on(request, action, schedule) for schedule in found):
+            raise PermissionDenied
+        page = request.POST.get("page", "")
+        if not is_confirmed(request):
+            return self._ask(request, action, found, page)
+        reason = request.POST.get("reason", "").replace("\0", "").strip() if action.asks_for_reason else ""
+        changed = action(request, self.writes_to, found, reason)
+        level = messages.SUCCESS if changed else messages.WARNING
+        self.message_user(request, action.outcome(changed), level)
+        return HttpResponseRedirect(self._back(request, page if page in names else ""))
+
+    def _may_on(self, request: HttpRequest, action: ScheduleAction, schedule: Schedule) -> bool:
+        """Return whether this user may view this schedule and run the action on it."""
+        if not self.has_view_permission(request, schedule):
+            return False
+        if action.permission == "change":
+            return self.has_change_permission(request, schedule)
+        return self.may(request, action.permission)
+
+    def _ask(
+        self, request: HttpRequest, action: ScheduleAction, found: Sequence[Schedule], page: str = ""
+    ) -> TemplateResponse:
+        self.for_user(request, found)
+        count, length = len(found), Schedule._meta.get_field("pause_reason").max_length
+        text = ngettext("%(number)s schedule is selected.", "%(number)s schedules are selected.", count)
+        return ask(
+            self,
+            request,
+            action.title,
+            [RowEffect(action.effect(schedule), action.fits(schedule)) for schedule in found],
+            back=self._back(request, page),
+            url=self.address("act", action.name),
+            fields=[("names", json.dumps([schedule.pk for schedule in found])), ("page", page)],
+            selected=text % {"number": formatting.number(count)},
+            reason_length=length if action.asks_for_reason else 0,
+        )
+
+    def _back(self, request: HttpRequest, page: str) -> str:
+        target = self.address("change", page) if page else self.address("changelist")
+        query = request.META["QUERY_STRING"]
+        return f"{target}?{query}" if query else target
+
+
+def _names(text: str) -> list[str]:
+    """Return the names in a form; nothing if it is not a list of names."""
+    try:
+        names = json.loads(text)
+    except ValueError:
+        return []
+    if not isinstance(names, list):
+        return []
+    return [name for name in names if isinstance(name, str) and "\0" not in name]
