@@ -37,27 +37,25 @@ if TYPE_CHECKING:
     )
     from .explanation import Reason, awhy, why
     from .jobs.batches import Batch, achain, chain
-    from .jobs.control import (
+    from .jobs.current import JobContext, current_job
+    from .jobs.enqueue import JobList, aenqueue, aenqueue_many, enqueue, enqueue_many
+    from .jobs.limits import RateLimiter, areset_limit, aset_limit, reset_limit, set_limit
+    from .jobs.pause import adrain_worker, apause, aresume, drain_worker, pause, resume
+    from .jobs.steps import asend_event, send_event, step
+    from .jobs.track import track
+    from .models.batch import BatchCounts, Parents
+    from .models.changes import (
         acancel,
-        adrain_worker,
         aedit,
         aextend,
         aretry,
         arun_now,
         cancel,
-        drain_worker,
         edit,
         extend,
         retry,
         run_now,
     )
-    from .jobs.current import JobContext, current_job
-    from .jobs.enqueue import JobList, aenqueue, aenqueue_many, enqueue, enqueue_many
-    from .jobs.limits import RateLimiter, areset_limit, aset_limit, reset_limit, set_limit
-    from .jobs.pause import apause, aresume, pause, resume
-    from .jobs.steps import asend_event, send_event, step
-    from .jobs.track import track
-    from .models.batch import BatchCounts, Parents
     from .models.current import CurrentJob
     from .models.job import Job
     from .models.payload import JobPayload
@@ -74,15 +72,14 @@ else:
             "PgQueueError RetryLater Snooze StepError TaskTimeout",
         "explanation": "Reason awhy why",
         "jobs.batches": "Batch achain chain",
-        "jobs.control": "acancel adrain_worker aedit aextend aretry arun_now cancel drain_worker edit extend "
-            "retry run_now",
         "jobs.current": "JobContext current_job",
         "jobs.enqueue": "JobList aenqueue aenqueue_many enqueue enqueue_many",
         "jobs.limits": "RateLimiter areset_limit aset_limit reset_limit set_limit",
-        "jobs.pause": "apause aresume pause resume",
+        "jobs.pause": "adrain_worker apause aresume drain_worker pause resume",
         "jobs.steps": "asend_event send_event step",
         "jobs.track": "track",
         "models.batch": "BatchCounts Parents",
+        "models.changes": "acancel aedit aextend aretry arun_now cancel edit extend retry run_now",
         "models.current": "CurrentJob",
         "models.job": "Job",
         "models.payload": "JobPayload",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import explanation
 from .compat import DjangoTask, is_task
-from .jobs.control import cancel, locate, retry
 from .jobs.enqueue import enqueue
 from .models import Job
+from .models.changes import cancel, locate, retry
 from .redaction import redact_call, redact_text
 from .tasks.routing import default_backend
 from .worker.one_process import run_job

@@ -72,7 +72,7 @@ def test_worker_ids_are_as_many_as_attempts(
 
 def test_cancel_is_only_for_querysets() -> None:
     with pytest.raises(AttributeError):
-        Job.objects.cancel()  # this would cancel every job
+        Job.objects.cancel()  # type: ignore[attr-defined]  # this would cancel every job
     first, _second = JobFactory.create_batch(2)
     assert Job.objects.filter(pk=first.pk).cancel() == 1
     assert sorted(Job.objects.values_list("status", flat=True)) == ["cancelled", "pending"]

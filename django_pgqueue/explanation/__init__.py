@@ -17,8 +17,8 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import conf
 from ..compat import TaskResult, for_async
-from ..jobs.control import locate
 from ..models import Job
+from ..models.changes import locate
 from ..monitoring.workers import one_is_starting
 from ..redaction import beginning, redact_text
 from ..tasks.links import public_id

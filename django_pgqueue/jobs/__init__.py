@@ -2,7 +2,7 @@
 
 enqueue          turn a call into a row
 claim, finish    what a worker does with rows: take some, and report outcomes
-control, pause   cancel, retry, run now, edit, extend, drain; what is paused
+pause            what is paused, and drain a worker
 limits           how many jobs may run or start
 batches          jobs that are counted, waited for, cancelled and retried together
 current, steps   what a task can ask and do while it runs

@@ -32,6 +32,7 @@ from ..context import capture
 from ..exceptions import BatchFinished, JobExists, ParentGone
 from ..formatting import get_logger
 from ..models import Job
+from ..models.job import enqueued_job
 from ..postgres.arrays import number_array, text_array
 from ..tasks.call import Call, CallOptions, after_hooks, as_ours, call_options, prepare, prepare_all
 from ..tasks.task import AnyTask, BoundTask, Task
@@ -167,7 +168,7 @@ def _write_job(call: Call) -> Job:
     )
     if outcome != "created" or options.links is not None:  # its parents decide whether it waits
         call.check_outcome(outcome, pk)
-        return Job.enqueued(options.alias, pk, outcome)
+        return enqueued_job(options.alias, pk, outcome)
     job = new_job(call, pk, run_after, expires_at, enqueued_at)
     job._state.adding = False
     job._state.db = options.alias

@@ -12,7 +12,8 @@ from django.db import connections
 from ..compat import InvalidTask, for_async, is_task
 from ..exceptions import duration as seconds
 from ..exceptions import moment
-from ..models import Pause
+from ..models import Pause, Worker
+from ..postgres.aliases import write_alias
 from ..tasks import options
 from ..tasks.misuse import hints
 from ..tasks.routing import default_backend
@@ -112,3 +113,37 @@ def _value(alias: str, statement: str, *parameters: Any) -> Any:
     with connections[alias].cursor() as cursor:
         cursor.execute(statement, parameters)
         return cursor.fetchone()[0]
+
+
+# ----------------------------------------------------------------------------
+# Drain a worker: ask it to finish its jobs and end. It hears of it when the caller's transaction commits.
+
+_DRAIN = "SELECT pgqueue_drain_worker_v1(%s, %s)"
+
+
+def drain_worker(worker: Worker | int, /, *, replace: bool = True, using: str | None = None) -> bool:
+    """Ask a worker process to finish its jobs and end, as SIGTERM does. Return whether it is registered.
+
+    ``worker``: a row of ``Worker``, or its id. Its supervisor starts a new process in its place; with
+    ``replace=False``, the supervisor and all of its processes end. A worker in another language has no
+    supervisor, so it ends in both cases. The request cannot be taken back. ``using``: the alias of the
+    database; by default, that of the row, or of the default backend.
+
+    Raise ``TypeError`` or ``ValueError`` for a bad value.
+    """
+    pk = worker.pk if isinstance(worker, Worker) else worker
+    if isinstance(pk, bool) or not isinstance(pk, int):
+        raise TypeError(f"drain_worker(worker) takes a Worker or its id, not {pk!r:.100}.")
+    if not -(2**63) <= pk < 2**63:
+        raise ValueError(f"drain_worker(worker): {pk} is not the id of a worker, which has 64 bits.")
+    if not isinstance(replace, bool):
+        raise TypeError(f"drain_worker(replace=...) takes True or False, not {replace!r:.100}.")
+    alias = using or (write_alias(worker) if isinstance(worker, Worker) else default_backend().home())
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_DRAIN, (pk, replace))
+        found: tuple[Any, ...] | None = cursor.fetchone()
+    assert found is not None
+    return bool(found[0])
+
+
+adrain_worker = for_async(drain_worker)

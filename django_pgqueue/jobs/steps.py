@@ -14,7 +14,7 @@ from ..compat import TaskResult, for_async
 from ..encoding import encode_result
 from ..exceptions import InvalidJSON, JobFinished, StepError
 from ..models import Job
-from .control import locate
+from ..models.changes import locate
 from .current import RUNNING
 
 P = ParamSpec("P")

@@ -1,24 +1,36 @@
-"""Change existing jobs: the statements, for ids or a queryset, and the methods of ``Job`` for one job.
+"""Change existing jobs: cancel, retry, run now, edit, extend. Each runs one statement, for ids or a queryset.
 
-The methods are the public functions, so that ``job.cancel()`` and ``cancel(job)`` never differ.
+The functions are public, and they are the methods of ``Job`` and of its querysets, so that ``job.cancel()``
+and ``cancel(job)`` never differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connections
 from django.db.models import QuerySet
 
-from ..compat import InvalidTask, for_async
+from ..compat import InvalidTask, TaskResult, for_async
+from ..exceptions import WrongBackend
+from ..exceptions import duration as seconds
+from ..postgres.aliases import write_alias
 from ..tasks import options as validation
+from ..tasks.links import parse_id
+from ..tasks.routing import default_backend, is_ours, resolve
 
 if TYPE_CHECKING:
     from ..explanation import Reason
+
+OneJob: TypeAlias = "Changes | int | str | TaskResult[Any, Any]"
+Jobs: TypeAlias = "OneJob | QuerySet[Any] | Iterable[OneJob | QuerySet[Any]]"
+P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: ``{ids}`` in a statement stands for an array of ids. Each returns how many jobs it changed.
 CANCEL = "SELECT pgqueue_cancel_v1({ids})"
@@ -28,13 +40,110 @@ EXTEND = "SELECT count(*) FROM pgqueue_extend_v1({ids}, %s)"
 EDIT = "SELECT pgqueue_edit_v1({ids}, %s::integer, %s::timestamptz, %s::double precision, %s)"
 
 
-def change_ids(statement: str, alias: str, ids: list[int], *more: Any) -> int:
-    """Run the statement on the jobs with these ids in the database ``alias``."""
-    return _run(alias, statement.format(ids="%s::bigint[]"), [ids, *more])
+def _changing(function: F) -> F:
+    """Keep a method out of templates and of the manager: ``Job.objects.cancel()`` would cancel every job."""
+    function.alters_data = function.queryset_only = True  # type: ignore[attr-defined]
+    return function
 
 
-def change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
+@_changing
+def cancel(jobs: Jobs, /) -> int:
+    """Cancel jobs: a ``Job``, an id, a ``TaskResult``, a queryset of jobs, or an iterable of these.
+
+    Jobs that have not started are cancelled at once. Running jobs are asked to stop: an async task is
+    cancelled at its next ``await``, and a sync task can check ``current_job().cancel_requested``. Return the
+    number of changed rows, which does not include finished jobs.
+    """
+    return _change(CANCEL, jobs)
+
+
+acancel = for_async(cancel)
+
+
+@_changing
+def retry(jobs: Jobs, /, *, done: bool = False) -> int:
+    """Run jobs again, now: a ``Job``, an id, a ``TaskResult``, a queryset of jobs, or an iterable of these.
+
+    It stays the same job, with its id, attempts and errors. It gets a new budget of attempts, its crash count
+    is reset, and its expiry is removed. Jobs that have succeeded run again only with ``done=True``. Running
+    jobs do not change, and neither do those that wait for other jobs or in the wait queue of their limit key.
+    A finished job stays in history if another job has its unique key. Return the number of changed rows.
+    """
+    return _change(RETRY, jobs, bool(done))
+
+
+aretry = for_async(retry)
+
+
+@_changing
+def run_now(jobs: Jobs, /) -> int:
+    """Run jobs now that wait for a later time, and change nothing else. Return the number of changed jobs."""
+    return _change(RUN_NOW, jobs)
+
+
+arun_now = for_async(run_now)
+
+
+@_changing
+def edit(
+    jobs: Jobs,
+    /,
+    *,
+    priority: int | None = None,
+    run_after: datetime | timedelta | None = None,
+    queue_name: str | None = None,
+) -> int:
+    """Change the priority, the time or the queue of jobs that wait: a ``Job``, an id, a ``TaskResult``, a
+    queryset of jobs, or an iterable of these.
+
+    What is left out stays as it is. The next claim sees the change. A due job that gets another queue or
+    priority is due from now on, so it comes after the jobs that are due there already. Running and finished
+    jobs do not change. Return the number of changed rows.
+
+    Raise ``TypeError`` if there is nothing to change, and ``ValueError`` for a bad value.
+    """
+    return _change(EDIT, jobs, *_edit_values(priority, run_after, queue_name))
+
+
+aedit = for_async(edit)
+
+
+@_changing
+def extend(jobs: Jobs, duration: float | timedelta, /) -> int:
+    """Let running jobs run ``duration`` (seconds or a timedelta) more from now: a ``Job``, an id, a
+    ``TaskResult``, a queryset of jobs, or an iterable of these.
+
+    Later deadlines do not change, and a job without a timeout does not get one. Return how many of the jobs
+    are running. The worker reads the deadline again before it times a job out, so an extension works until
+    that moment. Raise ``TypeError`` or ``ValueError`` if this is not a duration of up to 100 years.
+    """
+    return _change(EXTEND, jobs, seconds("extend(jobs, duration)", duration))
+
+
+aextend = for_async(extend)
+
+
+def _change(statement: str, jobs: Any, *more: Any) -> int:
+    given = [jobs] if isinstance(jobs, _ONE) or not isinstance(jobs, Iterable) else list(jobs)
+    changed, ids = 0, dict[str, list[int]]()
+    for each in given:
+        if isinstance(each, QuerySet):
+            changed += _change_all(statement, each, *more)
+        else:
+            alias, pk = locate(each)
+            ids.setdefault(alias, []).append(pk)
+    for alias, some in ids.items():
+        changed += _run(alias, statement.format(ids="%s::bigint[]"), [some, *more])
+    return changed
+
+
+def _change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
     """Run the statement on the jobs of a queryset, in the database that the router selects for writing."""
+    if not issubclass(jobs.model, Changes):
+        raise TypeError(
+            f"A queryset of {jobs.model.__name__} does not contain jobs. Use one of Job, such as "
+            "Job.objects.filter(...)."
+        )
     jobs._for_write = True  # type: ignore[attr-defined]  # so that .db asks the router where to write
     alias = jobs.db
     query = jobs.values("pk").query
@@ -47,7 +156,7 @@ def change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
     return _run(alias, statement.format(ids=f"ARRAY({ids})"), [*parameters, *more])
 
 
-def edit_values(priority: Any, run_after: Any, queue_name: Any) -> tuple[Any, ...]:
+def _edit_values(priority: Any, run_after: Any, queue_name: Any) -> tuple[Any, ...]:
     """Return the parameters of ``EDIT``. None leaves a value as it is.
 
     Raise ``TypeError`` if there is nothing to change or a value has the wrong type, and ``ValueError`` for
@@ -74,52 +183,53 @@ def _run(alias: str, query: str, parameters: Sequence[Any]) -> int:
     return changed
 
 
+def locate(job: Any) -> tuple[str, int]:
+    """Return the alias that a job is changed with, and its primary key. It is given as a ``Job``, an id or a
+    ``TaskResult``.
+
+    A string is the public id of a job, as ``TaskResult.id``. An int is a primary key, as in
+    ``JobList.ids``, in the database that jobs go to by default.
+    """
+    if isinstance(job, Changes):
+        return write_alias(job), job.pk  # type: ignore[attr-defined]
+    if isinstance(job, int) and not isinstance(job, bool):
+        return default_backend().home(), parse_id(str(job))[1]
+    if not isinstance(job, (str, TaskResult)):
+        raise TypeError(
+            "Expected a Job, an id, a TaskResult, a queryset of jobs, or an iterable of these, not "
+            f"{job!r:.200}."
+        )
+    if isinstance(job, TaskResult) and not is_ours(backend := resolve(job.backend)):
+        raise WrongBackend(
+            f"The result {job.id!r} comes from the backend {backend.alias!r}, which is not one of "
+            "django_pgqueue."
+        )
+    public = job if isinstance(job, str) else job.id
+    alias, pk = parse_id(public)
+    if alias not in connections.settings:
+        raise ValueError(f"The id {public!r} names the database {alias!r}, which is not in DATABASES.")
+    return alias, pk
+
+
+def of_one(function: Callable[Concatenate[Any, P], int]) -> Callable[Concatenate[Any, P], bool]:
+    """Return the method of ``Job`` for one of the functions."""
+
+    @wraps(function)
+    def method(job: Any, /, *args: P.args, **kwargs: P.kwargs) -> bool:
+        return bool(function(job, *args, **kwargs))
+
+    return method
+
+
 def _public(name: str) -> Any:
     """Return a public function. Those are above the models, which they use, so none is imported here."""
     return getattr(import_module(__name__.partition(".")[0]), name)
 
 
 class Changes:
-    """The methods of ``Job`` that change it. Each returns whether it did, and leaves the object as it was
-    read: ``refresh_from_db()`` reads the change.
-    """
+    """The methods of ``Job`` that other parts of the package provide."""
 
-    def cancel(self) -> bool:
-        """Cancel the job. See ``django_pgqueue.cancel``."""
-        return bool(_public("cancel")(self))
-
-    acancel = for_async(cancel)
-
-    def retry(self, *, done: bool = False) -> bool:
-        """Run the job again, now; a done one only with ``done=True``. See ``django_pgqueue.retry``."""
-        return bool(_public("retry")(self, done=done))
-
-    aretry = for_async(retry)
-
-    def run_now(self) -> bool:
-        """Run the job now if it waits for a later time. See ``django_pgqueue.run_now``."""
-        return bool(_public("run_now")(self))
-
-    arun_now = for_async(run_now)
-
-    def edit(
-        self,
-        *,
-        priority: int | None = None,
-        run_after: datetime | timedelta | None = None,
-        queue_name: str | None = None,
-    ) -> bool:
-        """Change the job while it waits. See ``django_pgqueue.edit``."""
-        return bool(_public("edit")(self, priority=priority, run_after=run_after, queue_name=queue_name))
-
-    aedit = for_async(edit)
-
-    def extend(self, duration: float | timedelta) -> bool:
-        """Let the running job run this much longer from now. See ``django_pgqueue.extend``."""
-        return bool(_public("extend")(self, duration))
-
-    aextend = for_async(extend)
-
+    @_changing
     def send_event(self, name: str, value: Any = None, /) -> bool:
         """Send the job an event. See ``django_pgqueue.send_event``."""
         return bool(_public("send_event")(self, name, value))
@@ -133,10 +243,6 @@ class Changes:
 
     awhy = for_async(why)
 
-    _method: Any
-    for _method in (
-        cancel, acancel, retry, aretry, run_now, arun_now, edit, aedit, extend, aextend, send_event,
-        asend_event,
-    ):  # fmt: skip
-        _method.alters_data = True  # not in templates
-    del _method
+
+#: What is one thing to change, although a string is an iterable.
+_ONE = (Changes, str, bytes, TaskResult, QuerySet)

@@ -82,7 +82,7 @@ class CurrentJob(Job):
         """
         return self._running.extend(duration)
 
-    aextend = for_async(extend)  # type: ignore[arg-type]
+    aextend = for_async(extend)
 
     @property
     def progress(self) -> Progress | None:

@@ -8,7 +8,6 @@ Django (flush, admin, relations) treats it as a second model of the project.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.apps.registry import Apps
@@ -17,11 +16,10 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from ..compat import for_async
-from ..exceptions import duration as seconds
 from ..tasks.misuse import Habits
 from ..tasks.progress import HAS_PROGRESS, Progress, stored_progress
 from ..tasks.unique import EnqueueOutcome
-from .changes import CANCEL, EDIT, EXTEND, RETRY, RUN_NOW, Changes, change_all, edit_values
+from . import changes
 from .fields import ArrayColumn, InternalMeta, JSONColumn
 from .joins import Joins
 
@@ -64,56 +62,17 @@ class UniqueScope(models.TextChoices):
 class JobQuerySet(models.QuerySet["Job"]):
     """A queryset of jobs, with methods that change many jobs in one statement."""
 
-    def cancel(self) -> int:
-        """Cancel these jobs; running ones are asked to stop. Return the number of changed rows."""
-        return change_all(CANCEL, self)
-
-    acancel = for_async(cancel)
-
-    def retry(self, *, done: bool = False) -> int:
-        """Run these jobs again now, with a new budget of attempts; done ones only with ``done=True``. Return
-        the number of changed rows.
-        """
-        return change_all(RETRY, self, done)
-
-    aretry = for_async(retry)
-
-    def run_now(self) -> int:
-        """Run those jobs now that wait for a later time. Return how many changed."""
-        return change_all(RUN_NOW, self)
-
-    arun_now = for_async(run_now)
-
-    def edit(
-        self,
-        *,
-        priority: int | None = None,
-        run_after: datetime | timedelta | None = None,
-        queue_name: str | None = None,
-    ) -> int:
-        """Change the priority, the time or the queue of those jobs that wait. Return how many changed."""
-        return change_all(EDIT, self, *edit_values(priority, run_after, queue_name))
-
-    aedit = for_async(edit)
-
-    def extend(self, duration: float | timedelta) -> int:
-        """Let those jobs that run run this much longer from now. Return how many run."""
-        return change_all(EXTEND, self, seconds("extend(duration)", duration))
-
-    aextend = for_async(extend)
+    cancel, acancel = changes.cancel, changes.acancel
+    retry, aretry = changes.retry, changes.aretry
+    run_now, arun_now = changes.run_now, changes.arun_now
+    edit, aedit = changes.edit, changes.aedit
+    extend, aextend = changes.extend, changes.aextend
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Raise ``TypeError``, like ``Job.delete()``. Cancel jobs instead; finished jobs go later."""
         raise TypeError(_NOT_DELETED)
 
-    # Not in templates, and not on the manager: ``Job.objects.cancel()`` would cancel every job.
-    _method: Any
-    for _method in (
-        cancel, acancel, retry, aretry, run_now, arun_now, edit, aedit, extend, aextend, delete
-    ):  # fmt: skip
-        _method.alters_data = True
-        _method.queryset_only = True
-    del _method
+    delete.alters_data = delete.queryset_only = True  # type: ignore[attr-defined]
 
 
 if TYPE_CHECKING:
@@ -236,8 +195,23 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
-class Job(Habits, Changes, Joins, JobFields):
-    """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state."""
+class Job(Habits, changes.Changes, Joins, JobFields):
+    """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state.
+
+    The methods that change it return whether they did, and leave the object as it was read:
+    ``refresh_from_db()`` reads the change.
+    """
+
+    cancel = changes.of_one(changes.cancel)
+    acancel = for_async(cancel)
+    retry = changes.of_one(changes.retry)
+    aretry = for_async(retry)
+    run_now = changes.of_one(changes.run_now)
+    arun_now = for_async(run_now)
+    edit = changes.of_one(changes.edit)
+    aedit = for_async(edit)
+    extend = changes.of_one(changes.extend)
+    aextend = for_async(extend)
 
     if TYPE_CHECKING:
         objects: ClassVar[_JobManager]
@@ -264,17 +238,6 @@ class Job(Habits, Changes, Joins, JobFields):
 
     def __str__(self) -> str:
         return f"{self.task_path} ({self.pk})"
-
-    @classmethod
-    def enqueued(cls, alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
-        """Return the job that an enqueue has made or found, as it is now.
-
-        Within the window of a unique key it may be over, and its retention as well. Then only its id is
-        known, and reading another field raises ``Job.DoesNotExist``.
-        """
-        job = cls.objects.using(alias).filter(pk=pk).first() or cls.from_db(alias, ["id"], [pk])
-        job.enqueue_outcome = outcome
-        return job
 
     @property
     def progress(self) -> Progress | None:
@@ -314,6 +277,17 @@ class Job(Habits, Changes, Joins, JobFields):
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """Raise ``TypeError``. Cancel the job instead; maintenance removes finished jobs."""
         raise TypeError(_NOT_DELETED)
+
+
+def enqueued_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
+    """Return the job that an enqueue has made or found, as it is now.
+
+    Within the window of a unique key it may be over, and its retention as well. Then only its id is known,
+    and reading another field raises ``Job.DoesNotExist``.
+    """
+    job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
+    job.enqueue_outcome = outcome
+    return job
 
 
 class LiveJob(JobFields):

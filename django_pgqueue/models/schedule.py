@@ -27,7 +27,7 @@ from ..schedules.cron import LONGEST, SHORTEST, Timing
 from ..schedules.policy import call_keys, known_policy, problems, scheduled_task
 from ..tasks.task import find_task
 from .fields import ArrayColumn
-from .job import Job
+from .job import Job, enqueued_job
 
 MOST_CAUGHT_UP = 10_000
 _TIMES = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
@@ -263,7 +263,7 @@ class Schedule(models.Model):
         options = (stored.policy or {}).get("options") or {}
         if outcome == "existing" and options.get("on_conflict") == "raise":
             raise JobExists(f"Job {pk} has the unique key of the schedule {stored.pk!r}.", pk)
-        return Job.enqueued(alias, pk, outcome)
+        return enqueued_job(alias, pk, outcome)
 
     aenqueue = for_async(enqueue)
 

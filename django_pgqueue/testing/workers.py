@@ -19,8 +19,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from .. import conf
-from ..jobs.control import locate
 from ..models import Job, Worker
+from ..models.changes import locate
 from ..postgres.aliases import changed, same_database
 from ..worker.spawn import child_environment, settings_module
 from .databases import alias_of, check_is_test

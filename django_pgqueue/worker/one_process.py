@@ -25,9 +25,9 @@ from .. import conf
 from ..exceptions import PgQueueError
 from ..formatting import get_logger
 from ..jobs.claim import Claimed
-from ..jobs.control import run_now
 from ..jobs.finish import Outcome
 from ..models import Job
+from ..models.changes import run_now
 from ..postgres.clock import server_now
 from ..postgres.session import LOST_CONNECTION, Session
 from ..tasks.links import public_id

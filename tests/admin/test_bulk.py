@@ -18,9 +18,9 @@ from django_pgqueue import cancel, enqueue, pause, retry
 from django_pgqueue.admin.bulk import actions, confirm, selection
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.jobs import chunks
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.jobs.steps import MOST_STEPS
 from django_pgqueue.models import Job
+from django_pgqueue.models.changes import run_now
 from django_pgqueue.testing import AttemptResult, run_jobs
 from tests.support.factories import JobFactory, WorkerFactory
 

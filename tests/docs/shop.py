@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
+from django_pgqueue.models.changes import run_now
 from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
 from django_pgqueue.worker.process import build_producer
 

@@ -9,7 +9,7 @@ from django.db import connections
 
 from django_pgqueue import enqueue
 from django_pgqueue.exceptions import JobFinished
-from django_pgqueue.jobs.control import run_now
+from django_pgqueue.models.changes import run_now
 
 from .shop import example, fresh, in_shop, run, statements
 

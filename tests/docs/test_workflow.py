@@ -10,8 +10,8 @@ import pytest
 from django.db import connections
 
 from django_pgqueue import Batch, enqueue
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
+from django_pgqueue.models.changes import run_now
 
 from .shop import DOCS, EXAMPLES, example, fresh, in_shop, run, statements, work
 

@@ -31,8 +31,8 @@ from django_pgqueue import (
     awhy,
     enqueue,
 )
-from django_pgqueue.jobs.control import arun_now
 from django_pgqueue.models import Job
+from django_pgqueue.models.changes import arun_now
 from tests.app.tasks import noop
 from tests.support.coroutines import run
 from tests.support.sessions import Connect

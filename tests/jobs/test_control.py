@@ -13,8 +13,8 @@ from django.utils import timezone
 from django_pgqueue import acancel, aretry, cancel, enqueue, enqueue_many, retry
 from django_pgqueue.compat import BaseTaskBackend
 from django_pgqueue.exceptions import WrongBackend
-from django_pgqueue.jobs.control import arun_now, run_now
 from django_pgqueue.models import Job, Queue
+from django_pgqueue.models.changes import arun_now, run_now
 from tests.app.tasks import elsewhere, noop
 from tests.support import jobs as support
 from tests.support.coroutines import run

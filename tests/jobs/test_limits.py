@@ -11,8 +11,8 @@ from django.db import DataError, connection
 
 from django_pgqueue import Unique, aset_limit, enqueue, enqueue_many, reset_limit, retry, set_limit
 from django_pgqueue.exceptions import InvalidKey
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job, Limit
+from django_pgqueue.models.changes import run_now
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
 

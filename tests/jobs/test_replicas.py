@@ -13,9 +13,9 @@ from django.utils import timezone
 from django_pgqueue import Batch, acancel, cancel, drain_worker, edit, enqueue, extend, retry, send_event, why
 from django_pgqueue.admin.jobs.search import names_database_of
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, JobBatch, Schedule, Worker
+from django_pgqueue.models.changes import run_now
 from django_pgqueue.postgres import aliases
 from django_pgqueue.shell import run_here
 from django_pgqueue.tasks.routing import default_backend

@@ -15,9 +15,9 @@ from django.core.management import CommandError
 from django.utils import timezone
 
 from django_pgqueue.jobs import chunks
-from django_pgqueue.jobs.control import retry
 from django_pgqueue.management.subcommands import changing
 from django_pgqueue.models import Job
+from django_pgqueue.models.changes import retry
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
 

@@ -10,9 +10,9 @@ from django.core.management import call_command
 from django.db import connection, transaction
 
 from django_pgqueue import RetryLater, cancel, enqueue, enqueue_many, retry
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.jobs.payloads import load as original
 from django_pgqueue.models import Job
+from django_pgqueue.models.changes import run_now
 from django_pgqueue.worker.executor import calls
 from django_pgqueue.worker.producer.demand import Slots
 from tests.app.models import Entry

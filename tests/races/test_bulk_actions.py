@@ -13,8 +13,8 @@ from django_pgqueue import cancel, retry
 from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.jobs import chunks
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
+from django_pgqueue.models.changes import run_now
 from django_pgqueue.testing import run_jobs
 from tests.admin.helpers import ask
 from tests.support.factories import WorkerFactory

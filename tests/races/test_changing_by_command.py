@@ -7,9 +7,9 @@ from threading import Thread
 import pytest
 from django.db import connection
 
-from django_pgqueue.jobs.control import retry
 from django_pgqueue.management.subcommands.changing import change_each
 from django_pgqueue.models import Job
+from django_pgqueue.models.changes import retry
 from tests.management.test_subcommands import run
 from tests.support.jobs import add, claim, finish, statuses, value
 from tests.support.sessions import Connect

@@ -24,10 +24,10 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
 from django_pgqueue import cancel, current_job, drain_worker, enqueue, pause, set_limit
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.maintenance.recovery import recover_dead
 from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Worker
+from django_pgqueue.models.changes import run_now
 from django_pgqueue.postgres.session import connect
 from django_pgqueue.worker import one_process
 from django_pgqueue.worker.one_process import DebuggedWorker

@@ -18,8 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from ... import formatting
-from ...jobs import control
-from ...models import Job
+from ...models import Job, changes
 from ...models.job import Status
 from ..jobs.filters import LIVE_SHELF
 from .edit_form import EditForm
@@ -366,7 +365,7 @@ ACTIONS = {
             label=gettext_lazy("Retry"),
             title=gettext_lazy("Retry jobs"),
             # The confirmation page lists done jobs, with a permission of their own.
-            run=partial(control.retry, done=True),
+            run=partial(changes.retry, done=True),
             fits=_can_retry,
             done=ngettext_lazy("%(number)s job runs again.", "%(number)s jobs run again.", "count"),
             refused=gettext_lazy(
@@ -379,7 +378,7 @@ ACTIONS = {
             permission="run_now",
             label=gettext_lazy("Run now"),
             title=gettext_lazy("Run jobs now"),
-            run=control.run_now,
+            run=changes.run_now,
             # The page of a job has the time of the server.
             fits=lambda job: Status(job.status).is_claimable and job.run_after > job.now,
             done=ngettext_lazy("%(number)s job is due now.", "%(number)s jobs are due now.", "count"),
@@ -390,7 +389,7 @@ ACTIONS = {
             permission="edit",
             label=gettext_lazy("Edit"),
             title=gettext_lazy("Edit jobs"),
-            run=control.edit,
+            run=changes.edit,
             fits=lambda job: not job.is_finished and job.status != Status.RUNNING,
             done=ngettext_lazy("%(number)s job was edited.", "%(number)s jobs were edited.", "count"),
             refused=gettext_lazy(
@@ -402,7 +401,7 @@ ACTIONS = {
         Action(
             permission="extend",
             label=gettext_lazy("Give it one more hour"),
-            run=lambda jobs: control.extend(jobs, EXTENSION),
+            run=lambda jobs: changes.extend(jobs, EXTENSION),
             fits=lambda job: job.status == Status.RUNNING and job.deadline is not None,
             done=ngettext_lazy(
                 "%(number)s job has one more hour.", "%(number)s jobs have one more hour each.", "count"
@@ -413,7 +412,7 @@ ACTIONS = {
             permission="cancel",
             label=gettext_lazy("Cancel"),
             title=gettext_lazy("Cancel jobs"),
-            run=control.cancel,
+            run=changes.cancel,
             fits=lambda job: not job.is_finished and job.cancel_requested_at is None,
             done=ngettext_lazy(
                 "%(number)s job was cancelled, or asked to stop if it was running.",

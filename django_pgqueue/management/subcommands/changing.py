@@ -28,8 +28,8 @@ from django.db.models.functions import Now
 
 from ...formatting import counted, get_logger
 from ...jobs.chunks import Chunk, walk
-from ...jobs.control import cancel, retry, run_now
 from ...models import Job
+from ...models.changes import cancel, retry, run_now
 from ...models.job import Status
 from ...postgres.timeout import TimeLimitReached, time_limit
 from .._arguments import job_id, of_one_database, unknown

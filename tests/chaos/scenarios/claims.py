@@ -9,8 +9,8 @@ from pathlib import Path
 
 from django.db import connection, connections
 
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
+from django_pgqueue.models.changes import run_now
 from django_pgqueue.tasks.task import Task
 from tests.app import ledger_tasks as tasks
 from tests.support.own_server import OwnServer

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from django_pgqueue import StepError, cancel, enqueue, retry, send_event, step
 from django_pgqueue.exceptions import InvalidJSON, JobFinished
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
+from django_pgqueue.models.changes import run_now
 from django_pgqueue.models.job import Step
 from tests.app import step_tasks as tasks
 from tests.app.models import Entry

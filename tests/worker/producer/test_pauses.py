@@ -13,8 +13,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from django_pgqueue import cancel, edit, enqueue, enqueue_many, pause, resume, retry
-from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job, Pause, Worker
+from django_pgqueue.models.changes import run_now
 from django_pgqueue.worker.producer import demand, idle, inbox
 from django_pgqueue.worker.producer.inbox import News, Orders
 from tests.app import worker_tasks as tasks
