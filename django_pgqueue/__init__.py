@@ -37,12 +37,11 @@ if TYPE_CHECKING:
     )
     from .explanation import Reason, awhy, why
     from .jobs.batches import Batch, achain, chain
-    from .jobs.current import JobContext, current_job
+    from .jobs.current import JobContext, current_job, track
     from .jobs.enqueue import JobList, aenqueue, aenqueue_many, enqueue, enqueue_many
     from .jobs.limits import RateLimiter, areset_limit, aset_limit, reset_limit, set_limit
     from .jobs.pause import adrain_worker, apause, aresume, drain_worker, pause, resume
     from .jobs.steps import asend_event, send_event, step
-    from .jobs.track import track
     from .models.batch import BatchCounts, Parents
     from .models.changes import (
         acancel,
@@ -72,12 +71,11 @@ else:
             "PgQueueError RetryLater Snooze StepError TaskTimeout",
         "explanation": "Reason awhy why",
         "jobs.batches": "Batch achain chain",
-        "jobs.current": "JobContext current_job",
+        "jobs.current": "JobContext current_job track",
         "jobs.enqueue": "JobList aenqueue aenqueue_many enqueue enqueue_many",
         "jobs.limits": "RateLimiter areset_limit aset_limit reset_limit set_limit",
         "jobs.pause": "adrain_worker apause aresume drain_worker pause resume",
         "jobs.steps": "asend_event send_event step",
-        "jobs.track": "track",
         "models.batch": "BatchCounts Parents",
         "models.changes": "acancel aedit aextend aretry arun_now cancel edit extend retry run_now",
         "models.current": "CurrentJob",

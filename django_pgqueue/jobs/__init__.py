@@ -5,8 +5,7 @@ claim, finish    what a worker does with rows: take some, and report outcomes
 pause            what is paused, and drain a worker
 limits           how many jobs may run or start
 batches          jobs that are counted, waited for, cancelled and retried together
-current, steps   what a task can ask and do while it runs
-track            how far it is
+current, steps   what a task can ask, do and tell while it runs
 payloads         rows of a project that are calls, with the keys of their jobs
 results          what ``django.tasks`` sees of a job
 """

@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import transaction
 
 from ..compat import for_async
 from ..exceptions import ParentGone
 from ..models import BatchCounts, Job, JobBatch, JobQuerySet
 from ..models.batch import counts_of
+from ..postgres import fetch_value
 from ..tasks.call import as_ours, call_options, several
 from ..tasks.links import IfFailed, Link
 from ..tasks.misuse import Habits, hints
@@ -330,15 +331,12 @@ class BatchRows:
 
 def _call(alias: str, query: str, parameter: int | str) -> Any:
     try:
-        with connections[alias].cursor() as cursor:
-            cursor.execute(query, [parameter])
-            (value,) = cursor.fetchone()
+        return fetch_value(alias, query, parameter)
     except MISTAKES as error:
         explanation = explained(error, alias)
         if isinstance(explanation, ParentGone):  # for a new job, the batch would be a parent
             explanation = JobBatch.DoesNotExist(str(explanation))
         raise explanation from error.__cause__
-    return value
 
 
 # ----------------------------------------------------------------------------

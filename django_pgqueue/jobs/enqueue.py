@@ -34,7 +34,7 @@ from ..formatting import get_logger
 from ..models import Job
 from ..models.job import enqueued_job
 from ..postgres.arrays import number_array, text_array
-from ..tasks.call import Call, CallOptions, after_hooks, as_ours, call_options, prepare, prepare_all
+from ..tasks.call import Call, after_hooks, as_ours, call_options, prepare, prepare_all
 from ..tasks.task import AnyTask, BoundTask, Task
 from ..tasks.unique import EnqueueOutcome
 from ..telemetry import tracing
@@ -98,7 +98,7 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     ours = as_ours(call.task)
     job = enqueue_task(ours, call.args, call.kwargs)
     if is_heard(task_enqueued) and job.enqueue_outcome == "created":
-        _backend(ours).announce(ours, job)
+        _announce(ours, job)
     return job
 
 
@@ -118,13 +118,16 @@ def enqueue_many(calls: Iterable[BoundTask], /) -> JobList:
     ``jobs.ids`` are the ids, and ``jobs.enqueue_outcomes`` the outcomes (see ``enqueue()``). For a call whose
     unique key is taken, by another job or by an earlier item, it is that job.
     """
-    known: list[CallOptions] = []
+    heard: list[Call] = []
     with tracing.sending(None, None) as span:
         prepared = prepare_all(calls, capture())
-        jobs = _take_all(_noted(prepared, known) if is_heard(task_enqueued) else prepared)
+        if is_heard(task_enqueued):
+            heard = list(prepared)
+            prepared = iter(heard)
+        jobs = _take_all(prepared)
         span.stored(None, "", len(jobs))
-    if known:
-        _announce_all(known, jobs)
+    if heard:
+        _announce_all(heard, jobs)
     return jobs
 
 
@@ -281,27 +284,22 @@ def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, 
 _ANNOUNCED = 1_000
 
 
-def _noted(calls: Iterator[Call], known: list[CallOptions]) -> Iterator[Call]:
-    """Yield the calls, and remember what they are calls of."""
-    for call in calls:
-        known.append(call.options)
-        yield call
-
-
-def _announce_all(known: list[CallOptions], jobs: JobList) -> None:
-    new = [place for place, outcome in enumerate(jobs.enqueue_outcomes) if outcome == "created"]
+def _announce_all(calls: list[Call], jobs: JobList) -> None:
+    options = calls[0].options
+    pairs = zip(calls, jobs, strict=True)
+    new = [(call.options.task, job) for call, job in pairs if job.enqueue_outcome == "created"]
     for start in range(0, len(new), _ANNOUNCED):
-        places = new[start : start + _ANNOUNCED]
+        some = new[start : start + _ANNOUNCED]
         rows: dict[int, Job] = {}
-        if known[0].keeper is None:
-            rows = Job.objects.using(known[0].alias).in_bulk([jobs.ids[place] for place in places])
-        for place in places:
-            task = known[place].task
-            _backend(task).announce(task, rows.get(jobs.ids[place]) or jobs[place])
+        if options.keeper is None:
+            rows = Job.objects.using(options.alias).in_bulk([job.pk for _, job in some])
+        for task, job in some:
+            _announce(task, rows.get(job.pk, job))
 
 
-def _backend(task: Task[..., Any]) -> Any:
-    return task.get_backend()
+def _announce(task: Task[..., Any], job: Job) -> None:
+    backend: Any = task.get_backend()
+    backend.announce(task, job)
 
 
 # ----------------------------------------------------------------------------

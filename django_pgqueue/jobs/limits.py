@@ -5,20 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from django.db import connections
 from django.db.models import BooleanField, F, Func, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.utils import DataError
 
-from ..compat import InvalidTask, for_async, is_task
+from ..compat import for_async, is_task
 from ..models import Limit
-from ..tasks import options
+from ..postgres import fetch_value
 from ..tasks.keys import KEY_LENGTH, OnFull, RateLimit, limit_name, name_problem
 from ..tasks.misuse import hints, rate_hint
+from ..tasks.options import is_whole
 from ..tasks.routing import default_backend
 from ..tasks.task import AnyTask, adopt
-
-_MOST = 2**31 - 1
+from .pause import checked_target
 
 
 class Unchanged:
@@ -55,7 +54,7 @@ def set_limit(
     stopped. Raise ``TypeError`` or ``ValueError`` for a limit that makes no sense, such as 0: to let no job
     start, pause the queue or the task.
     """
-    target = _target("set_limit", queue, task, name, everything)
+    target = _target("set_limit", queue=queue, task=task, name=name, everything=everything)
     _check(target, concurrency, rate_limit, on_full)
     alias = using or default_backend().home()
     write_limit(target, concurrency, rate_limit, on_full, using=alias)
@@ -78,7 +77,7 @@ def reset_limit(
 
     The target is that of `set_limit`.
     """
-    target = _target("reset_limit", queue, task, name, everything)
+    target = _target("reset_limit", queue=queue, task=task, name=name, everything=everything)
     return clear_limit(target, using=using or default_backend().home())
 
 
@@ -97,41 +96,29 @@ def write_limit(
     rate = (None, None, None)
     if isinstance(rate_limit, RateLimit):
         rate = (rate_limit.limit, rate_limit.per, rate_limit.burst)  # type: ignore[assignment]
-    with connections[using].cursor() as cursor:
-        cursor.execute(
-            "SELECT pgqueue_set_limit_v1("
-            "%s, %s::integer, %s, %s::integer, %s::interval, %s::integer, %s, %s)",
-            [
-                name, concurrency if isinstance(concurrency, int) else None,
-                on_full if isinstance(on_full, str) else None, *rate, concurrency is None, rate_limit is None,
-            ],
-        )  # fmt: skip
+    fetch_value(
+        using,
+        "SELECT pgqueue_set_limit_v1(%s, %s::integer, %s, %s::integer, %s::interval, %s::integer, %s, %s)",
+        name, concurrency if isinstance(concurrency, int) else None,
+        on_full if isinstance(on_full, str) else None, *rate, concurrency is None, rate_limit is None,
+    )  # fmt: skip
 
 
 def clear_limit(name: str, *, using: str) -> bool:
     """Let the limit that is stored under a name be again what the code declares, or none."""
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT pgqueue_reset_limit_v1(%s)", [name])
-        was_different: bool = cursor.fetchone()[0]
-    return was_different
+    return bool(fetch_value(using, "SELECT pgqueue_reset_limit_v1(%s)", name))
 
 
-def _target(function: str, queue: Any, task: Any, name: Any, everything: Any) -> str:
+def _target(function: str, **given: Any) -> str:
     """Return the name under which the limit is stored."""
-    if sum([queue is not None, task is not None, name is not None, bool(everything)]) != 1:
-        raise TypeError(f"{function}() takes exactly one of queue=, task=, name= and everything=True.")
-    try:
-        if queue is not None:
-            return f"queue:{options.queue_name(queue)}"
-        if task is not None:
-            return limit_name(adopt(task)) if is_task(task) else options.task_path(task)
-    except InvalidTask as error:
-        raise ValueError(f"{function}(): {error}") from None
-    if name is None:
+    which, value = checked_target(function, **given)
+    if which == "queue":
+        return f"queue:{value}"
+    if which == "everything":
         return "*"
-    if problem := name_problem(name):
-        raise ValueError(f"{function}(name=...) {problem} It is {name!r}.")
-    return str(name)
+    if which == "name" and (problem := name_problem(value)):
+        raise ValueError(f"{function}(name=...) {problem} It is {value!r}.")
+    return limit_name(adopt(value)) if is_task(value) else str(value)
 
 
 def _check(target: str, concurrency: Any, rate_limit: Any, on_full: Any) -> None:
@@ -141,7 +128,7 @@ def _check(target: str, concurrency: Any, rate_limit: Any, on_full: Any) -> None
     if concurrency is not UNCHANGED and concurrency is not None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int):
             raise TypeError(f"set_limit(concurrency=...) takes a whole number or None, not {concurrency!r}.")
-        if not 1 <= concurrency <= _MOST:
+        if not is_whole(concurrency):
             raise ValueError(
                 f"set_limit(concurrency=...) takes a whole number of at least 1, not {concurrency}. To let "
                 "no job start, pause the queue or the task."
@@ -217,20 +204,15 @@ class RateLimiter:
     aseconds_until = for_async(seconds_until)
 
     def _ask(self, n: int, *, only_look: bool) -> float:
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < 2**31:
+        if not is_whole(n):
             raise ValueError(f"The number of starts to take must be a whole number of at least 1, not {n!r}.")
         alias = self._using or default_backend().home()
         try:
-            with connections[alias].cursor() as cursor:
-                cursor.execute(
-                    "SELECT pgqueue_take_rate_v1(%s, %s, %s::integer, %s)",
-                    (self.name, self.key, n, only_look),
-                )
-                seconds: float = cursor.fetchone()[0]
+            statement = "SELECT pgqueue_take_rate_v1(%s, %s, %s::integer, %s)"
+            return float(fetch_value(alias, statement, self.name, self.key, n, only_look))
         except DataError as error:
             # The function refuses what makes no sense, and says how to mend it.
             raise ValueError(str(error).splitlines()[0]) from error
-        return seconds
 
 
 # ----------------------------------------------------------------------------

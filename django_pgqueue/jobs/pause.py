@@ -7,12 +7,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connections
-
 from ..compat import InvalidTask, for_async, is_task
 from ..exceptions import duration as seconds
 from ..exceptions import moment
 from ..models import Pause, Worker
+from ..postgres import fetch_value
 from ..postgres.aliases import write_alias
 from ..tasks import options
 from ..tasks.misuse import hints
@@ -44,13 +43,13 @@ def pause(
 
     Raise ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
     """
-    kind, name = _target("pause", queue, task, everything)
+    kind, name = _paused("pause", queue=queue, task=task, everything=everything)
     for what, text, most in (("reason", reason, 400), ("author", author, 150)):
         if not isinstance(text, str) or len(text) > most or "\0" in text:
             raise ValueError(f"pause({what}=...) takes up to {most} characters, not {text!r:.100}.")
     alias = using or default_backend().home()
     moment, delay = _end(until, duration, alias)
-    pk = _value(alias, _PAUSE, kind, name, reason, author, moment, delay)
+    pk = fetch_value(alias, _PAUSE, kind, name, reason, author, moment, delay)
     return Pause.objects.using(alias).get(pk=pk)
 
 
@@ -70,26 +69,35 @@ def resume(
     Each pause is ended alone: ``resume(everything=True)`` does not resume a queue that was paused, too.
     Raise ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
     """
-    kind, name = _target("resume", queue, task, everything)
-    was_paused: bool = _value(using or default_backend().home(), _RESUME, kind, name)
+    kind, name = _paused("resume", queue=queue, task=task, everything=everything)
+    was_paused: bool = fetch_value(using or default_backend().home(), _RESUME, kind, name)
     return was_paused
 
 
 aresume = for_async(resume)
 
 
-def _target(function: str, queue: Any, task: Any, everything: Any) -> tuple[str, str]:
-    given = [queue is not None, task is not None, bool(everything)]
-    if sum(given) != 1:
-        raise TypeError(f"{function}() takes exactly one of queue=..., task=... and everything=True.")
+def checked_target(function: str, **given: Any) -> tuple[str, Any]:
+    """Return the one target that is given: which it is, and its value. Raise TypeError or ValueError."""
+    chosen = [(which, value) for which, value in given.items() if value is not None and value is not False]
+    if len(chosen) != 1:
+        raise TypeError(f"{function}() takes exactly one of {'=, '.join(given)}=.")
+    ((which, value),) = chosen
     try:
-        if queue is not None:
-            return "queue", options.queue_name(queue)
-        if task is not None:
-            return "task", options.task_path(task.module_path if is_task(task) else task)
+        if which == "queue":
+            options.queue_name(value)
+        elif which == "task" and not is_task(value):
+            options.task_path(value)
     except InvalidTask as error:
         raise ValueError(f"{function}(): {error}") from None
-    return "all", ""
+    return which, value
+
+
+def _paused(function: str, **given: Any) -> tuple[str, str]:
+    which, value = checked_target(function, **given)
+    if which == "everything":
+        return "all", ""
+    return which, value.module_path if is_task(value) else value
 
 
 def _end(until: Any, period: Any, alias: str) -> tuple[datetime | None, float | None]:
@@ -104,15 +112,9 @@ def _end(until: Any, period: Any, alias: str) -> tuple[datetime | None, float | 
     if until is None:
         return None, None
     until = moment("pause(until=...)", until)
-    if not 0 < _value(alias, _AHEAD, until) <= options.CENTURY.total_seconds():
+    if not 0 < fetch_value(alias, _AHEAD, until) <= options.CENTURY.total_seconds():
         raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")
     return until, None
-
-
-def _value(alias: str, statement: str, *parameters: Any) -> Any:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return cursor.fetchone()[0]
 
 
 # ----------------------------------------------------------------------------
@@ -139,11 +141,7 @@ def drain_worker(worker: Worker | int, /, *, replace: bool = True, using: str | 
     if not isinstance(replace, bool):
         raise TypeError(f"drain_worker(replace=...) takes True or False, not {replace!r:.100}.")
     alias = using or (write_alias(worker) if isinstance(worker, Worker) else default_backend().home())
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_DRAIN, (pk, replace))
-        found: tuple[Any, ...] | None = cursor.fetchone()
-    assert found is not None
-    return bool(found[0])
+    return bool(fetch_value(alias, _DRAIN, pk, replace))
 
 
 adrain_worker = for_async(drain_worker)

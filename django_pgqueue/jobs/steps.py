@@ -7,7 +7,7 @@ from functools import update_wrapper
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from django.db import IntegrityError, connections
+from django.db import IntegrityError
 
 from .. import conf
 from ..compat import TaskResult, for_async
@@ -15,6 +15,7 @@ from ..encoding import encode_result
 from ..exceptions import InvalidJSON, JobFinished, StepError
 from ..models import Job
 from ..models.changes import locate
+from ..postgres import fetch_value
 from .current import RUNNING
 
 P = ParamSpec("P")
@@ -124,7 +125,6 @@ def step_result(name: str, value: Any) -> str | None:
 # ----------------------------------------------------------------------------
 # Send an event to a job that waits for it (``current_job().receive_event``).
 
-_SIGNAL_SQL = "SELECT pgqueue_send_event_v1(%s, %s, %s::jsonb)"
 _NO_SUCH_JOB = "23Q01"
 
 
@@ -139,18 +139,15 @@ def send_event(job: Job | int | str | TaskResult[Any, Any], name: str, value: An
     """
     alias, pk = locate(job)
     text = encode_result(value, conf.current().max_json_bytes, "value")
-    parameters: list[Any] = [pk, step_name("send_event(job, name)", name), text]
+    step_name("send_event(job, name)", name)
     try:
-        with connections[alias].cursor() as cursor:
-            cursor.execute(_SIGNAL_SQL, parameters)
-            received: bool = cursor.fetchone()[0]
+        return bool(fetch_value(alias, "SELECT pgqueue_send_event_v1(%s, %s, %s::jsonb)", pk, name, text))
     except IntegrityError as error:
         if getattr(error.__cause__, "sqlstate", None) != _NO_SUCH_JOB:
             raise
         raise JobFinished(
             f"Job {pk} cannot receive the event {name!r}: it is over, or there is no such job."
         ) from error
-    return received
 
 
 asend_event = for_async(send_event)

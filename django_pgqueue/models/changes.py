@@ -6,7 +6,7 @@ and ``cancel(job)`` never differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import wraps
 from importlib import import_module
@@ -19,6 +19,7 @@ from django.db.models import QuerySet
 from ..compat import InvalidTask, TaskResult, for_async
 from ..exceptions import WrongBackend
 from ..exceptions import duration as seconds
+from ..postgres import fetch_value
 from ..postgres.aliases import write_alias
 from ..tasks import options as validation
 from ..tasks.links import parse_id
@@ -133,7 +134,7 @@ def _change(statement: str, jobs: Any, *more: Any) -> int:
             alias, pk = locate(each)
             ids.setdefault(alias, []).append(pk)
     for alias, some in ids.items():
-        changed += _run(alias, statement.format(ids="%s::bigint[]"), [some, *more])
+        changed += fetch_value(alias, statement.format(ids="%s::bigint[]"), some, *more)
     return changed
 
 
@@ -153,7 +154,8 @@ def _change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
         ids, parameters = query.get_compiler(alias).as_sql()
     except EmptyResultSet:
         return 0
-    return _run(alias, statement.format(ids=f"ARRAY({ids})"), [*parameters, *more])
+    changed: int = fetch_value(alias, statement.format(ids=f"ARRAY({ids})"), *parameters, *more)
+    return changed
 
 
 def _edit_values(priority: Any, run_after: Any, queue_name: Any) -> tuple[Any, ...]:
@@ -174,13 +176,6 @@ def _edit_values(priority: Any, run_after: Any, queue_name: Any) -> tuple[Any, .
         )
     except InvalidTask as error:
         raise ValueError(f"edit(): {error}") from None
-
-
-def _run(alias: str, query: str, parameters: Sequence[Any]) -> int:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(query, parameters)
-        changed: int = cursor.fetchone()[0]
-    return changed
 
 
 def locate(job: Any) -> tuple[str, int]:

@@ -10,3 +10,14 @@ arrays      values as the arrays of a statement
 """
 
 from __future__ import annotations
+
+from typing import Any
+
+from django.db import connections
+
+
+def fetch_value(alias: str, statement: str, *parameters: Any) -> Any:
+    """Run a statement on Django's connection, and return its only value."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchone()[0]

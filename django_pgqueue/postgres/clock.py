@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 from django.conf import settings
-from django.db import connections
 from django.utils import timezone
+
+from . import fetch_value
 
 _heard: dict[str, tuple[str, float]] = {}
 """For each alias, the last time that its server has told, as text, and when that was."""
@@ -19,9 +20,7 @@ _heard: dict[str, tuple[str, float]] = {}
 
 def server_now(alias: str) -> datetime:
     """Ask the server for its time. Like the times of models, it is naive if ``USE_TZ`` is off."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        now: datetime = cursor.fetchone()[0]
+    now: datetime = fetch_value(alias, "SELECT clock_timestamp()")
     return now
 
 

@@ -57,9 +57,6 @@ _SETTINGS = {
     # A statement from which a policy would hide rows is an error: a job that is not seen looks like none.
     "row_security": "off",
 }
-#: PostgreSQL 17 and later: ends a transaction in which the process was stopped. It ends the whole session,
-#: not just the statement, and the server ignores the statement timeout if both are equal. So it is longer.
-_TRANSACTION_TIMEOUT = {"transaction_timeout": str(2 * STATEMENT_TIMEOUT)}
 PING_TIMEOUT = 2  # seconds; a server that takes longer does not answer
 #: Seconds between two lines of the log about side writes of one kind that are refused.
 TELL_EVERY = 60.0
@@ -134,8 +131,7 @@ class Session:
 
     def rows(self, query: str, parameters: Any = None) -> list[Any]:
         """Run one statement and return its rows."""
-        (rows,) = self.run((query, parameters))
-        return rows
+        return self.run((query, parameters))[0]
 
     def row(self, query: str, parameters: Any = None) -> Any:
         """Run one statement and return its only row."""
@@ -144,8 +140,7 @@ class Session:
 
     def value(self, query: str, parameters: Any = None) -> Any:
         """Run one statement and return its only value."""
-        (value,) = self.row(query, parameters)
-        return value
+        return self.row(query, parameters)[0]
 
     @contextmanager
     def aside(self, what: str) -> Iterator[None]:
@@ -279,8 +274,14 @@ class Session:
         return [_set(settings, local=True)] if settings else []
 
     def _settings(self) -> dict[str, str]:
-        newest = _TRANSACTION_TIMEOUT if self.connection.info.server_version >= 170_000 else {}
-        return {**_SETTINGS, **newest, **({"role": self._role} if self._role else {})}
+        settings = dict(_SETTINGS)
+        if self.connection.info.server_version >= 170_000:
+            # It ends a transaction in which the process was stopped: the whole session, and not just the
+            # statement. The server ignores the statement timeout if both are equal, so it is longer.
+            settings["transaction_timeout"] = str(2 * STATEMENT_TIMEOUT)
+        if self._role:
+            settings["role"] = self._role
+        return settings
 
     def notifications(self) -> Sequence[psycopg.Notify]:
         """Return the notifications since the last call, without waiting."""
@@ -355,11 +356,8 @@ def _enter(connection: psycopg.Connection[Any], role: str, *, standby: bool) -> 
         connection.adapters.register_loader(name, TextLoader)
     if dumper := _storable_dumper(connection.info.parameter_status("server_encoding")):
         connection.adapters.register_dumper(str, dumper)
-    about = connection.execute(
-        "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
-    ).fetchone()
-    assert about is not None
-    backend_pid, in_recovery, commit = about
+    query = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
+    ((backend_pid, in_recovery, commit),) = connection.execute(query).fetchall()
     if in_recovery and not standby:
         raise StandbyError
     pooled = backend_pid != connection.info.backend_pid
