@@ -1,4 +1,5 @@
-"""The job that is running here, and how far it is. The task's own code, its coroutines and its ``to_thread`` threads know it.
+"""The job that is running here, and how far it is. The task's own code, its coroutines and its
+``to_thread`` threads know it.
 
 Task modules import this module while apps load, so it imports no models.
 """

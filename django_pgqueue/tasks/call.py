@@ -83,18 +83,16 @@ class Call(NamedTuple):
         ``in_shared_batch``: the batch of all calls is sent once.
         """
         unique, links = self.options.task.unique, self.options.links
-        if in_shared_batch and links is not None:
-            links = {name: value for name, value in links.items() if name != "batch"} or None
-        if unique is None and links is None and self.limit_key is None and self.group_key is None:
-            return None
         more: dict[str, Any] = {} if links is None else dict(links)
+        if in_shared_batch:
+            more.pop("batch", None)
         if self.limit_key is not None:
             more["limit_key"] = self.limit_key
         if self.group_key is not None:
             more["group_key"] = self.group_key
         if unique is not None:
             more |= {"unique_key": self.unique_key, **unique_options(unique)}
-        return json.dumps(more)
+        return json.dumps(more) if more else None
 
     def more_with_context(self) -> str | None:
         """Like `more`, with the context. Of many jobs it is the same, so it is sent only once."""
@@ -221,17 +219,12 @@ def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Cal
             yield prepare(options, call.args, call.kwargs, context)
             place += 1
     except Exception as error:
-        _name_item(error, place)
+        error.add_note(f"in item {place} of enqueue_many()")
+        # Any other exception comes from the caller's generator, and its arguments may be more than a message.
+        checked = type(error) in (TypeError, ValueError) or isinstance(error, _CHECKED)
+        if checked and error.args == (str(error),):
+            error.args = (f"item {place}: {error}",)
         raise
-
-
-def _name_item(error: Exception, place: int) -> None:
-    """Add to `error` which item of `enqueue_many` caused it."""
-    error.add_note(f"in item {place} of enqueue_many()")
-    # Any other exception comes from the caller's generator, and its arguments may be more than a message.
-    checked = type(error) in (TypeError, ValueError) or isinstance(error, _CHECKED)
-    if checked and error.args == (str(error),):
-        error.args = (f"item {place}: {error}",)
 
 
 # ----------------------------------------------------------------------------
