@@ -11,9 +11,8 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncContextDecorator, ContextDecorator
-from functools import cache
-from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from .misuse import hint_of_call
 
@@ -27,57 +26,71 @@ def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[
     They do not include the context argument, which the worker passes. A function whose signature cannot be
     read accepts anything.
     """
-    parameters = _parameters_of(task.func, task.takes_context)
-    if parameters is None:
-        return
-    if parameters.any_keyword:
-        # Any name may go there. `bind` refuses names of positional-only parameters or assigns them to these
-        # parameters, although Python accepts them in ``**kwargs``.
-        kwargs = {name: kwargs[name] for name in kwargs if name in parameters.free_until}
-    if parameters.fit(args, kwargs):
-        return
-    message = "got some positional-only arguments passed as keyword arguments"  # Python 3.13.0 misses this
-    try:
-        parameters.signature.bind(*parameters.context, *args, **kwargs)
-    except TypeError as error:
-        message = str(error)
-    colon = "" if message.startswith(("missing", "got")) else ":"
-    hint = _hint(task, parameters, args, kwargs)
-    raise TypeError(f"{task.module_path}(){colon} {message}{hint}")
+    if message := _problem(task.func, task.takes_context + len(args), tuple(kwargs)):
+        colon = "" if message.startswith(("missing", "got")) else ":"
+        hint = _hint(task, args, kwargs)
+        raise TypeError(f"{task.module_path}(){colon} {message}{hint}")
 
 
-def _hint(task: Any, parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def _hint(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return what to write if options were passed as arguments: ``enqueue(send, 1, countdown=3)``."""
     options = inspect.signature(task.using).parameters
-    if hint := hint_of_call(task.func.__name__, options, args, kwargs, parameters.free_until):
-        return f". {hint}"
+    takes = argument_names(task.func, takes_context=task.takes_context) or ()
+    hint = hint_of_call(task.func.__name__, options, args, kwargs, takes)
+    return f". {hint}" if hint else ""
+
+
+@lru_cache(maxsize=4096)
+def _problem(func: Callable[..., Any], count: int, names: tuple[str, ...]) -> str:
+    """Return why no call with `count` positional arguments and keywords of these names is right; "" if it is.
+    The values do not matter, so this is computed once for all calls alike.
+    """
+    signature = _signature(func)
+    if signature is None:
+        return ""
+    by_place = _positional_only(signature)
+    if _any_keyword(signature):
+        names = tuple(name for name in names if name not in by_place)
+    elif by_place.intersection(names):  # Python 3.13.0 lets them pass
+        return "got some positional-only arguments passed as keyword arguments"
+    try:
+        signature.bind(*(None,) * count, **dict.fromkeys(names))
+    except TypeError as error:
+        return str(error)
     return ""
 
 
 def bind_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a correct call by name, with defaults, in the order of the signature."""
-    parameters = _parameters_of(task.func, task.takes_context)
-    assert parameters is not None
-    # These names are accepted only by ``**kwargs``, see check_call().
-    odd = {name: kwargs[name] for name in kwargs if name in parameters.positional_only}
+    signature = _signature(task.func)
+    assert signature is not None
+    by_place = _positional_only(signature)
+    odd = {name: kwargs[name] for name in kwargs if name in by_place}
     rest = {name: kwargs[name] for name in kwargs if name not in odd}
-    bound = parameters.signature.bind(*parameters.context, *args, **rest)
+    bound = signature.bind(*(None,) * task.takes_context, *args, **rest)
     bound.apply_defaults()
-    arguments = dict(list(bound.arguments.items())[len(parameters.context) :])
+    arguments = dict(list(bound.arguments.items())[task.takes_context :])
     if odd:
         last = next(reversed(arguments))
         arguments[last] = {**arguments[last], **odd}
     return arguments
 
 
+def _positional_only(signature: inspect.Signature) -> set[str]:
+    """Return the names that Python puts into ``**kwargs``, where `bind` refuses them or assigns them."""
+    return {each.name for each in signature.parameters.values() if each.kind is each.POSITIONAL_ONLY}
+
+
+def _any_keyword(signature: inspect.Signature) -> bool:
+    return any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+
+
 def parameters_of_call(
     func: Callable[..., Any], *, takes_context: bool
 ) -> dict[str, inspect.Parameter] | None:
     """Return the parameters of a call by name, without the context. None: the signature cannot be read."""
-    parameters = _parameters_of(func, takes_context)
-    if parameters is None:
-        return None
-    return dict(list(parameters.signature.parameters.items())[len(parameters.context) :])
+    signature = _signature(func)
+    return None if signature is None else dict(list(signature.parameters.items())[takes_context:])
 
 
 def argument_names(func: Callable[..., Any], *, takes_context: bool) -> list[str] | None:
@@ -113,73 +126,10 @@ def signature_of(func: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(func, follow_wrapped=False)
 
 
-class Parameters(NamedTuple):
-    """The parts of a signature, which recognize a correct call in a fraction of the time that `bind` takes.
-
-    For an incorrect call, `inspect.Signature.bind` says what is wrong.
-    """
-
-    signature: inspect.Signature
-    context: tuple[None, ...]
-    """The placeholder for the context argument: one None, or nothing."""
-    least: float
-    most: float
-    """The minimum and maximum number of arguments of a call without keywords."""
-    required: tuple[str, ...]
-    """The positional parameters without a default, which come first."""
-    free_until: dict[str, float]
-    """The names that may be keywords, each with the number of positional arguments that leaves it free."""
-    required_keywords: frozenset[str]
-    """The keyword-only parameters without a default."""
-    any_keyword: bool
-    """Whether there is a ``**kwargs``, which accepts any other name."""
-    positional_only: frozenset[str]
-    """The parameters whose names cannot be keywords."""
-
-    @classmethod
-    def of(cls, signature: inspect.Signature, *, takes_context: bool) -> Parameters:
-        """Make the parts of a signature."""
-        every = signature.parameters.values()
-        positional = [
-            each for each in every if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-        ]
-        keywords = [each for each in every if each.kind is each.KEYWORD_ONLY]
-        places = {
-            each.name: at for at, each in enumerate(positional) if each.kind is not each.POSITIONAL_ONLY
-        }
-        required = tuple(each.name for each in positional if each.default is each.empty)
-        required_keywords = frozenset(each.name for each in keywords if each.default is each.empty)
-        any_number = any(each.kind is each.VAR_POSITIONAL for each in every)
-        return cls(
-            signature,
-            context=(None,) if takes_context else (),
-            least=inf if required_keywords else len(required) - takes_context,
-            most=inf if any_number else len(positional) - takes_context,
-            required=required,
-            free_until={**places, **dict.fromkeys((each.name for each in keywords), inf)},
-            required_keywords=required_keywords,
-            any_keyword=any(each.kind is each.VAR_KEYWORD for each in every),
-            positional_only=frozenset(each.name for each in every if each.kind is each.POSITIONAL_ONLY),
-        )
-
-    def fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Return whether a call with these arguments is correct, not counting those for ``**kwargs``."""
-        if not kwargs:
-            return self.least <= len(args) <= self.most
-        given = len(self.context) + len(args)
-        for name in kwargs:
-            if self.free_until.get(name, -1) < given:
-                return False
-        for name in self.required[given:]:
-            if name not in kwargs:
-                return False
-        return len(args) <= self.most and self.required_keywords <= kwargs.keys()
-
-
 @cache
-def _parameters_of(func: Callable[..., Any], takes_context: bool) -> Parameters | None:
+def _signature(func: Callable[..., Any]) -> inspect.Signature | None:
     try:
-        return Parameters.of(signature_of(func), takes_context=takes_context)
+        return signature_of(func)
     except (TypeError, ValueError):
         return None
 
