@@ -22,7 +22,7 @@ from ..exceptions import EventTimeout, StepError, duration
 from ..jobs.batches import Batch
 from ..jobs.claim import Claimed
 from ..jobs.current import RUNNING
-from ..jobs.steps import step_name, step_result
+from ..jobs.steps import step_result
 from ..models import Job
 from ..models.batch import Parents
 from ..tasks.call import as_ours
@@ -30,10 +30,12 @@ from ..tasks.payload import payload_argument
 from ..tasks.signatures import check_call
 from ..worker.executor import calls
 from ..worker.executor.outcomes import BadCall
+from ..worker.executor.progress import ReportedProgress
 from ..worker.executor.running_job import RunningJob
+from ..worker.executor.steps import LONGEST_WAIT, JobSteps, from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from ..models.current import CurrentJob
     from ..tasks.task import AnyTask, Task
@@ -142,9 +144,10 @@ class _FakeRunning(RunningJob):
         return None if number is None else Batch.of(number, "default")
 
     @cached_property
-    def steps(self) -> Any:
+    def steps(self) -> JobSteps:
         """Steps that are only called."""
-        return FakeSteps(self._fields.get("events", {}))
+        self.has_steps = True
+        return FakeSteps(self.row, self.task, self.alias, self.progress, self._fields.get("events", {}))
 
 
 def _parent(key: int, value: Any) -> Job:
@@ -229,55 +232,37 @@ def _checked(value: Any) -> Any:
 # The steps of a job that exists only in memory: each is called, and nothing is recorded or waited for.
 
 
-class FakeSteps:
+class FakeSteps(JobSteps):
     """The steps of a job of `call_task`. ``events``: the values of those that it may wait for."""
 
-    def __init__(self, events: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        row: Claimed,
+        task: Task[..., Any],
+        alias: str,
+        progress: ReportedProgress,
+        events: Mapping[str, Any],
+    ) -> None:
+        super().__init__(row, task, alias, progress)
         self._events = events
-        self._used: set[str] = set()
 
-    def run(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call the function, and return what its record would return."""
-        self._use("step", name)
-        return _recorded(name, function(*args, **kwargs))
+    run_atomic = JobSteps.run
 
-    run_atomic = run
+    def _record(self, name: str, value: Any, seconds: float, inputs: int | None) -> Any:
+        return from_text(step_result(name, value))
 
-    async def arun(self, name: str, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
-        """Await the function, and return what its record would return."""
-        self._use("astep", name)
-        return _recorded(name, await function(*args, **kwargs))
-
-    def sleep(self, name: str, length: float | timedelta) -> None:
-        """Go on at once."""
-        duration("sleep(name, length)", length)
-        self._use("sleep", name)
-
-    def receive_event(self, name: str, timeout: float | timedelta | None) -> Any:
-        """Return the value of the signal. Without one, the time is over."""
-        if timeout is not None:
-            duration("receive_event(name, timeout)", timeout)
-        self._use("receive_event", name)
+    def _wait(self, call: str, name: str, kind: str, seconds: float) -> Any:
+        self._use(call, name)
+        if kind == "sleep":
+            return None
         if name in self._events:
-            return _recorded(name, self._events[name])
-        if timeout is not None:
+            return from_text(step_result(name, self._events[name]))
+        if seconds < LONGEST_WAIT:
             raise EventTimeout(f"The event {name!r} did not come in time.")
         raise StepError(
             f"receive_event({name!r}): there is no such event, and the wait has no timeout. Pass its value: "
             f"fake_job(events={{{name!r}: ...}})."
         )
 
-    async def finish_records(self) -> None:
-        """There are no records."""
-
-    def _use(self, call: str, name: str) -> None:
-        step_name(f"{call}(name, ...)", name)
-        if name in self._used:
-            raise StepError(f"{call}({name!r}): this attempt has used the name {name!r} before.")
-        self._used.add(name)
-
-
-def _recorded(name: str, value: Any) -> Any:
-    """Return what JSON makes of the value."""
-    text = step_result(name, value)
-    return None if text is None else json.loads(text)
+    def _refuse_transaction(self, call: str, name: str) -> None:
+        """Nothing is recorded that could be rolled back, or the other way round."""

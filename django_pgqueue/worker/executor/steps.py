@@ -32,7 +32,7 @@ from .progress import ReportedProgress
 
 logger = get_logger(__name__)
 
-_LONGEST_WAIT = 3.1e9  # seconds; a little less than the century that a job may be delayed
+LONGEST_WAIT = 3.1e9  # seconds; a little less than the century that a job may be delayed
 _LOAD_SQL = (
     "SELECT name, kind, finished_at IS NOT NULL, inputs, result::text FROM pgqueue_step WHERE job_id = %s"
 )
@@ -81,7 +81,7 @@ class JobSteps:
             await sync_to_async(lambda: self._stored)()
         stored, inputs = self._begin("astep", name, function, args, kwargs)
         if stored is not None:
-            return _value(stored.result)
+            return from_text(stored.result)
         began = monotonic()
         with self._failures_of(name):
             awaitable = function(*args, **kwargs)
@@ -107,7 +107,7 @@ class JobSteps:
             )
         stored, inputs = self._begin(call, name, function, args, kwargs)
         if stored is not None:
-            return _value(stored.result)
+            return from_text(stored.result)
         began = monotonic()
         with self._failures_of(name):
             value = function(*args, **kwargs)
@@ -172,7 +172,7 @@ class JobSteps:
             self._refuse_kind("step", name, "event")
         self._recorded += 1
         self.forgiven_attempts = max(self.forgiven_attempts, row.attempts - 1)
-        return _value(text)
+        return from_text(text)
 
     def sleep(self, name: str, length: float | timedelta) -> None:
         """Go on when the time is over. Raises ``Suspended``."""
@@ -180,7 +180,7 @@ class JobSteps:
 
     def receive_event(self, name: str, timeout: float | timedelta | None) -> Any:
         """Return the value of a signal. Raises ``Suspended`` if it has not come yet."""
-        seconds = _LONGEST_WAIT if timeout is None else duration("receive_event(name, timeout)", timeout)
+        seconds = LONGEST_WAIT if timeout is None else duration("receive_event(name, timeout)", timeout)
         return self._wait("receive_event", name, "event", seconds)
 
     def _wait(self, call: str, name: str, kind: str, seconds: float) -> Any:
@@ -190,7 +190,7 @@ class JobSteps:
         if stored is not None and stored.is_finished:
             return self._over(call, name, kind, stored.kind, stored.result)
         with connections[self._alias].cursor() as cursor:
-            cursor.execute(_WAIT_SQL, [row.id, row.lease, name, kind, min(seconds, _LONGEST_WAIT)])
+            cursor.execute(_WAIT_SQL, [row.id, row.lease, name, kind, min(seconds, LONGEST_WAIT)])
             held, found, ready, result, remaining = cursor.fetchone()
         if not held:
             self._refuse_lease()
@@ -205,7 +205,7 @@ class JobSteps:
             raise EventTimeout(f"The event {name!r} did not come in time.")
         if found != kind:
             self._refuse_kind(call, name, found)
-        return _value(result)
+        return from_text(result)
 
     def check_end(self) -> None:
         """Refuse a return of the task if the job waits, and warn of recorded steps that it did not use."""
@@ -280,7 +280,8 @@ class JobSteps:
         )
 
 
-def _value(text: str | None) -> Any:
+def from_text(text: str | None) -> Any:
+    """Return what a record says."""
     return None if text is None else json.loads(text)
 
 
