@@ -21,32 +21,26 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 from ... import formatting
 from ...exceptions import InvalidKey, JobExists
 from ...explanation import schedules as words
-from ...formatting import get_logger
 from ...models import Schedule
 from ...schedules.policy import problem_of
-from ..ask import about
+from ..ask import RowEffect, about
+from ..history import action_words
 from .page import call_text, field_label, value_text
 
-logger = get_logger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleAction:
     """An action on schedules. ``permission`` is the codename without the model."""
 
-    name: str
     permission: str
     label: Any
     title: Any
-    fits: Callable[[Schedule], bool]
-    """Whether the action would change the schedule. The database decides it again."""
-    effect: Callable[[Any], Any]
-    """What the action would do with a schedule that fits, or why it does nothing."""
+    effect: Callable[[Any], RowEffect]
+    """What the action would do with a schedule. The database decides it again."""
     run: Callable[[Schedule, str, str], bool]
     """Act on a schedule, with the author and the reason. Return whether it has changed."""
     done: Any
-    undone: Any = None
-    """The message if nothing has changed, instead of the one for all actions."""
+    undone: Any = ""
     asks_for_reason: bool = False
 
     def __call__(self, request: HttpRequest, alias: str, found: Sequence[Schedule], reason: str) -> int:
@@ -56,12 +50,10 @@ class ScheduleAction:
             with suppress(Schedule.DoesNotExist):  # it was deleted in the meantime
                 if self.run(Schedule.objects.using(alias).get(pk=row.pk), author, reason):
                     changed.append(row)
-        logger.info("%s by user %s: %d schedules changed", self.name, request.user.pk, len(changed))
-        if changed:
-            message = _("Action: %(action)s.") % {"action": self.label}
-            if reason:
-                message += " " + _("Reason: %(reason)s") % {"reason": reason}
-            LogEntry.objects.log_actions(request.user.pk, changed, CHANGE, change_message=message)  # type: ignore[arg-type]
+        message = action_words(self.label)
+        if reason:
+            message += " " + _("Reason: %(reason)s") % {"reason": reason}
+        LogEntry.objects.log_actions(request.user.pk, changed, CHANGE, change_message=message)  # type: ignore[arg-type]
         return len(changed)
 
     def outcome(self, changed: int) -> str:
@@ -102,43 +94,45 @@ def _restore(schedule: Schedule, _author: str, _reason: str) -> bool:
     return True
 
 
-def _would_pause(schedule: Any) -> Any:
+def _would_pause(schedule: Any) -> RowEffect:
     text = _("{name} would not run until it is resumed.")
     if schedule.paused_at is not None:
         text = _("{name} is already paused.")
     elif schedule.retired_at is not None:
         text = _("{name} is retired and does not run.")
-    return about(schedule.pk, text)
+    return RowEffect(about(schedule.pk, text), schedule.is_active)
 
 
-def _would_resume(schedule: Any) -> Any:
+def _would_resume(schedule: Any) -> RowEffect:
     if schedule.paused_at is None:
-        return about(schedule.pk, _("{name} is not paused."))
+        return RowEffect(about(schedule.pk, _("{name} is not paused.")), acts=False)
     if schedule.retired_at is not None:
         text = _("{name} would not be paused any more, but it is retired and does not run.")
-        return about(schedule.pk, text)
+        return RowEffect(about(schedule.pk, text))
     try:
         [run] = words.next_runs(schedule, 1)
     except ValueError as error:
-        return about(schedule.pk, "{name}: {problem}", problem=error)
+        return RowEffect(about(schedule.pk, "{name}: {problem}", problem=error))
     text = _("{name} would run next in {period}. What it has missed since the pause would not run.")
-    return about(schedule.pk, text, period=formatting.period(run - schedule.now))
+    return RowEffect(about(schedule.pk, text, period=formatting.period(run - schedule.now)))
 
 
-def _would_run(schedule: Any) -> Any:
+def _would_run(schedule: Any) -> RowEffect:
     if schedule.retired_at is not None:
-        return about(schedule.pk, _("{name} is retired and does not change."))
+        return RowEffect(about(schedule.pk, _("{name} is retired and does not change.")), acts=False)
     if problem := problem_of(schedule):
-        return about(schedule.pk, _("{name} cannot run: {problem}"), problem=problem)
+        text = _("{name} cannot run: {problem}")
+        return RowEffect(about(schedule.pk, text, problem=problem), acts=False)
     text = _("{name} would enqueue one job now, besides its next run: {call}")
     if schedule.paused_at is not None:
         text = _("{name} would enqueue one job now, although it is paused: {call}")
-    return about(schedule.pk, text, call=call_text(schedule))
+    return RowEffect(about(schedule.pk, text, call=call_text(schedule)))
 
 
-def _would_restore(schedule: Any) -> Any:
+def _would_restore(schedule: Any) -> RowEffect:
     if not schedule.overridden:
-        return about(schedule.pk, _("{name} does not differ from what is declared."))
+        text = _("{name} does not differ from what is declared.")
+        return RowEffect(about(schedule.pk, text), acts=False)
     declared = schedule.declared or {}
     changes = [
         _("%(field)s: %(declared)s instead of %(here)s")
@@ -150,57 +144,51 @@ def _would_restore(schedule: Any) -> Any:
         for name in words.changes(schedule)
     ]
     text = _("{name} would be as declared again: {changes}.")
-    return about(schedule.pk, text, changes="; ".join(changes))
+    return RowEffect(about(schedule.pk, text, changes="; ".join(changes)))
 
 
-_ACTIONS = (
-    ScheduleAction(
-        "pause",
-        "pause",
-        gettext_lazy("Pause"),
-        gettext_lazy("Pause schedules"),
-        lambda schedule: schedule.is_active,
-        _would_pause,
-        lambda schedule, author, reason: schedule.pause(reason=reason, author=author),
-        ngettext_lazy("%(number)s schedule is paused.", "%(number)s schedules are paused.", "count"),
+#: Each action by its name, the end of its URL.
+ACTIONS = {
+    "pause": ScheduleAction(
+        permission="pause",
+        label=gettext_lazy("Pause"),
+        title=gettext_lazy("Pause schedules"),
+        effect=_would_pause,
+        run=lambda schedule, author, reason: schedule.pause(reason=reason, author=author),
+        done=ngettext_lazy("%(number)s schedule is paused.", "%(number)s schedules are paused.", "count"),
         asks_for_reason=True,
     ),
-    ScheduleAction(
-        "resume",
-        "pause",
-        gettext_lazy("Resume"),
-        gettext_lazy("Resume schedules"),
-        lambda schedule: schedule.paused_at is not None,
-        _would_resume,
-        lambda schedule, _author, _reason: schedule.resume(),
-        ngettext_lazy("%(number)s schedule is resumed.", "%(number)s schedules are resumed.", "count"),
+    "resume": ScheduleAction(
+        permission="pause",
+        label=gettext_lazy("Resume"),
+        title=gettext_lazy("Resume schedules"),
+        effect=_would_resume,
+        run=lambda schedule, _author, _reason: schedule.resume(),
+        done=ngettext_lazy("%(number)s schedule is resumed.", "%(number)s schedules are resumed.", "count"),
     ),
-    ScheduleAction(
-        "enqueue",
-        "enqueue",
-        gettext_lazy("Run now"),
-        gettext_lazy("Run schedules now"),
-        lambda schedule: schedule.retired_at is None and not problem_of(schedule),
-        _would_run,
-        _run,
-        ngettext_lazy(
+    "enqueue": ScheduleAction(
+        permission="enqueue",
+        label=gettext_lazy("Run now"),
+        title=gettext_lazy("Run schedules now"),
+        effect=_would_run,
+        run=_run,
+        done=ngettext_lazy(
             "%(number)s job is enqueued.", "%(number)s jobs are enqueued, one for each schedule.", "count"
         ),
-        gettext_lazy("No job is enqueued: the schedule is retired, or another job has its unique key."),
+        undone=gettext_lazy(
+            "No job is enqueued: the schedule is retired, or another job has its unique key."
+        ),
     ),
-    ScheduleAction(
-        "restore",
-        "change",
-        gettext_lazy("Back to what is declared"),
-        gettext_lazy("Back to what is declared"),
-        lambda schedule: bool(schedule.overridden),
-        _would_restore,
-        _restore,
-        ngettext_lazy(
+    "restore": ScheduleAction(
+        permission="change",
+        label=gettext_lazy("Back to what is declared"),
+        title=gettext_lazy("Back to what is declared"),
+        effect=_would_restore,
+        run=_restore,
+        done=ngettext_lazy(
             "%(number)s schedule is as declared again.",
             "%(number)s schedules are as declared again.",
             "count",
         ),
     ),
-)
-ACTIONS = {action.name: action for action in _ACTIONS}
+}

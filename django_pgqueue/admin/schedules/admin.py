@@ -36,7 +36,7 @@ from ...models import Schedule
 from ...models.schedule import definition_of
 from ...tasks.registry import known_tasks
 from .. import display
-from ..ask import RowEffect, ask, is_confirmed, listed, may_with_jobs
+from ..ask import ask, is_confirmed, listed, may_with_jobs
 from ..base import DatabaseAdmin, DatabaseForm
 from ..display import with_more
 from ..job_page.formatter import ArgumentsForm, shown_arguments
@@ -310,9 +310,9 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
             "pgqueue": summary(self.admin_site, request, self.database, obj),
             "pgqueue_trouble": Fleet(self.database).standstill if obj.is_active else "",
             "pgqueue_buttons": [
-                {"label": action.label, "url": self.address("act", action.name)}
-                for action in ACTIONS.values()
-                if action.fits(obj) and self._may_on(request, action, obj)
+                {"label": action.label, "url": self.address("act", name)}
+                for name, action in ACTIONS.items()
+                if action.effect(obj).acts and self._may_on(request, action, obj)
             ],
             "pgqueue_button_fields": [("names", json.dumps([obj.pk])), ("page", obj.pk)],
         }
@@ -339,7 +339,7 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
         self, request: HttpRequest, name: str, rows: QuerySet[Schedule], back: str
     ) -> HttpResponse:
         """Ask what an action of the list asks."""
-        return self._ask(request, ACTIONS[name], list(rows.order_by("pk")))
+        return self._ask(request, name, list(rows.order_by("pk")))
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the actions to Django's own URLs."""
@@ -361,7 +361,7 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
             raise PermissionDenied
         page = request.POST.get("page", "")
         if not is_confirmed(request):
-            return self._ask(request, action, found, page)
+            return self._ask(request, name, found, page)
         reason = request.POST.get("reason", "").replace("\0", "").strip() if action.asks_for_reason else ""
         changed = action(request, self.writes_to, found, reason)
         level = messages.SUCCESS if changed else messages.WARNING
@@ -370,28 +370,28 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
 
     def _may_on(self, request: HttpRequest, action: ScheduleAction, schedule: Schedule) -> bool:
         """Return whether this user may view this schedule and run the action on it."""
-        if not self.has_view_permission(request, schedule):
-            return False
-        if action.permission == "change":
-            return self.has_change_permission(request, schedule)
-        return self.may(request, action.permission)
+        may_change = action.permission != "change" or self.has_change_permission(request, schedule)
+        return (
+            may_change and self.has_view_permission(request, schedule) and self.may(request, action.permission)
+        )
 
     def _ask(
-        self, request: HttpRequest, action: ScheduleAction, found: Sequence[Schedule], page: str = ""
+        self, request: HttpRequest, name: str, found: Sequence[Schedule], page: str = ""
     ) -> TemplateResponse:
         self.for_user(request, found)
-        count, length = len(found), Schedule._meta.get_field("pause_reason").max_length
+        action, count = ACTIONS[name], len(found)
+        length = Schedule._meta.get_field("pause_reason").max_length if action.asks_for_reason else 0
         text = ngettext("%(number)s schedule is selected.", "%(number)s schedules are selected.", count)
         return ask(
             self,
             request,
             action.title,
-            [RowEffect(action.effect(schedule), action.fits(schedule)) for schedule in found],
+            [action.effect(schedule) for schedule in found],
             back=self._back(request, page),
-            url=self.address("act", action.name),
+            url=self.address("act", name),
             fields=[("names", json.dumps([schedule.pk for schedule in found])), ("page", page)],
             selected=text % {"number": formatting.number(count)},
-            reason_length=length if action.asks_for_reason else 0,
+            reason_length=length,
         )
 
     def _back(self, request: HttpRequest, page: str) -> str:
@@ -406,6 +406,5 @@ def _names(text: str) -> list[str]:
         names = json.loads(text)
     except ValueError:
         return []
-    if not isinstance(names, list):
-        return []
-    return [name for name in names if isinstance(name, str) and "\0" not in name]
+    given = names if isinstance(names, list) else []
+    return [name for name in given if isinstance(name, str) and "\0" not in name]
