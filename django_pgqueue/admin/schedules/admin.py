@@ -372,7 +372,9 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
         """Return whether this user may view this schedule and run the action on it."""
         may_change = action.permission != "change" or self.has_change_permission(request, schedule)
         return (
-            may_change and self.has_view_permission(request, schedule) and self.may(request, action.permission)
+            may_change
+            and self.has_view_permission(request, schedule)
+            and self.may(request, action.permission)
         )
 
     def _ask(
