@@ -56,8 +56,7 @@ if TYPE_CHECKING:
         run_now,
     )
     from .models.current import CurrentJob
-    from .models.job import Job
-    from .models.payload import JobPayload
+    from .models.job import Job, JobPayload
     from .models.schedule import Schedule
     from .schedules.declare import schedule
     from .tasks.decorator import task
@@ -79,8 +78,7 @@ else:
         "models.batch": "BatchCounts Parents",
         "models.changes": "acancel aedit aextend aretry arun_now cancel edit extend retry run_now",
         "models.current": "CurrentJob",
-        "models.job": "Job",
-        "models.payload": "JobPayload",
+        "models.job": "Job JobPayload",
         "models.schedule": "Schedule",
         "schedules.declare": "schedule",
         "tasks.decorator": "task",

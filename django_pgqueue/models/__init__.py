@@ -14,12 +14,10 @@ if apps.apps_ready and not apps.is_installed("django_pgqueue"):
 
 from .batch import BatchCounts, Edge, JobBatch, Tally
 from .current import CurrentJob
-from .job import Job, JobProgress, JobQuerySet, LiveJob, QueueStatus, Ring, Step
-from .payload import DeclaredTask, JobPayload
-from .queue import Limit, Pause, Queue, RateState, UniqueWindow
+from .job import DeclaredTask, Job, JobPayload, JobProgress, JobQuerySet, LiveJob, QueueStatus, Ring, Step
+from .queue import Limit, Pause, Queue, RateState, UniqueWindow, Worker
 from .schedule import Schedule, ScheduleRun
 from .statistics import FailureCount, FailureGroup, FailureNote, JobStat, RaisedAlert, StatRollup
-from .worker import Worker
 
 __all__ = [
     "BatchCounts", "CurrentJob", "DeclaredTask", "Edge", "FailureCount", "FailureGroup", "FailureNote",

@@ -30,7 +30,7 @@ from .unique import Unique
 
 if TYPE_CHECKING:
     from ..jobs.current import JobContext
-    from ..models.payload import JobPayload
+    from ..models.job import JobPayload
 
 P = ParamSpec("P")
 R = TypeVar("R")

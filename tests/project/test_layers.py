@@ -49,7 +49,7 @@ FOR_TYPES = {
     ("models.current", "worker.executor.running_job"): "what a worker keeps of a job that runs",
     ("models.changes", "explanation"): "the Reason of job.why()",
     ("tasks.decorator", "jobs.current"): "the JobContext that a task takes",
-    ("tasks.decorator", "models.payload"): "the model of a payload",
+    ("tasks.decorator", "models.job"): "the model of a payload",
     ("tasks.routing", "backend"): "the backend of this package",
     ("tasks.task", "jobs.results"): "the result of a call",
 }

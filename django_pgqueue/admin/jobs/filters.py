@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from ...encoding import MAX_BIGINT, whole_number
 from ...formatting import about, number
 from ...models.job import Status
-from ...models.worker import Worker
+from ...models.queue import Worker
 from ...monitoring.states import NOW, StateCount
 from ..console import hides
 from ..lists import PERIODS, is_span, queue_names, read_span, task_paths, within_span
