@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import Error
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily as Histogram
 from prometheus_client.registry import Collector
 
 from .checks.tasks import queue_databases
@@ -24,12 +26,12 @@ from .formatting import get_logger
 from .models import Queue
 from .models.statistics import HISTOGRAM_BOUNDS
 from .monitoring.queues import Depth, depths
-from .monitoring.spans import AttemptTotal, totals
+from .monitoring.spans import OUTCOMES, Figures, totals
 from .monitoring.workers import Crew, Vital
 from .postgres.timeout import TimeLimitReached, time_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from prometheus_client.core import Metric
 
@@ -44,40 +46,25 @@ _CLASSES = [*(repr(round(bound, 3)) for bound in HISTOGRAM_BOUNDS), "+Inf"]
 
 #: Class, help and labels after ``database``, by name.
 _FAMILIES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
-    "up": (GaugeMetricFamily, "Whether the database of the queue answered.", ()),
-    "scrape_duration_seconds": (GaugeMetricFamily, "How long it took to read these figures.", ()),
-    "jobs": (
-        GaugeMetricFamily,
-        f"Live jobs, by state. Counts above {MOST} are estimates.",
-        ("queue", "state"),
-    ),
+    "up": (Gauge, "Whether the database of the queue answered.", ()),
+    "scrape_duration_seconds": (Gauge, "How long it took to read these figures.", ()),
+    "jobs": (Gauge, f"Live jobs, by state. Counts above {MOST} are estimates.", ("queue", "state")),
     "oldest_ready_age_seconds": (
-        GaugeMetricFamily,
-        "How long the oldest job that a worker may claim has been due; 0 if there is none.",
+        Gauge, "How long the oldest job that a worker may claim has been due; 0 if there is none.",
         ("queue",),
     ),
     "longest_running_age_seconds": (
-        GaugeMetricFamily,
-        "How long the longest running job has been running; 0 if there is none.",
-        ("queue",),
+        Gauge, "How long the longest running job has been running; 0 if there is none.", ("queue",),
     ),
-    "queue_paused": (GaugeMetricFamily, "Whether the queue, or everything, is paused.", ("queue",)),
-    "queue_workers": (GaugeMetricFamily, "Worker processes that claim jobs of the queue.", ("queue",)),
-    "workers": (GaugeMetricFamily, "Worker processes, by state.", ("state",)),
-    "slots": (GaugeMetricFamily, "Jobs that the workers can run at the same time.", ()),
-    "busy_slots": (GaugeMetricFamily, "Slots that are in use.", ()),
-    "attempts": (CounterMetricFamily, "Attempts that ended, by outcome.", ("queue", "task", "outcome")),
-    "wait_seconds": (
-        HistogramMetricFamily,
-        "From the time when the job was due to its start.",
-        ("queue", "task"),
-    ),
-    "run_seconds": (
-        HistogramMetricFamily,
-        "From the start of the attempt to its end.",
-        ("queue", "task"),
-    ),
-}
+    "queue_paused": (Gauge, "Whether the queue, or everything, is paused.", ("queue",)),
+    "queue_workers": (Gauge, "Worker processes that claim jobs of the queue.", ("queue",)),
+    "workers": (Gauge, "Worker processes, by state.", ("state",)),
+    "slots": (Gauge, "Jobs that the workers can run at the same time.", ()),
+    "busy_slots": (Gauge, "Slots that are in use.", ()),
+    "attempts": (Counter, "Attempts that ended, by outcome.", ("queue", "task", "outcome")),
+    "wait_seconds": (Histogram, "From the time when the job was due to its start.", ("queue", "task")),
+    "run_seconds": (Histogram, "From the start of the attempt to its end.", ("queue", "task")),
+}  # fmt: skip
 
 
 class PgQueueCollector(Collector):
@@ -95,7 +82,10 @@ class PgQueueCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read all databases."""
-        page = _Page()
+        families = {
+            name: family(f"pgqueue_{name}", text, labels=["database", *labels])
+            for name, (family, text, labels) in _FAMILIES.items()
+        }
         for alias in sorted(queue_databases() if self._databases is None else self._databases):
             began = perf_counter()
             try:
@@ -104,14 +94,14 @@ class PgQueueCollector(Collector):
                     # Queues without live jobs have zeros: their series must not end.
                     names = {*Queue.objects.using(alias).values_list("pk", flat=True)}
                     found = depths(alias, names.union(total.queue_name for total in every), MOST)
-                page.add_database(alias, found, crew, every)
+                _add_database(families, alias, found, crew, every)
                 is_up = 1
             except (Error, TimeLimitReached) as error:
                 logger.warning("no metrics of the database %r: %s", alias, error or "it took too long")
                 is_up = 0
-            page.add("up", [alias], is_up)
-            page.add("scrape_duration_seconds", [alias], perf_counter() - began)
-        yield from page.families()
+            families["up"].add_metric([alias], is_up)
+            families["scrape_duration_seconds"].add_metric([alias], perf_counter() - began)
+        yield from families.values()
 
 
 def registry(databases: Collection[str] | None = None) -> CollectorRegistry:
@@ -121,46 +111,31 @@ def registry(databases: Collection[str] | None = None) -> CollectorRegistry:
     return found
 
 
-class _Page:
-    """The families of one scrape, to which each database adds its samples."""
+def _add_database(
+    families: dict[str, Any], alias: str, found: dict[str, Depth], crew: Crew, every: Sequence[Figures]
+) -> None:
+    """Add the samples of a database."""
 
-    def __init__(self) -> None:
-        self._families = {
-            name: family(f"pgqueue_{name}", text, labels=["database", *labels])
-            for name, (family, text, labels) in _FAMILIES.items()
-        }
+    def add(name: str, value: float, *labels: str) -> None:
+        families[name].add_metric([alias, *labels], value)
 
-    def families(self) -> Iterable[Metric]:
-        """Return them, in the order in which a reader looks for them."""
-        return self._families.values()
-
-    def add(self, name: str, labels: Sequence[str], value: float) -> None:
-        """Add a sample."""
-        self._families[name].add_metric(labels, value)
-
-    def add_database(
-        self, alias: str, found: dict[str, Depth], crew: Crew, every: Sequence[AttemptTotal]
-    ) -> None:
-        """Add the samples of a database."""
-        for name, depth in found.items():
-            labels = [alias, name]
-            for state in ("ready", "scheduled", "retrying", "running", "blocked"):
-                self.add("jobs", [*labels, state], getattr(depth, state))
-            self.add("oldest_ready_age_seconds", labels, depth.oldest_ready)
-            self.add("longest_running_age_seconds", labels, depth.longest_running)
-            self.add("queue_paused", labels, int(depth.is_paused))
-            self.add("queue_workers", labels, crew.serving(name))
-        for vital in Vital:
-            self.add("workers", [alias, vital.value], crew.count(vital))
-        self.add("slots", [alias], crew.slots)
-        self.add("busy_slots", [alias], crew.busy)
-        for total in every:
-            labels = [alias, total.queue_name, total.task_path]
-            for outcome, count in total.outcomes.items():
-                self.add("attempts", [*labels, outcome], count)
-            self._add_histogram("wait_seconds", labels, total.wait_histogram, total.wait_seconds)
-            self._add_histogram("run_seconds", labels, total.run_histogram, total.run_seconds)
-
-    def _add_histogram(self, name: str, labels: list[str], counts: list[int], seconds: float) -> None:
-        buckets = list(zip(_CLASSES, accumulate(counts), strict=True))
-        self._families[name].add_metric(labels, buckets, sum_value=seconds)
+    for name, depth in found.items():
+        for state in ("ready", "scheduled", "retrying", "running", "blocked"):
+            add("jobs", getattr(depth, state), name, state)
+        add("oldest_ready_age_seconds", depth.oldest_ready, name)
+        add("longest_running_age_seconds", depth.longest_running, name)
+        add("queue_paused", int(depth.is_paused), name)
+        add("queue_workers", crew.serving(name), name)
+    for vital in Vital:
+        add("workers", crew.count(vital), vital.value)
+    add("slots", crew.slots)
+    add("busy_slots", crew.busy)
+    for total in every:
+        labels = [total.queue_name, total.task_path]
+        for outcome in OUTCOMES:
+            add("attempts", getattr(total, outcome), *labels, outcome)
+        for what in ("wait", "run"):
+            counts = accumulate(getattr(total, f"{what}_histogram"))
+            buckets = list(zip(_CLASSES, counts, strict=True))
+            seconds = getattr(total, f"{what}_seconds")
+            families[f"{what}_seconds"].add_metric([alias, *labels], buckets, sum_value=seconds)

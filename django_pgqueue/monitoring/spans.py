@@ -38,12 +38,7 @@ class TimeSpan:
     """The sums that a table adds up."""
 
 
-_MINUTE, _QUARTER, _HOUR, _DAY = (
-    timedelta(minutes=1),
-    timedelta(minutes=15),
-    timedelta(hours=1),
-    timedelta(days=1),
-)
+_MINUTE, _QUARTER, _HOUR, _DAY = (timedelta(minutes=minutes) for minutes in (1, 15, 60, 24 * 60))
 _SUMS = StatSpan
 HOUR = TimeSpan("1h", _HOUR, _MINUTE, _SUMS.MINUTE, _QUARTER, _SUMS.QUARTER)
 DAY = TimeSpan("24h", _DAY, _QUARTER, _SUMS.QUARTER, _HOUR, _SUMS.HOUR)
@@ -52,11 +47,10 @@ MONTH = TimeSpan("30d", 30 * _DAY, 6 * _HOUR, _SUMS.HOUR, _DAY, _SUMS.DAY)
 SPANS = {span.name: span for span in (HOUR, DAY, WEEK, MONTH)}
 
 SPAN_TIMEOUT = 5.0  # seconds that the statement may take
-_FOLDER = Path(__file__).parent
 _CLASSES = range(1, len(HISTOGRAM_BOUNDS) + 2)
 
 
-def _sql(name: str) -> str:
+def _sql(*names: str) -> str:
     """Return a statement. It sums each class of the histograms by itself: this is much faster than to turn
     the arrays into rows.
     """
@@ -64,11 +58,14 @@ def _sql(name: str) -> str:
         f"{column}_sums": ", ".join(f"coalesce(sum(part.{column}[{n}]), 0)::bigint" for n in _CLASSES)
         for column in ("wait_histogram", "run_histogram")
     }
-    parts, statement = ((_FOLDER / f"{each}.sql").read_text(encoding="utf-8") for each in ("parts", name))
-    return parts + statement.format(**sums)
+    return "".join(
+        Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8") for name in names
+    ).format(**sums)
 
 
-_SERIES, _BREAKDOWN = _sql("series"), _sql("breakdown")
+_SERIES, _BREAKDOWN, _TRENDS, _TOTALS = (
+    _sql("parts", "series"), _sql("parts", "breakdown"), _sql("parts", "trends"), _sql("totals"),
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -185,7 +182,6 @@ def percentile_text(histogram: Sequence[int], share: float) -> str:
 # ----------------------------------------------------------------------------
 # A few points over a span for many queues or tasks at once, for the small charts in lists.
 
-_TRENDS = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in ("parts", "trends"))
 #: The step of each span, and the sums that it adds up. Single minutes of a task have no sums.
 _STEPS = {
     HOUR.name: (timedelta(minutes=5), ""),
@@ -254,35 +250,11 @@ def rates(alias: str) -> dict[str, float]:
 # They come from the total and from the minutes that are not in it yet. One statement reads both, so
 # maintenance that rolls up at this moment does not change the result.
 
-_TOTALS = (_FOLDER / "totals.sql").read_text(encoding="utf-8")
-_OUTCOMES = ("done", "failed", "retried", "cancelled")
+OUTCOMES = ("done", "failed", "retried", "cancelled")
 
 
-@dataclass(slots=True)
-class AttemptTotal:
-    """All attempts of one task in one queue."""
-
-    queue_name: str
-    task_path: str
-    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_OUTCOMES, 0))
-    """How many attempts ended as done, failed, retried or cancelled."""
-    wait_seconds: float = 0.0
-    run_seconds: float = 0.0
-    wait_histogram: list[int] = field(default_factory=lambda: [0] * len(_CLASSES))
-    run_histogram: list[int] = field(default_factory=lambda: [0] * len(_CLASSES))
-
-
-def totals(alias: str) -> list[AttemptTotal]:
-    """Return the totals, in the order of queues and tasks."""
-    found: dict[tuple[str, str], AttemptTotal] = {}
+def totals(alias: str) -> list[Figures]:
+    """Return all attempts of each task in each queue, in the order of queues and tasks."""
     with connections[alias].cursor() as cursor:
         cursor.execute(_TOTALS)
-        for queue_name, task_path, counts, seconds, waited, ran in cursor.fetchall():
-            total = found.setdefault((queue_name, task_path), AttemptTotal(queue_name, task_path))
-            for outcome, count in zip(_OUTCOMES, counts, strict=True):
-                total.outcomes[outcome] += count
-            total.wait_seconds += seconds[0]
-            total.run_seconds += seconds[1]
-            for histogram, more in ((total.wait_histogram, waited), (total.run_histogram, ran)):
-                histogram[:] = [*map(sum, zip(histogram, more, strict=False)), *histogram[len(more) :]]
-    return [found[key] for key in sorted(found)]
+        return [Figures(*row) for row in cursor.fetchall()]

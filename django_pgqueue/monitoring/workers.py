@@ -9,21 +9,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.db import connections
-from django.db.models import (
-    Count,
-    DurationField,
-    ExpressionWrapper,
-    F,
-    FloatField,
-    Func,
-    IntegerField,
-    OuterRef,
-    QuerySet,
-    Subquery,
-    TextChoices,
-    Value,
-)
+from django.db import connections, models
+from django.db.models import F, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Now
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
@@ -33,7 +20,7 @@ from ..models import LiveJob, Worker
 from ..postgres.session import SUPERVISOR
 
 
-class Vital(TextChoices):
+class Vital(models.TextChoices):
     """The state of a worker."""
 
     RUNNING = "running", pgettext_lazy("worker", "running")
@@ -47,7 +34,10 @@ def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
     slots, also those that lost jobs take.
     """
     running = LiveJob.objects.filter(status="running", worker=OuterRef("pk")).order_by()  # type: ignore[attr-defined]
-    busy = Subquery(running.values("worker").annotate(n=Count("pk")).values("n"), output_field=IntegerField())
+    busy = Subquery(
+        running.values("worker").annotate(n=models.Count("pk")).values("n"),
+        output_field=models.IntegerField(),
+    )
     rows: QuerySet[Any] = with_age(workers).annotate(busy=Coalesce(busy, 0) + F("lost"))
     return rows
 
@@ -57,13 +47,13 @@ def with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
     ``allowed_silence``: the seconds after which it is looked at as a worker that may be dead.
     """
     settings = conf.current()
-    age = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
-    allowed = Func(
+    age = models.ExpressionWrapper(Now() - F("heartbeat_at"), output_field=models.DurationField())
+    allowed = models.Func(
         F("started_jobs"),
         Value(settings.heartbeat),
         Value(settings.lease),
         function="pgqueue_allowed_silence_v1",
-        output_field=FloatField(),
+        output_field=models.FloatField(),
     )
     return workers.annotate(age=age, allowed_silence=allowed)
 

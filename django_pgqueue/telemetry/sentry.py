@@ -10,40 +10,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 FLUSH_SECONDS = 2.0
 
-_NO_SCOPE: AbstractContextManager[Any] = nullcontext()
 
-
-class TaggedJob(Protocol):
-    """The attributes of a job that its tags need."""
-
-    @property
-    def id(self) -> int:
-        """The id of the job."""
-
-    @property
-    def task_path(self) -> str:
-        """The path of the task."""
-
-    @property
-    def queue_name(self) -> str:
-        """The name of the queue."""
-
-
-def job_scope(job: TaggedJob) -> AbstractContextManager[Any]:
+def job_scope(job: Any) -> AbstractContextManager[Any]:
     """Run a job in a scope with its tags. The context manager returns the scope, or None without Sentry."""
-    sdk = _sdk()
-    return _NO_SCOPE if sdk is None else _new_scope(sdk, job)
+    return report_scope(job, None)
 
 
-def report_scope(job: TaggedJob, scope: Any) -> AbstractContextManager[Any]:
+def report_scope(job: Any, scope: Any) -> AbstractContextManager[Any]:
     """Log a line about a job in its scope. ``scope``: that of its run, if it ran in this process."""
     sdk = _sdk()
     if sdk is None:
-        return _NO_SCOPE
+        return nullcontext()
     if scope is None:
         return _new_scope(sdk, job)
     used: AbstractContextManager[Any] = sdk.scope.use_isolation_scope(scope)
@@ -68,7 +49,7 @@ def _sdk() -> Any:
 
 
 @contextmanager
-def _new_scope(sdk: Any, job: TaggedJob) -> Iterator[Any]:
+def _new_scope(sdk: Any, job: Any) -> Iterator[Any]:
     with sdk.isolation_scope() as scope:
         scope.clear_breadcrumbs()  # those of the thread, which are about other jobs
         scope.set_tag("pgqueue.task", job.task_path)

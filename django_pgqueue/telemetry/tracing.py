@@ -15,11 +15,10 @@ import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
 from traceback import format_exception
-from typing import Any, Protocol
+from typing import Any
 
 from .. import conf
 from ..redaction import redact_text
-from .sentry import TaggedJob
 
 #: The carrier of the request or the job that runs here.
 CARRIER: ContextVar[Mapping[str, str] | None] = ContextVar("django_pgqueue.carrier", default=None)
@@ -27,15 +26,6 @@ CARRIER: ContextVar[Mapping[str, str] | None] = ContextVar("django_pgqueue.carri
 #: Bytes of a carrier that travel with a job. Baggage, which comes from outside, may be larger.
 _MOST = 4096
 _FLUSH_MILLISECONDS = 2000
-_SYSTEM = "pgqueue"
-
-
-class TracedJob(TaggedJob, Protocol):
-    """The attributes of a job that its span needs."""
-
-    @property
-    def attempts(self) -> int:
-        """The number of all attempts, including this one."""
 
 
 def in_use() -> bool:
@@ -139,26 +129,20 @@ def sending(queue_name: str | None, task_path: str | None) -> _NoSpan:
     otel = _otel()
     if otel is None:
         return NO_SPAN
-    attributes = {
-        "messaging.system": _SYSTEM,
-        "messaging.operation.type": "send",
-        "messaging.operation.name": "enqueue",
-    }
+    attributes = _operation("send", "enqueue")
     if queue_name is None:
         return _Span(otel, "enqueue", otel.trace.SpanKind.PRODUCER, attributes)
     attributes |= {"messaging.destination.name": queue_name, "pgqueue.task": str(task_path)}
     return _Span(otel, f"enqueue {queue_name}", otel.trace.SpanKind.PRODUCER, attributes)
 
 
-def processing(job: TracedJob, given: Mapping[str, str] | None) -> _NoSpan:
+def processing(job: Any, given: Mapping[str, str] | None) -> _NoSpan:
     """Return the span of the run of a job, a context manager. ``given``: the carrier of the job."""
     otel = _otel()
     if otel is None:
         return NO_SPAN
     attributes = {
-        "messaging.system": _SYSTEM,
-        "messaging.operation.type": "process",
-        "messaging.operation.name": "process",
+        **_operation("process", "process"),
         "messaging.destination.name": job.queue_name,
         "messaging.message.id": str(job.id),
         "pgqueue.task": job.task_path,
@@ -166,6 +150,14 @@ def processing(job: TracedJob, given: Mapping[str, str] | None) -> _NoSpan:
     }
     parent = otel.propagate.extract(given) if given else otel.context.get_current()
     return _Span(otel, f"process {job.queue_name}", otel.trace.SpanKind.CONSUMER, attributes, parent)
+
+
+def _operation(kind: str, name: str) -> dict[str, Any]:
+    return {
+        "messaging.system": "pgqueue",
+        "messaging.operation.type": kind,
+        "messaging.operation.name": name,
+    }
 
 
 def flush() -> None:

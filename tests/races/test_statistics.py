@@ -68,7 +68,7 @@ def test_counts_of_a_scrape_never_go_back(connect: Connect) -> None:
     seen = [0]
     while any(thread.is_alive() for thread in threads):
         roll_up(maintenance)
-        seen.append(sum(total.outcomes["done"] for total in totals("default")))
+        seen.append(sum(total.done for total in totals("default")))
     assert seen == sorted(seen)
     roll_up(maintenance)
     assert set(counted(maintenance).values()) == {(400, 400)}
