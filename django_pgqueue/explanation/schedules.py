@@ -7,7 +7,7 @@ our own, which can be translated.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext
+from django.utils.translation import ngettext_lazy, pgettext, pgettext_lazy
 
 from ..exceptions import moment
 from ..models import Schedule, ScheduleRun
@@ -40,14 +40,14 @@ def timing(schedule: Any) -> str:
     fields = " ".join(expand(schedule.cron or "").split())
     minutes, hours = _EVERY_MINUTES.fullmatch(fields), _EVERY_HOURS.fullmatch(fields)
     if fields == "* * * * *":
-        return _every(1, _minutes)
+        return _interval(timedelta(minutes=1))
     # "*/7" is not every 7 minutes, because each hour starts again with minute 0.
     if minutes and 60 % int(minutes[1]) == 0:
-        return _every(int(minutes[1]), _minutes)
+        return _interval(timedelta(minutes=int(minutes[1])))
     if fields == "0 * * * *":
         return _("Every hour, at minute 0")
     if hours and 24 % int(hours[1]) == 0:
-        return _every(int(hours[1]), _hours)
+        return _interval(timedelta(hours=int(hours[1])))
     return _explain(fields)
 
 
@@ -120,47 +120,28 @@ def _explain(fields: str) -> str:
     return _ORDINAL.sub(lambda found: f"{found[1]}{found[2]}{_ENDINGS[found[2]]}", words)
 
 
+_UNITS: tuple[tuple[int, Any, Any], ...] = (
+    (86400, pgettext_lazy("interval", "Every day"),
+     ngettext_lazy("%(count)d day", "%(count)d days", "count")),
+    (3600, pgettext_lazy("interval", "Every hour"),
+     ngettext_lazy("%(count)d hour", "%(count)d hours", "count")),
+    (60, pgettext_lazy("interval", "Every minute"),
+     ngettext_lazy("%(count)d minute", "%(count)d minutes", "count")),
+    (1, pgettext_lazy("interval", "Every second"),
+     ngettext_lazy("%(count)d second", "%(count)d seconds", "count")),
+)  # fmt: skip
+
+
 def _interval(every: timedelta) -> str:
-    days, seconds = every.days, every.seconds
-    parts = [
-        (days, _days),
-        (seconds // 3600, _hours),
-        (seconds // 60 % 60, _minutes),
-        (seconds % 60, _seconds),
-    ]
-    present = [(count, words) for count, words in parts if count]
-    if len(present) == 1:
-        return _every(*present[0])
-    lengths = " ".join(words(count) for count, words in present)
-    return _("Every %(length)s") % {"length": lengths}
-
-
-def _every(count: int, words: Callable[[int], str]) -> str:
-    if count == 1:
-        single: dict[Callable[[int], str], str] = {
-            _days: pgettext("interval", "Every day"),
-            _hours: pgettext("interval", "Every hour"),
-            _minutes: pgettext("interval", "Every minute"),
-            _seconds: pgettext("interval", "Every second"),
-        }
-        return single[words]
-    return _("Every %(length)s") % {"length": words(count)}
-
-
-def _days(count: int) -> str:
-    return ngettext("%(count)d day", "%(count)d days", count) % {"count": count}
-
-
-def _hours(count: int) -> str:
-    return ngettext("%(count)d hour", "%(count)d hours", count) % {"count": count}
-
-
-def _minutes(count: int) -> str:
-    return ngettext("%(count)d minute", "%(count)d minutes", count) % {"count": count}
-
-
-def _seconds(count: int) -> str:
-    return ngettext("%(count)d second", "%(count)d seconds", count) % {"count": count}
+    parts: list[str] = []
+    rest = int(every.total_seconds())
+    for seconds, single, words in _UNITS:
+        count, rest = divmod(rest, seconds)
+        if count == 1 and not parts and not rest:
+            return str(single)
+        if count:
+            parts.append(str(words % {"count": count}))
+    return _("Every %(length)s") % {"length": " ".join(parts)}
 
 
 # ----------------------------------------------------------------------------

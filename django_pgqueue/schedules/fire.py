@@ -91,31 +91,27 @@ class Firing:
         self._is_on = is_on  # a burst does not look
         self.broken: dict[str, str] = {}
         """The versions of rows that cannot fire, by the name of the schedule."""
-        self._next = float("inf")
-
-    @property
-    def next_round(self) -> float:
+        self.next_round = float("inf")
         """When ``run`` must be called next, by the monotonic clock."""
-        return self._next
 
     @property
     def parameters(self) -> dict[str, list[str]]:
         """The parameters of `NEXT_LOOK`."""
-        return {"broken": [f"{name}/{version}" for name, version in self.broken.items()]}
+        return _left_out(self.broken)
 
     def look_in(self, seconds: float | None, now: float) -> None:
         """Look then, or earlier if that was planned. None: there is nothing to look at."""
         if seconds is not None and self._is_on:
-            self._next = min(self._next, now + max(0.0, seconds) + random.uniform(0.0, SPREAD))
+            self.next_round = min(self.next_round, now + max(0.0, seconds) + random.uniform(0.0, SPREAD))
 
     def run(self, session: Session, now: float) -> None:
         """Fire what is due, if it is time."""
-        if now < self._next:
+        if now < self.next_round:
             return
         began = monotonic()
         plans = due_plans(session.rows, self.broken)
         fired = _fire(session.rows, plans, self.broken)
-        self._next = float("inf")
+        self.next_round = float("inf")
         seconds: float | None = session.value(f"SELECT {NEXT_LOOK}", self.parameters)
         # Not if nothing was due yet: a run may have become due between the two statements.
         if seconds is not None and seconds <= 0 and plans and not fired:
@@ -138,9 +134,8 @@ def fire_due(rows: Rows, broken: dict[str, str]) -> int:
 
 def due_plans(rows: Rows, broken: dict[str, str]) -> list[Plan]:
     """Read the schedules that are due, and decide what to do with each."""
-    left_out = [f"{name}/{version}" for name, version in broken.items()]
     plans = []
-    for row in rows(_DUE_SQL, {"broken": left_out}):
+    for row in rows(_DUE_SQL, _left_out(broken)):
         due = Due(*row)
         try:
             plans.append(plan(due)._replace(policy=_policy(due.call)))
@@ -185,10 +180,12 @@ def _fire_each(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
     return moved
 
 
+def _left_out(broken: dict[str, str]) -> dict[str, list[str]]:
+    return {"broken": [f"{name}/{version}" for name, version in broken.items()]}
+
+
 def _policy(call: str | None) -> str | None:
-    if call is None:
-        return None
-    policy = known_policy(*json.loads(call))
+    policy = None if call is None else known_policy(*json.loads(call))
     return None if policy is None else json.dumps(policy)
 
 
