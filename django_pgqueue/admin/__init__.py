@@ -13,7 +13,7 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     jobs         the list of jobs; job_page is the page of one
     bulk         actions on jobs, few or a million; history tells who did what
     failures     failures by group
-    batches      batches; graph draws a workflow
+    batches      batches; workflow draws one
     queues, workers, tasks, schedules, limits, pauses   what their names say
     paused       what is paused, in sentences, for the banner and other pages
     database_page   locks, old transactions, dead rows and connections, and when to act

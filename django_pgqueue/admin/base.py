@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.utils import quote
+from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import router
 from django.db.models import Model, QuerySet
@@ -141,6 +141,21 @@ class DatabaseAdmin(ModelAdmin[M]):
             return page(self, request, **values)
 
         return self.subpage(route, view, name)
+
+    def rowpage(self, name: str, page: Callable[..., Any], permission: str, /, **values: Any) -> URLPattern:
+        """Return the URL of a page of one row. ``page`` gets the row, if this user may view it and has the
+        permission, which is the name of a method (``may``).
+        """
+
+        def view(request: HttpRequest, object_id: str, **values: str) -> HttpResponseBase:
+            row = self.get_object(request, unquote(object_id))
+            if not (self.has_view_permission(request, row) and self.may(request, permission)):
+                raise PermissionDenied
+            if row is None:
+                return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+            return page(request, row, **values)  # type: ignore[no-any-return]
+
+        return self.subpage(f"<path:object_id>/{name}/", view, name, **values)
 
     def holds(self, request: HttpRequest, action: str) -> bool:
         """Return whether this user has the permission for an action, such as "retry"."""

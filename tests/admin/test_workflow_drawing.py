@@ -13,9 +13,8 @@ from django.test import override_settings
 from django.utils import translation
 
 import django_pgqueue
-from django_pgqueue.admin.graph import pages
-from django_pgqueue.admin.graph.pages import MOST_NODES, folded
-from django_pgqueue.admin.graph.reading import Arrow, Node, NodeKind, Workflow
+from django_pgqueue.admin import workflow as pages
+from django_pgqueue.admin.workflow import MOST_NODES, Node, Workflow, folded
 
 from .helpers import drawing_of
 
@@ -27,20 +26,20 @@ def job(workflow: Workflow, key: int, *parents: int, **values: Any) -> None:
     """Add a job to a workflow: ``task``, ``status``, ``batch`` and ``note``."""
     status, batch = values.get("status", "done"), values.get("batch")
     workflow.nodes[key] = Node(
-        key, NodeKind.JOB, values.get("task", "shop.tasks.resize"), Counter({status: 1}), batch=batch,
+        key, "job", values.get("task", "shop.tasks.resize"), Counter({status: 1}), batch=batch,
         note=values.get("note", ""), is_finished=status in OVER,
     )  # fmt: skip
-    workflow.arrows.update({(parent, key): Arrow.AFTER for parent in parents})
+    workflow.arrows.update({(parent, key): "after" for parent in parents})
     if batch:
-        workflow.arrows[key, batch] = Arrow.MEMBER
+        workflow.arrows[key, batch] = "member"
 
 
 def batch(workflow: Workflow, key: int, name: str = "import", **counts: int) -> None:
-    workflow.nodes[key] = Node(key, NodeKind.BATCH, name, Counter(counts))
+    workflow.nodes[key] = Node(key, "batch", name, Counter(counts))
 
 
 def url_of(node: Node, state: str) -> str:
-    return "" if node.kind == NodeKind.GONE else f"/{node.name}/?a=1&status={state}"
+    return "" if node.kind == "gone" else f"/{node.name}/?a=1&status={state}"
 
 
 def html(workflow: Workflow) -> str:
@@ -59,7 +58,7 @@ def data(workflow: Workflow) -> dict[str, Any]:
     return drawing_of(html(workflow))
 
 
-def shown(workflow: Workflow) -> dict[str, tuple[NodeKind, int, dict[str, int]]]:
+def shown(workflow: Workflow) -> dict[str, tuple[str, int, dict[str, int]]]:
     return {pages.short_name(node): (node.kind, node.size, node.counts) for node in workflow.nodes.values()}
 
 
@@ -89,20 +88,20 @@ def test_a_workflow_of_up_to_300_nodes_is_drawn_one_by_one() -> None:
 
 def test_jobs_of_one_task_are_folded_but_not_the_job_of_the_page(large: Workflow) -> None:
     assert shown(folded(large)) == {
-        "list": (NodeKind.JOB, 1, {"done": 1}),
-        "resize × 4,900": (NodeKind.JOB, 4_900, {"done": 4_894, "failed": 6}),
-        "thumb × 4,900": (NodeKind.JOB, 4_900, {"done": 4_894, "failed": 6}),
-        "import": (NodeKind.BATCH, 1, {"done": 9_788, "failed": 12}),
-        "summary": (NodeKind.JOB, 1, {"blocked": 1}),
-        "resize": (NodeKind.JOB, 1, {"running": 1}),
+        "list": ("job", 1, {"done": 1}),
+        "resize × 4,900": ("job", 4_900, {"done": 4_894, "failed": 6}),
+        "thumb × 4,900": ("job", 4_900, {"done": 4_894, "failed": 6}),
+        "import": ("batch", 1, {"done": 9_788, "failed": 12}),
+        "summary": ("job", 1, {"blocked": 1}),
+        "resize": ("job", 1, {"running": 1}),
     }
 
 
 def test_arrows_are_folded_and_say_who_is_a_member(large: Workflow) -> None:
     arrows = folded(large).arrows
-    assert Counter(arrows.values()) == {Arrow.AFTER: 4, Arrow.MEMBER: 3}
-    assert arrows[20_003, 20_001] == Arrow.MEMBER
-    assert arrows[20_001, 20_002] == Arrow.AFTER
+    assert Counter(arrows.values()) == {"after": 4, "member": 3}
+    assert arrows[20_003, 20_001] == "member"
+    assert arrows[20_001, 20_002] == "after"
 
 
 def test_folded_jobs_stand_in_the_column_of_each_of_them() -> None:
@@ -161,8 +160,8 @@ def test_every_node_is_a_link_with_its_state_in_words() -> None:
     workflow = Workflow(here=2)
     job(workflow, 1, task="shop.tasks.extract")
     job(workflow, 2, 1, status="blocked", note="waits for 1")
-    workflow.nodes[0] = Node(0, NodeKind.GONE, "", Counter(), is_finished=True)
-    workflow.arrows[0, 1] = Arrow.AFTER
+    workflow.nodes[0] = Node(0, "gone", "", Counter(), is_finished=True)
+    workflow.arrows[0, 1] = "after"
     gone, first, second = data(workflow)["nodes"]
     assert (first["label"], first["text"], first["isHere"]) == ("extract", "#1 · done", False)
     assert (second["label"], second["text"], second["isHere"]) == ("resize", "#2 · blocked", True)
@@ -224,7 +223,7 @@ def test_an_arrow_after_a_failed_job_is_red() -> None:
     workflow = Workflow(here=1)
     for key in (1, 2, 3):
         job(workflow, key, *([key - 1] if key > 1 else []), status="failed" if key == 1 else "blocked")
-    workflow.arrows[1, 3] = Arrow.AFTER
+    workflow.arrows[1, 3] = "after"
     assert sorted(data(workflow)["arrows"]) == [
         ["1", "2", "after", True], ["1", "3", "after", True], ["2", "3", "after", False],
     ]  # fmt: skip

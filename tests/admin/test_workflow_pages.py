@@ -11,8 +11,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue.admin.graph import pages
-from django_pgqueue.admin.graph.reading import Limits
+from django_pgqueue.admin import workflow as pages
+from django_pgqueue.admin.workflow import Limits
 from django_pgqueue.models import JobBatch
 from tests.support.factories import JobFactory
 
@@ -61,7 +61,7 @@ def test_the_page_of_another_job_neither_shows_nor_reads_one(root: Client) -> No
         page = body(root, url("change", job()))
     assert "pgqueue-workflow" not in page
     assert "workflow.css" not in page
-    assert not [each for each in queries if "conditions are in reading.py" in each["sql"]]
+    assert not [each for each in queries if "conditions are in workflow.py" in each["sql"]]
 
 
 def test_the_workflow_has_a_page_of_its_own(root: Client) -> None:

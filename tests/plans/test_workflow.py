@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin.graph import reading
+from django_pgqueue.admin import workflow as reading
 from tests.support.plans import Reads, fill, reads
 from tests.support.sessions import Connection, open_raw
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
@@ -41,16 +39,10 @@ class JobClones(JobDisplay):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the page."""
-        clone = self.subpage("<path:object_id>/clone/", self.clone_view, "clone")
-        return [clone, *super().get_urls()]
+        return [self.rowpage("clone", self.clone_view, "clone"), *super().get_urls()]
 
-    def clone_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    def clone_view(self, request: HttpRequest, job: Job) -> HttpResponse:
         """Show the form, or enqueue the copy."""
-        job = self.get_object(request, unquote(object_id))
-        if not (self.has_view_permission(request, job) and self.has_clone_permission(request)):
-            raise PermissionDenied
-        if job is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if payload_model_of(job) is not None:
             words = _("The call of this job is a row of its payload. Add a row instead.")
             self.message_user(request, words, messages.WARNING)

@@ -24,7 +24,7 @@ from ..bulk.actions import ACTIONS, Effect, extendable, permitted
 from ..bulk.confirm import act_here, act_on_many
 from ..bulk.selection import affected, bounds
 from ..failures import FailurePages
-from ..graph.pages import WorkflowPages
+from ..workflow import WorkflowPages
 from ..job_page.page import JobPage
 from ..lists import within_span
 from ..overview import overview

@@ -37,8 +37,8 @@ LOST = _("worker lost, waiting for recovery")
 _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
     "progress": has_progress,
     "why": lambda job: is_waiting(job) or _reason(job, 1),
-    "limits": lambda job: job.limits or job.limit_key,
-    "arguments": lambda job: job.args or not (job.kwargs or job.payload_model),
+    "limits": lambda job: getattr(job, "limits", None) or job.limit_key,
+    "arguments": lambda job: job.args or not (job.kwargs or getattr(job, "payload_model", None)),
     "keyword_arguments": lambda job: job.kwargs,
     "noted": lambda job: job.metadata,
     "unique": lambda job: job.unique_key,

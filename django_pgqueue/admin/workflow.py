@@ -1,0 +1,565 @@
+"""The section "Workflow" on the page of a job or a batch, and a page with nothing else.
+
+The server sends the nodes and arrows as JSON and as a table. The script ``workflow.js`` lays them out with
+dagre and draws them; without it, the table stays open.
+
+On its own page, a workflow is read with generous limits. The section links to it if smaller ones are not
+enough. The page is also what the script reads again while something may change: after five seconds, or later
+if it takes long to read, so that a forgotten browser window keeps the database busy for at most a twentieth
+of the time.
+
+Whoever may view jobs may see the drawing, as they see the batch of a job on its page.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from time import monotonic
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import urlencode
+from zlib import crc32
+
+from django.db import connections
+from django.db.models import Model
+from django.forms import Media, Script
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.text import Truncator
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from .. import formatting
+from ..models import Job, JobBatch
+from ..models.job import Status
+from ..postgres.timeout import TimeLimitReached, rows_within, within
+from ..redaction import redact_text
+from ..tasks.links import HAS_CHILDREN
+from .base import ReadOnlyAdmin, written_out
+from .console import console_page, hidden_of, page_url
+from .jobs.search import BATCH
+
+# ----------------------------------------------------------------------------
+# A workflow: jobs, batches, and which of them waits for which.
+#
+# A batch waits for its members, so an arrow leads from each member to its batch. A parent that is no longer
+# kept has a node, too, because its children still name it: nobody knows whether it was a job or a batch.
+
+Key: TypeAlias = "int | tuple[str | int, ...]"
+"""The id of a job or a batch, or what the jobs of a folded node have in common."""
+Arrow: TypeAlias = Literal["after", "member"]
+"""Why the second node waits for the first."""
+#: Members of a batch that are not over, if nobody has looked at them.
+LIVE = "live"
+#: The states of many jobs, that which matters most first.
+MATTERS = (
+    Status.FAILED.value, Status.RUNNING.value, LIVE, Status.RETRY.value, Status.PENDING.value,
+    Status.BLOCKED.value, Status.CANCELLED.value, Status.DONE.value,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A job, a batch, or many of one of them."""
+
+    key: Key
+    kind: Literal["job", "batch", "gone"]
+    name: str
+    """The path of the task, or the name of the batch."""
+    counts: Counter[str]
+    """The number of jobs in each state; of a batch, of its members."""
+    size: int = 1
+    """The number of jobs or batches that the node stands for."""
+    batch: int | None = None
+    """The batch of a job, or that of all jobs."""
+    note: str = ""
+    is_finished: bool = False
+
+    @property
+    def state(self) -> str:
+        """The state that matters most of those that occur; empty if there are no jobs."""
+        return next((state for state in MATTERS if self.counts[state]), "")
+
+    @property
+    def is_one_job(self) -> bool:
+        """Whether the node is a job."""
+        return self.kind == "job" and self.size == 1
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the node is a job that has failed, or a batch that has finished and in which one has."""
+        return self.is_finished and self.size == 1 and self.state == Status.FAILED.value
+
+
+@dataclass(slots=True)
+class Workflow:
+    """The nodes around one job or batch, and the arrows between them."""
+
+    here: int
+    nodes: dict[Key, Node] = field(default_factory=dict)
+    arrows: dict[tuple[Key, Key], Arrow] = field(default_factory=dict)
+    problem: str = ""
+    """Why this is not the whole workflow; empty if it is."""
+    seconds: float = 0.0
+    """How long it took to read."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing changes any more, unless a user retries or adds a job."""
+        return all(node.is_finished for node in self.nodes.values())
+
+    def leave_out(self, hidden: set[int]) -> None:
+        """Remove the nodes of jobs that a user may not see, and their arrows."""
+        self.nodes = {key: node for key, node in self.nodes.items() if key not in hidden}
+        self.arrows = {ends: arrow for ends, arrow in self.arrows.items() if not hidden.intersection(ends)}
+
+
+# ----------------------------------------------------------------------------
+# Read the workflow around a job or a batch, with one statement for each step away from it.
+#
+# From a job, the steps lead to its parents, to its batch, and to the jobs that wait for it; from a batch, to
+# its members. Ids are asked for once, so that even a circle, which the queue does not permit, would end. The
+# number of jobs, of steps and of seconds is limited; what was read until then is shown.
+#
+# The statements see the jobs at slightly different moments. A job that is moved to the history in between is
+# read again, or keeps the state that was read first.
+
+_JOBS = (Path(__file__).parent / "workflow_jobs.sql").read_text(encoding="utf-8")
+_BATCHES = (Path(__file__).parent / "workflow_batches.sql").read_text(encoding="utf-8")
+#: PostgreSQL takes ``&&`` with many values for a condition that many jobs fulfill, and reads whole leaves.
+#: The settings end with the block of ``timeout``.
+_PINNED = "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
+#: The jobs one step away: with these ids, in these batches, or enqueued after these jobs or batches.
+_STEPS = {
+    "ids": "job.id = ANY (%(ids)s::bigint[])",
+    "batches": "job.batch = ANY (%(batches)s::bigint[])",
+    "parents": "job.parents && %(parents)s::bigint[]",
+}
+#: Of so many jobs, the children are also looked for without the mark.
+_FEW = 1_000
+
+
+class Limits(NamedTuple):
+    """How much is read at most."""
+
+    jobs: int = 20_000
+    steps: int = 400
+    seconds: float = 3.0
+
+
+class _Job(NamedTuple):
+    """A row of ``workflow_jobs.sql``."""
+
+    id: int
+    task_path: str
+    status: str
+    marks: int
+    batch: int | None
+    parents: list[int]
+    waiting_reason: str
+
+    @property
+    def around(self) -> set[int]:
+        """What it waits for, and its batch. Nobody knows which of its parents are batches."""
+        return {*self.parents} if self.batch is None else {*self.parents, self.batch}
+
+
+def read(alias: str, here: int, limits: Limits) -> Workflow:
+    """Return the workflow around the job or batch with this id."""
+    walk, start = _Walk(alias, limits), monotonic()
+    too_long = _("The database took too long, so this is not the whole workflow.")
+    problem = within(alias, limits.seconds, lambda: walk.go(here))
+    workflow = Workflow(here, problem=too_long if problem is None else problem)
+    for job in walk.jobs.values():
+        workflow.nodes[job.id] = Node(
+            job.id, "job", job.task_path, Counter({job.status: 1}), batch=job.batch,
+            note=redact_text(job.waiting_reason, job.task_path), is_finished=Status(job.status).is_terminal,
+        )  # fmt: skip
+    keys = {here}.union(*(job.around for job in walk.jobs.values())) - walk.jobs.keys()
+    try:
+        batches = rows_within(alias, limits.seconds, _BATCHES, {"ids": sorted(keys)}) if keys else []
+        _add_batches(workflow, batches)
+    except TimeLimitReached:
+        workflow.problem = too_long
+    for job in walk.jobs.values():
+        _add_arrows(workflow, job, walk.asked["ids"])
+    workflow.seconds = monotonic() - start
+    return workflow
+
+
+class _Walk:
+    """The jobs that were found, and the ids that were asked for."""
+
+    def __init__(self, alias: str, limits: Limits) -> None:
+        self.jobs: dict[int, _Job] = {}
+        self.asked: dict[str, set[int]] = {part: set() for part in _STEPS}
+        """All of these "ids" that exist, and are jobs, are in ``jobs``."""
+        self._alias, self._limits = alias, limits
+
+    def go(self, here: int) -> str:
+        """Read from ``here`` on. Return why this was not all; empty if it was."""
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(_PINNED)
+        end = monotonic() + self._limits.seconds
+        # First alone: were it one of many, the limit might leave it out.
+        wanted = self._level({"ids": {here}})
+        wanted["batches"].add(here)
+        wanted["parents"].add(here)
+        for _step in range(self._limits.steps):
+            wanted = self._level(wanted)
+            if len(self.jobs) > self._limits.jobs:
+                self.jobs.popitem()
+                break
+            if not any(wanted.values()):
+                return ""
+            if monotonic() > end:
+                raise TimeLimitReached
+        return _("This workflow is large. Only %(count)s jobs around this one are shown.") % {
+            "count": formatting.number(len(self.jobs))
+        }
+
+    def _level(self, wanted: dict[str, set[int]]) -> dict[str, set[int]]:
+        """Read the jobs one step away, one more than permitted. Return where the next step leads to."""
+        values = {part: sorted(ids) for part, ids in wanted.items() if ids}
+        # A part that asks for nothing would be planned for each leaf all the same.
+        parts = " UNION ".join(_JOBS + _STEPS[part] for part in values)
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(f"{parts} LIMIT %(most)s", {**values, "most": self._limits.jobs + 1})
+            rows = sorted(_Job(*row) for row in cursor.fetchall())
+        found: dict[str, set[int]] = {part: set() for part in _STEPS}
+        for job in rows:
+            if len(self.jobs) > self._limits.jobs:
+                return found
+            if self.jobs.setdefault(job.id, job) is job:
+                for ids in found.values():
+                    ids |= job.around
+                # A job that was over when others were told to wait for it has no mark.
+                if job.marks & HAS_CHILDREN or len(self.jobs) < _FEW:
+                    found["parents"].add(job.id)
+        for part, ids in wanted.items():
+            self.asked[part] |= ids
+        found["ids"] -= self.jobs.keys()
+        found["batches"] -= self.jobs.keys()
+        return {part: ids - self.asked[part] for part, ids in found.items()}
+
+
+def _add_batches(workflow: Workflow, batches: list[Any]) -> None:
+    """Add the nodes of batches. The states of live members are known only if all of them were read."""
+    live: dict[int | None, Counter[str]] = defaultdict(Counter)
+    for node in workflow.nodes.values():
+        live[node.batch].update(() if node.is_finished else node.counts)
+    for key, name, is_open, is_finished, added, done, failed, cancelled in batches:
+        counts = Counter(done=done, failed=failed, cancelled=cancelled)
+        counts.update(Counter({LIVE: added - counts.total()}) if workflow.problem else live[key])
+        note = _("still open") if is_open else ""
+        workflow.nodes[key] = Node(key, "batch", name, +counts, note=note, is_finished=is_finished)
+
+
+def _add_arrows(workflow: Workflow, job: _Job, asked: set[int]) -> None:
+    """Add the arrows to a job and to its batch, and a node for each parent that nobody keeps any more."""
+    for parent in job.parents:
+        if parent in asked and parent not in workflow.nodes:
+            workflow.nodes[parent] = Node(parent, "gone", "", Counter(), is_finished=True)
+        if parent in workflow.nodes:
+            workflow.arrows[parent, job.id] = "after"
+    if job.batch in workflow.nodes:
+        workflow.arrows[job.id, job.batch] = "member"
+
+
+# ----------------------------------------------------------------------------
+# Draw a large workflow with few nodes: one for all jobs of a task.
+#
+# Jobs are folded first if they have the same task and batch and stand in the same column, so that the arrows
+# keep their direction. If this is not enough, all jobs of a task become one node, and all batches of a name.
+# The arrows may then lead in a circle; dagre can draw this. The node that the user came from is never folded.
+
+#: Workflows with more nodes, or with arrows that lead over more columns in all, are folded. dagre takes less
+#: than a second for these: 0.3 s for a chain of 300, 0.9 s for 600 random arrows.
+MOST_NODES = 300
+MOST_STEPS = 1_500
+
+
+def folded(workflow: Workflow) -> Workflow:
+    """Return the workflow if it is small, or a smaller one that stands for it."""
+    if _fits(workflow):
+        return workflow
+    column = columns(workflow)
+    small = _fold(workflow, lambda node: (node.kind, node.name, node.batch or 0, column[node.key]))
+    if _fits(small):
+        return small
+    small = _fold(workflow, lambda node: (node.kind, node.name))
+    if _fits(small):
+        return small
+    largest = sorted(small.nodes.values(), key=lambda node: -node.size)
+    kept = {node.key for node in largest[: MOST_NODES - 2]}
+    return _fold(small, lambda node: node.key if node.key in kept else ("others",))
+
+
+def columns(workflow: Workflow) -> dict[Key, int]:
+    """Return the column of each node: one to the right of the last of its parents. In a circle, one arrow
+    leads back.
+    """
+    column = dict.fromkeys(workflow.nodes, 0)
+    children: dict[Key, list[Key]] = defaultdict(list)
+    parents_left = Counter(child for _parent, child in workflow.arrows)
+    for parent, child in workflow.arrows:
+        children[parent].append(child)
+    ready, waiting = deque(key for key in column if not parents_left[key]), dict.fromkeys(column)
+    while waiting:
+        key = ready.popleft() if ready else next(iter(waiting))  # the latter only in a circle
+        del waiting[key]
+        for child in children[key]:
+            if child in waiting:
+                column[child] = max(column[child], column[key] + 1)
+                parents_left[child] -= 1
+                if not parents_left[child]:
+                    ready.append(child)
+    return column
+
+
+def _fits(workflow: Workflow) -> bool:
+    column = columns(workflow)
+    steps = sum(abs(column[child] - column[parent]) for parent, child in workflow.arrows)
+    return len(workflow.nodes) <= MOST_NODES and steps <= MOST_STEPS
+
+
+def _fold(workflow: Workflow, key_of: Callable[[Node], Key]) -> Workflow:
+    """Make one node of all nodes with the same key."""
+    groups: dict[Key, list[Node]] = defaultdict(list)
+    for node in workflow.nodes.values():
+        groups[node.key if node.key == workflow.here else key_of(node)].append(node)
+    small = Workflow(workflow.here, problem=workflow.problem, seconds=workflow.seconds)
+    new_key: dict[Key, Key] = {}
+    for key, group in groups.items():
+        node = group[0] if len(group) == 1 else _many(key, group)
+        small.nodes[node.key] = node
+        new_key.update((each.key, node.key) for each in group)
+    for (parent, child), arrow in workflow.arrows.items():
+        ends = new_key[parent], new_key[child]
+        if ends[0] != ends[1]:
+            both = small.arrows.setdefault(ends, arrow)
+            small.arrows[ends] = "member" if both == arrow == "member" else "after"
+    return small
+
+
+def _many(key: Key, group: list[Node]) -> Node:
+    first = group[0]
+    return Node(
+        key=key,
+        kind=first.kind,
+        name=first.name if _same(node.name for node in group) else "",
+        counts=sum((node.counts for node in group), Counter[str]()),
+        size=sum(node.size for node in group),
+        batch=first.batch if _same(node.batch for node in group) else None,
+        is_finished=all(node.is_finished for node in group),
+    )
+
+
+def _same(values: Iterable[object]) -> bool:
+    return len(set(values)) == 1
+
+
+# ----------------------------------------------------------------------------
+# The nodes in words, for the table and for the script.
+
+#: The parts of the bar of a batch, from what is over to what has not started.
+_BAR = ("done", "cancelled", "failed", "running", "retry", LIVE, "pending", "blocked")
+_MOST_OF_NAME, _MOST_OF_STATE = 20, 26  # characters in a box
+
+
+def boxes_of(workflow: Workflow, url_of: Callable[[Node, str], str]) -> list[dict[str, Any]]:
+    """Return each node as the template shows it, those that wait for nothing first."""
+    column = columns(workflow)
+    waits: dict[Key, list[str]] = defaultdict(list)
+    for parent, child in workflow.arrows:
+        waits[child].append(full_name(workflow.nodes[parent]))
+    return [
+        {
+            "node": node,
+            "anchor": _anchor(key),
+            "name": full_name(node),
+            "state": state_words(node),
+            "counts": [
+                {"text": text, "url": url_of(node, state)}
+                for state, text in counted(node.counts).items()
+                if node.kind == "job" and node.size > 1
+            ],
+            "url": url_of(node, ""),
+            "is_here": key == workflow.here,
+            "waits_for": waits[key],
+        }
+        for key, node in sorted(workflow.nodes.items(), key=lambda item: column[item[0]])
+    ]
+
+
+def drawing(workflow: Workflow, boxes: list[dict[str, Any]], title: str, summary: str) -> dict[str, Any]:
+    """Return the JSON from which the script draws."""
+    arrows = [
+        [_anchor(parent), _anchor(child), arrow, workflow.nodes[parent].has_failed]
+        for (parent, child), arrow in workflow.arrows.items()
+    ]
+    return {"title": title, "summary": summary, "nodes": [_drawn(box) for box in boxes], "arrows": arrows}
+
+
+def _drawn(box: dict[str, Any]) -> dict[str, Any]:
+    """Return a node as the script draws it: two short lines, and the whole as its title."""
+    node: Node = box["node"]
+    words = [f"#{node.key}" if isinstance(node.key, int) else "", box["state"]]
+    told = ": ".join(filter(None, [box["name"], box["state"]]))
+    return {
+        "id": box["anchor"],
+        "kind": node.kind,
+        "status": node.state,
+        "label": Truncator(written_out(short_name(node))).chars(_MOST_OF_NAME),
+        "text": Truncator(" · ".join(filter(None, words))).chars(_MOST_OF_STATE),
+        "title": written_out(f"{told}. {node.note}" if node.note else told),
+        "url": box["url"],
+        "isHere": box["is_here"],
+        "bar": [] if node.is_one_job else [[part, node.counts[part]] for part in _BAR if node.counts[part]],
+    }
+
+
+def _anchor(key: Key) -> str:
+    """Return the same for a node each time, so that the focus stays when the drawing is read again."""
+    return str(key) if isinstance(key, int) else f"of-{crc32(repr(key).encode())}"
+
+
+def short_name(node: Node) -> str:
+    """Return the name in the drawing: of a task without its module, and how many there are."""
+    if node.kind == "gone":
+        name = _("no longer kept")
+    elif node.kind == "job":
+        name = node.name.rpartition(".")[2] or _("other tasks")
+    else:
+        name = node.name or (_("batch") if node.size == 1 else _("batches"))
+    return name if node.size == 1 else f"{name} × {formatting.number(node.size)}"
+
+
+def full_name(node: Node) -> str:
+    """Return the name in the table, with the whole path of a task and the id of a job or batch."""
+    if node.size > 1:
+        return f"{node.name} × {formatting.number(node.size)}" if node.name else short_name(node)
+    if node.kind == "gone":
+        return _("%(id)s, no longer kept") % {"id": node.key}
+    if node.kind == "job":
+        return _("%(task)s (%(id)s)") % {"id": node.key, "task": node.name}
+    return _("batch %(id)s, %(name)s") % {"id": node.key, "name": node.name or _("without a name")}
+
+
+def state_words(node: Node) -> str:
+    """Return the state of a job, or the number of jobs in each state."""
+    if node.is_one_job:
+        return _state(node.state)
+    if node.kind == "batch" and node.size == 1 and not node.counts:
+        return pgettext("batch", "empty")
+    return ", ".join(counted(node.counts).values())
+
+
+def counted(counts: Counter[str]) -> dict[str, str]:
+    """Return for each state "12 failed", "9,000 done", and so on, that which matters most first."""
+    return {
+        state: _("%(count)s %(status)s")
+        % {"count": formatting.number(counts[state]), "status": _state(state)}
+        for state in MATTERS
+        if counts[state]
+    }
+
+
+def _state(state: str) -> str:
+    return _("live") if state == LIVE else str(Status(state).label)
+
+
+# ----------------------------------------------------------------------------
+# The section, and the page.
+
+M = TypeVar("M", bound=Model)
+_BESIDE_THE_REST = Limits(jobs=5_000, steps=60, seconds=1.0)
+_PAUSE = 5
+_SHARE = 20
+_SCRIPTS: list[Any] = [  # the stubs know only texts
+    Script(f"django_pgqueue/{name}.js", defer=True) for name in ("dagre/dagre.min", "workflow")
+]
+_MEDIA = Media(css={"all": ["django_pgqueue/workflow.css"]}, js=_SCRIPTS)
+
+
+class WorkflowPages(ReadOnlyAdmin[M]):
+    """The part of the admin of jobs, and of batches, with the workflow."""
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the URL of the page with the workflow only."""
+        return [self.rowpage("workflow", self.workflow_view, "draw"), *super().get_urls()]
+
+    def has_draw_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may see workflows."""
+        return bool(page_url(self.admin_site, request, Job, "changelist"))
+
+    def workflow_view(self, request: HttpRequest, row: Any) -> HttpResponse:
+        """The workflow of one job or batch."""
+        section = self._section(request, row, Limits())
+        return console_page(
+            self,
+            request,
+            "admin/django_pgqueue/workflow_page.html",
+            section["title"],
+            media=_MEDIA,
+            back={"url": self.address("change", row.pk), "name": str(row)},
+            pgqueue_workflow=section,
+        )
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        """Add the workflow, if there is one."""
+        context = super().page_context(request, obj)
+        if obj is not None and _has_workflow(obj) and self.has_draw_permission(request):
+            section = self._section(request, obj, _BESIDE_THE_REST)
+            if section["problem"]:
+                section = {"is_too_large": True}
+            context["pgqueue_workflow"] = {**section, "page": self.address("workflow", obj.pk)}
+            context["media"] = context.get("media", Media()) + _MEDIA
+        return context
+
+    def _section(self, request: HttpRequest, row: Any, limits: Limits) -> dict[str, Any]:
+        """Return what the template shows."""
+        alias = self.get_queryset(request).db
+        whole = read(alias, row.pk, limits)
+        jobs = {key for key, node in whole.nodes.items() if node.kind == "job" and isinstance(key, int)}
+        whole.leave_out(hidden_of(self.admin_site, request, alias, jobs))
+        workflow = folded(whole)
+        called = _("batch %(id)s") if isinstance(row, JobBatch) else _("job %(id)s")
+        title = _("Workflow of %(name)s") % {"name": called % {"id": row.pk}}
+        counts = sum((node.counts for node in whole.nodes.values() if node.kind == "job"), Counter[str]())
+        count = _("jobs: %(count)s") % {"count": formatting.number(counts.total())}
+        summary = ", ".join([count, *counted(counts).values()])
+        boxes = boxes_of(workflow, lambda *given: self._url_of(request, *given))
+        return {
+            "title": title,
+            "summary": summary,
+            "boxes": boxes,
+            "drawing": drawing(workflow, boxes, title, summary),
+            "problem": workflow.problem,
+            "is_folded": workflow is not whole,
+            "source": self.address("workflow", row.pk),
+            "pause": "" if whole.is_finished else str(max(_PAUSE, ceil(_SHARE * whole.seconds))),
+        }
+
+    def _url_of(self, request: HttpRequest, node: Node, state: str) -> str:
+        """Return the URL of the page of a node, or of the list of its jobs."""
+        if node.kind == "gone":
+            return ""
+        if node.size == 1:
+            model = Job if node.kind == "job" else JobBatch
+            return page_url(self.admin_site, request, model, "change", node.key)
+        url = page_url(self.admin_site, request, Job, "changelist")
+        if node.kind != "job" or not node.name or not url:
+            return ""
+        query = {"task": node.name, "status": state, "q": f"{BATCH}{node.batch}" if node.batch else ""}
+        return f"{url}?{urlencode({name: value for name, value in query.items() if value})}"
+
+
+def _has_workflow(row: Any) -> bool:
+    """Return whether the row is a batch, or a job that waits, that others wait for, or that is in a batch."""
+    if isinstance(row, JobBatch):
+        return True
+    return bool(row.parent_ids or row.batch_id is not None or row.marks & HAS_CHILDREN)
