@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from django_pgqueue import cancel, enqueue
 from django_pgqueue.admin import links_for
 from django_pgqueue.admin.job_page import page as page_module
 from django_pgqueue.admin.job_page.page import MOST_LINES
-from django_pgqueue.admin.job_page.timeline import parts_of, timeline_of
+from django_pgqueue.admin.job_page.timeline import parts_of, timeline
 from django_pgqueue.models import Job
 from django_pgqueue.redaction import REDACTED
 from tests.app import secret_tasks, unique_tasks
@@ -103,9 +104,9 @@ def test_the_parts_of_the_life_of_a_job(values: dict[str, Any], parts: list[str]
 
 def test_short_parts_can_be_seen_and_all_of_them_fit() -> None:
     errors = [failed(number, number * 1000, number * 1000 + 0.01) for number in range(1, 41)]
-    shown: Any = timeline_of(
-        job_with(status="retry", attempts=40, errors=errors), lambda key: f"worker {key}"
-    )
+    job = job_with(status="retry", attempts=40, errors=errors)
+    show: Any = SimpleNamespace(job=job, worker=lambda key: f"worker {key}")
+    shown: Any = timeline(show)
     widths = [float(width) for width in re.findall(r' width="([\d.]+)"', shown["drawing"])]
     assert len(widths) == len(shown["table"].rows) == 80
     assert abs(sum(widths) - 1000) < 5
@@ -113,7 +114,7 @@ def test_short_parts_can_be_seen_and_all_of_them_fit() -> None:
     assert "<title>attempt 2: ran and failed, 10 ms. Down</title>" in shown["drawing"]
     assert "style" not in shown["drawing"]
     [row] = [row for row in shown["table"].rows if ">2</a>" in str(row[1])]
-    assert (row[0], *row[3:]) == ("ran and failed", "10 ms", "worker 7", "Down")
+    assert (str(row[0]), *row[3:]) == ("ran and failed", "10 ms", "worker 7", "Down")
 
 
 @pytest.mark.django_db

@@ -14,7 +14,6 @@ from django import forms
 from django.contrib import messages
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -26,58 +25,36 @@ from ...tasks.task import Task, find_task
 from .. import display
 from ..bulk.edit_form import EditForm
 from ..console import console_page, hides
-from ..jobs.fields import JobDisplay
 from .formatter import ArgumentsForm, payload_model_of
 
 
-class JobClones(JobDisplay):
-    """The part of ``JobAdmin`` with the page "Enqueue again"."""
-
-    def has_clone_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may enqueue a copy of a job. The form shows its arguments."""
-        return self.holds(request, "clone") and self.has_view_arguments_permission(request)
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the page."""
-        return [self.rowpage("clone", self.clone_view, "clone"), *super().get_urls()]
-
-    def clone_view(self, request: HttpRequest, job: Job) -> HttpResponse:
-        """Show the form, or enqueue the copy."""
-        if payload_model_of(job) is not None:
-            words = _("The call of this job is a row of its payload. Add a row instead.")
-            self.message_user(request, words, messages.WARNING)
-            return HttpResponseRedirect(self.address("change", job.pk))
-        data = request.POST if request.method == "POST" else None
-        form = CloneForm(job, self.writes_to, data, is_restricted=hides(self.get_queryset(request)))
-        made = form.enqueue() if form.is_bound else None
-        if made is not None:
-            return self._made(request, job, made)
-        back = self.address("change", job.pk)
+def clone_page(admin: Any, request: HttpRequest, job: Job) -> HttpResponse:
+    """Show the form, or enqueue the copy."""
+    if payload_model_of(job) is not None:
+        words = _("The call of this job is a row of its payload. Add a row instead.")
+        admin.message_user(request, words, messages.WARNING)
+        return HttpResponseRedirect(admin.address("change", job.pk))
+    data = request.POST if request.method == "POST" else None
+    form = CloneForm(job, admin.writes_to, data, is_restricted=hides(admin.get_queryset(request)))
+    made = form.enqueue() if form.is_bound else None
+    if made is None:
+        back = admin.address("change", job.pk)
         template, title = "admin/django_pgqueue/job/clone.html", _("Enqueue again")
-        return console_page(self, request, template, title, original=job, form=form, back=back)
-
-    def _made(self, request: HttpRequest, job: Job, made: Job) -> HttpResponse:
-        """Say what came of it, note it in the history of both jobs, and go to the new one."""
+        return console_page(admin, request, template, title, original=job, form=form, back=back)
+    level = messages.WARNING
+    if made.enqueue_outcome == "existing":
+        words = _("No job was enqueued: job %(id)d has the unique key of this call.")
+    elif made.enqueue_outcome == "replaced":  # on_conflict="replace"
+        admin.log_change(request, made, _("Got the values of a copy of job %(id)d.") % {"id": job.pk})
+        words = _(
+            "No job was enqueued: job %(id)d, which has the unique key of this call, has these values now."
+        )
+    else:
+        admin.log_change(request, job, _("Enqueued again as job %(id)d.") % {"id": made.pk})
+        admin.log_addition(request, made, _("Enqueued again from job %(id)d.") % {"id": job.pk})
         words, level = _("Job %(id)d was enqueued."), messages.SUCCESS
-        if made.enqueue_outcome == "existing":
-            words = _("No job was enqueued: job %(id)d has the unique key of this call.")
-            level = messages.WARNING
-        elif made.enqueue_outcome == "replaced":  # on_conflict="replace"
-            self.log_change(request, made, _("Got the values of a copy of job %(id)d.") % {"id": job.pk})
-            words = _(
-                "No job was enqueued: job %(id)d, which has the unique key of this call, "
-                "has these values now."
-            )
-            level = messages.WARNING
-        else:
-            self.log_change(request, job, _("Enqueued again as job %(id)d.") % {"id": made.pk})
-            self.log_addition(request, made, _("Enqueued again from job %(id)d.") % {"id": job.pk})
-        self.message_user(request, words % {"id": made.pk}, level)
-        return HttpResponseRedirect(self.address("change", made.pk))
-
-
-# ----------------------------------------------------------------------------
-# The form of a copy of a job: its call, checked as ``enqueue()`` checks it, and where and when it runs.
+    admin.message_user(request, words % {"id": made.pk}, level)
+    return HttpResponseRedirect(admin.address("change", made.pk))
 
 
 class _Indented(json.JSONEncoder):
@@ -88,7 +65,7 @@ class _Indented(json.JSONEncoder):
 
 
 class CloneForm(ArgumentsForm, EditForm):
-    """The values of a new job. The fields of ``EditForm`` are those of the job at first."""
+    """The values of a new job, checked as ``enqueue()`` checks them. At first, they are those of the job."""
 
     args = forms.JSONField(
         label=gettext_lazy("Arguments"),

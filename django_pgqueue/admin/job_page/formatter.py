@@ -28,18 +28,17 @@ from ..jobs import texts
 
 
 class Section(NamedTuple):
-    """A part of a page that is a table (``section.html``). The first cell of each row is its head."""
+    """A part of a page that is a table (``section.html``), or ``empty``, with a note below. The first cell of
+    each row is its head. The column ``hidden`` is shown only if the browser is in another time zone.
+    """
 
     title: Any
     columns: Sequence[Any]
     rows: Sequence[Sequence[Any]]
     note: Any = ""
-    """What is shown below the table."""
     id: str = ""
     empty: str = ""
-    """What is shown in place of the rows."""
     hidden: int | None = None
-    """The column that is shown only if the browser is in another time zone than the page."""
 
 
 class Formatter:

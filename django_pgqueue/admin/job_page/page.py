@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from types import NoneType
 from typing import Any, TypeAlias, TypeVar
@@ -22,6 +21,7 @@ from django.forms import Media
 from django.http import HttpRequest
 from django.template import TemplateDoesNotExist
 from django.template.loader import get_template
+from django.urls import URLPattern
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
@@ -45,17 +45,26 @@ from ..charts import MEDIA, Chart, percentiles
 from ..console import absent_text, hidden_of, page_url, visible_jobs
 from ..display import linked
 from ..failures import application_part
+from ..jobs.fields import JobDisplay
 from ..jobs.progress import progress_in_words
 from ..jobs.texts import breakable
-from .clone import JobClones
+from .clone import clone_page
 from .formatter import Formatter, Section
-from .timeline import timeline_of
+from .timeline import timeline
 
 logger = get_logger(__name__)
 
 
-class JobPage(JobClones):
-    """The part of ``JobAdmin`` with the page of a job."""
+class JobPage(JobDisplay):
+    """The part of ``JobAdmin`` with the page of a job, and the page "Enqueue again"."""
+
+    def has_clone_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may enqueue a copy of a job. The form shows its arguments."""
+        return self.holds(request, "clone") and self.has_view_arguments_permission(request)
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the URL of the page "Enqueue again"."""
+        return [self.rowpage("clone", partial(clone_page, self), "clone"), *super().get_urls()]
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the sections of the page."""
@@ -72,11 +81,6 @@ class JobPage(JobClones):
             "pgqueue_clone": self.address("clone", obj.pk) if may_clone else "",
             "pgqueue_own_links": links_of(obj) if show.full else [],
         }
-
-
-def timeline(show: Formatter) -> dict[str, Any] | None:
-    """Return its life in parts, as a drawing and as a table."""
-    return timeline_of(show.job, show.worker)
 
 
 # ----------------------------------------------------------------------------
@@ -216,14 +220,9 @@ def _parents(show: Formatter) -> Section:
     known = [key for key in parents if key not in parents.gone]
     hidden = hidden_of(show.site, show.request, show.alias, known)
     absent = absent_text(show.site, show.request)
-    rules = dict(
-        Edge.objects.using(show.alias).filter(child_id=show.job.pk).values_list("parent_id", "if_failed")
-    )
+    edges = Edge.objects.using(show.alias).filter(child_id=show.job.pk)
+    rules = dict(edges.values_list("parent_id", "if_failed"))
     labels = dict(Edge.IfFailed.choices)
-
-    def rule(key: int) -> Any:
-        return labels.get(rules.get(key, ""), "")
-
     rows: dict[int, tuple[Any, ...]] = {
         key: (show.link(JobBatch, key, str(key)), batch_fields.name(batch), batch_fields.state(batch))
         for key, batch in parents.batches.items()
@@ -233,7 +232,8 @@ def _parents(show: Formatter) -> Section:
             rows[key] = _job_row(show.site, show.request, parents[key])
     rows |= {key: (str(key), absent, "-") for key in (*parents.gone, *sorted(hidden))}
     last = _("if it fails") if rules else _("reason")
-    return Section(_("Runs after"), _heads(last), [(*row, rule(key)) for key, row in rows.items()])
+    cells = [(*row, labels.get(rules.get(key, ""), "")) for key, row in rows.items()]
+    return Section(_("Runs after"), _heads(last), cells)
 
 
 def _heads(last: str) -> tuple[str, ...]:
@@ -311,11 +311,8 @@ def _error(show: Formatter, error: dict[str, Any]) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------
-# The kept logs: the lines of each attempt as one text.
-#
-# Of a long log, the last lines are shown, and a link leads to those before them. The address of the link
-# names the attempt and the line after the last one that it shows (``?log=2:500``). Kept logs do not change,
-# so these addresses stay right.
+# The kept logs: the lines of each attempt as one text. Of a long log, the last lines are shown, and a link
+# leads to those before them (``?log=2:500``: the attempt, and the line after the last one that it shows).
 
 MOST_LINES = 500
 
@@ -365,16 +362,11 @@ def _timed(lines: list[str], entry: dict[str, Any]) -> Iterator[tuple[str, str]]
     """Yield the time of each line as an element, and the rest. Redaction may have changed the lines and their
     number, so it is their beginning that tells which of them has which time.
     """
-    moments: dict[str, deque[datetime]] = defaultdict(deque)
-    for line in entry.get("lines", []):
-        if (time := moment(str(line.get("at", "")))) is not None:
-            moments[display.clock(time)].append(time)
+    found = [moment(str(line.get("at", ""))) for line in entry.get("lines", [])]
+    times = {display.clock(time): time for time in found if time is not None}
     for line in lines:
         clock, space, rest = line.partition(" ")
-        if moments.get(clock):
-            yield display.clock_time(moments[clock].popleft()), space + rest
-        else:
-            yield "", line
+        yield (display.clock_time(times[clock]), space + rest) if clock in times else ("", line)
 
 
 def runs(show: Formatter) -> Chart | None:
@@ -429,11 +421,10 @@ def links_for(*tasks: DjangoTask[..., Any] | str) -> Callable[[L], L]:
 
 def links_of(job: Job) -> list[tuple[str, str]]:
     """Return the declared links of a job. A function that raises is logged, and its links are left out."""
-    function = _declared.get(job.task_path)
-    if function is None:
+    if job.task_path not in _declared:
         return []
     try:
-        return [(str(label), str(url)) for label, url in function(job)]
+        return [(str(label), str(url)) for label, url in _declared[job.task_path](job)]
     except Exception:  # the row of the argument may be deleted, and so on
         logger.warning("The links of %s failed for job %s.", job.task_path, job.pk, exc_info=True)
         return [(_("The links of this task failed; see the log."), "")]

@@ -1,4 +1,5 @@
-"""The life of a job in parts: when it waited, ran, and backed off after a failed attempt.
+"""The life of a job in parts, as a drawing and as a table: when it waited, ran, and backed off after a failed
+attempt.
 
 The parts come from the columns of the job and from its errors, which name the times of each failed attempt.
 Attempts that left no error that is kept, such as snoozed ones, are part of the time between attempts.
@@ -6,10 +7,9 @@ Attempts that left no error that is kept, such as snoozed ones, are part of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -23,11 +23,11 @@ from ...monitoring.jobs import moment
 from ...postgres.clock import stored
 from ...redaction import redact_text
 from .. import display
-from .formatter import Section
+from .formatter import Formatter, Section
 
 _A_LIFETIME = timedelta(days=50 * 365)
 
-#: What a part can be. The order is that of the legend.
+#: What a part can be, in the order of the legend.
 KINDS = {
     "later": gettext_lazy("waited for its time"),
     "waited": gettext_lazy("waited for a worker"),
@@ -40,23 +40,15 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TimelinePart:
-    """A span of time of a job."""
+class TimelinePart(NamedTuple):
+    """A span of time of a job. An attempt has its number, its worker as it is stored, and how it failed."""
 
     kind: str
     start: datetime
     end: datetime
     attempt: int | None = None
     worker: Any = None
-    """The id of the worker of the attempt, as it is stored."""
     error: str = ""
-    """How the attempt failed."""
-
-    @property
-    def label(self) -> str:
-        """What it is, in words."""
-        return str(KINDS[self.kind])
 
     @property
     def seconds(self) -> float:
@@ -79,7 +71,7 @@ def _parts(job: Any) -> Iterator[TimelinePart]:
     for attempt in attempts:
         is_last = attempt is attempts[-1] and not waits
         yield from _gap(job, here, attempt.start, attempt is attempts[0], is_last)
-        yield replace(attempt, start=max(here, attempt.start))
+        yield attempt._replace(start=max(here, attempt.start))
         here = max(here, attempt.end)
     if job.is_finished:
         # A job is done or has failed when its last attempt ends, whatever the clocks say.
@@ -95,10 +87,9 @@ def _parts(job: Any) -> Iterator[TimelinePart]:
 
 def _gap(job: Any, start: datetime, end: datetime, is_first: bool, is_last: bool) -> Iterator[TimelinePart]:
     """Yield what was before an attempt. Only for one that ``is_last`` it is known when the job was due."""
-    early = "later" if is_first else "backoff"
     if is_last and job.run_after > start:
         due = min(job.run_after, end)
-        yield TimelinePart(early, start, due)
+        yield TimelinePart("later" if is_first else "backoff", start, due)
         yield TimelinePart("waited", due, end)
     else:
         yield TimelinePart("waited" if is_first or is_last else "between", start, end)
@@ -108,13 +99,14 @@ def _attempts(job: Any) -> Iterator[TimelinePart]:
     """Yield the attempts whose times are known."""
     numbers = set()
     for error in job.errors or []:
-        start, end = _moment(error, "started_at"), _moment(error, "finished_at")
+        start, end = (moment(str(error.get(key) or "")) for key in ("started_at", "finished_at"))
         number = error.get("attempt")
-        if start is not None and end is not None and isinstance(number, int):
+        # What is text in JSON may be anything, and must be comparable with the columns.
+        if start and end and timezone.is_aware(start) and timezone.is_aware(end) and isinstance(number, int):
             numbers.add(number)
             words = ": ".join(str(error[key]) for key in ("class", "message") if error.get(key))
             told = redact_text(words, job.task_path)
-            yield TimelinePart("failed", start, end, number, error.get("worker"), told)
+            yield TimelinePart("failed", stored(start), stored(end), number, error.get("worker"), told)
     start = job.last_attempted_at or job.started_at
     is_here = job.status == Status.RUNNING or (job.is_finished and job.duration is not None)
     if start is not None and is_here and job.attempts not in numbers:
@@ -122,17 +114,6 @@ def _attempts(job: Any) -> Iterator[TimelinePart]:
         yield TimelinePart(kind, start, job.finished_at or job.now, job.attempts, job.worker)
 
 
-def _moment(error: dict[str, Any], key: str) -> datetime | None:
-    """Return a time of an error, which is text in JSON, comparable with those of the columns."""
-    found = moment(str(error.get(key) or ""))
-    if found is None or timezone.is_naive(found):
-        return None
-    return stored(found)
-
-
-# ----------------------------------------------------------------------------
-# The timeline of a job as a drawing, with a table of the same figures.
-#
 # The drawing is SVG without a script or a style. Its width follows the page, so there is no text in it: what
 # the parts are is in their titles, in the legend, and in the table.
 
@@ -143,9 +124,9 @@ _HEIGHTS = {"later": 4, "ahead": 4, "waited": 10, "blocked": 10, "backoff": 6, "
 _LEAST = 0.02
 
 
-def timeline_of(job: Any, worker: Callable[[Any], str]) -> dict[str, Any] | None:
-    """Return the timeline of a job; None if it has lasted no time. ``worker`` formats the id of a worker."""
-    parts = parts_of(job)
+def timeline(show: Formatter) -> dict[str, Any] | None:
+    """Return the timeline of a job; None if it has lasted no time."""
+    parts = parts_of(show.job)
     if not parts:
         return None
     kinds = {part.kind for part in parts}
@@ -157,20 +138,20 @@ def timeline_of(job: Any, worker: Callable[[Any], str]) -> dict[str, Any] | None
         "drawing": _drawing(parts),
         # The kinds that occur, what they are, and where the mark begins and how high it is.
         "legend": [(kind, str(label), *_size(kind, 2)) for kind, label in KINDS.items() if kind in kinds],
-        "table": Section(_("Timeline"), heads, [_row(part, worker) for part in parts]),
+        "table": Section(_("Timeline"), heads, [_row(part, show) for part in parts]),
         "start": display.time(parts[0].start),
         "end": display.later_time(parts[-1].end, parts[0].start),
     }
 
 
-def _row(part: TimelinePart, worker: Callable[[Any], str]) -> tuple[Any, ...]:
+def _row(part: TimelinePart, show: Formatter) -> tuple[Any, ...]:
     number = "" if part.attempt is None else part.attempt
     return (
-        part.label,
+        KINDS[part.kind],
         format_html('<a href="#attempt-{}">{}</a>', number, number) if part.kind == "failed" else number,
         display.time(part.start),
         formatting.span(part.seconds),
-        worker(part.worker),
+        show.worker(part.worker),
         Truncator(part.error).chars(160),
     )
 
@@ -182,8 +163,12 @@ def _drawing(parts: list[TimelinePart]) -> str:
     widths = [max(least, part.seconds / total) for part in parts]
     scale, place, shapes = WIDTH / sum(widths), 0.0, []
     for part, width in zip(parts, widths, strict=True):
-        size = f"{place:.1f}", f"{width * scale:.1f}", *_size(part.kind)
-        shapes.append((part.kind, *size, _title(part)))
+        # For example "attempt 2: ran and failed, 1.5 s. shop.errors.GatewayDown: no answer".
+        words = f"{KINDS[part.kind]}, {formatting.span(part.seconds)}"
+        if part.attempt is not None:
+            words = _("attempt %(number)d") % {"number": part.attempt} + f": {words}"
+        title = f"{words}. {part.error}" if part.error else words
+        shapes.append((part.kind, f"{place:.1f}", f"{width * scale:.1f}", *_size(part.kind), title))
         place += width * scale
     rects = format_html_join(
         "",
@@ -200,11 +185,3 @@ def _size(kind: str, scale: int = 1) -> tuple[int, int]:
     """Return where the shapes of a kind begin, and how high they are."""
     height = _HEIGHTS.get(kind, HEIGHT)
     return (HEIGHT - height) // 2 // scale, height // scale
-
-
-def _title(part: TimelinePart) -> str:
-    """Return what a pointer shows: "attempt 2: ran and failed, 1.5 s. shop.errors.GatewayDown: no answer"."""
-    words = part.label
-    if part.attempt is not None:
-        words = _("attempt %(number)d") % {"number": part.attempt} + f": {words}"
-    return f"{words}, {formatting.span(part.seconds)}" + (f". {part.error}" if part.error else "")

@@ -51,9 +51,9 @@ def shown_why(show: Formatter) -> SafeString:
             reason = why(show.job)
     except TimeLimitReached:
         return conditional_escape(_("It took too long to find out why. Load the page again."))
-    links = [linked(url, label) for url, label in _fixes(reason, show) if url]
-    more = [reason.fix if reason.code in _TOLD else "", _joined(links)]
-    return format_html("{}{}", _html(sentence(reason.code, reason.facts), show), _more(more))
+    links = _joined(linked(url, label) for url, label in _fixes(reason, show) if url)
+    fix = reason.fix if reason.code in _TOLD else ""
+    return format_html("{}{}", _html(sentence(reason.code, reason.facts), show), _more([fix, links]))
 
 
 def _html(part: Any, show: Formatter) -> SafeString:
@@ -87,7 +87,11 @@ def _fixes(reason: Reason, show: Formatter) -> list[tuple[str, str]]:
     if code == "paused":
         return [(show.url(Pause, "change", facts["pause"]), _("Go to the pause"))]
     if code in {"limit", "rate"}:
-        return [(_limit_url(facts, show), _("Go to the limit")), of_key]
+        if facts.get("is_set"):
+            url = show.url(Limit, "change", facts["limit"])
+        else:  # the page that sets one
+            url = _with_query(show.url(Limit, "add"), name=facts["limit"])
+        return [(url, _("Go to the limit")), of_key]
     if code == "wait_queue":
         return [of_key]
     if code == "behind":
@@ -98,16 +102,11 @@ def _fixes(reason: Reason, show: Formatter) -> list[tuple[str, str]]:
     return [(show.url(JobStat, "database"), _("Database"))] if code == "locked" else []
 
 
-def _limit_url(facts: dict[str, Any], show: Formatter) -> str:
-    """Return the page of a limit; of a key without one, the page that sets it."""
-    if facts.get("is_set"):
-        return show.url(Limit, "change", facts["limit"])
-    url = show.url(Limit, "add")
-    return f"{url}?{urlencode({'name': facts['limit']})}" if url else ""
-
-
 def _jobs(show: Formatter, **query: str) -> str:
-    url = show.url(Job, "changelist")
+    return _with_query(show.url(Job, "changelist"), **query)
+
+
+def _with_query(url: str, **query: str) -> str:
     return f"{url}?{urlencode(query)}" if url else ""
 
 
@@ -148,10 +147,10 @@ def shown_limits(show: Formatter, limits: list[JobLimit]) -> str:
 
 def _limit(show: Formatter, limit: JobLimit) -> list[Any]:
     job, is_running = show.job, show.job.status == Job.Status.RUNNING
-    name = _("all jobs") if limit.name == "*" else _("queue %(name)s") % {
-        "name": limit.name.removeprefix("queue:")
-    }  # fmt: skip
-    parts: list[Any] = [show.link(Limit, limit.name, breakable(limit.limit_key or name))]
+    name = limit.limit_key or _("all jobs")
+    if limit.name != "*" and not limit.limit_key:
+        name = _("queue %(name)s") % {"name": limit.name.removeprefix("queue:")}
+    parts: list[Any] = [show.link(Limit, limit.name, breakable(name))]
     if limit.allowed is not None:
         running, allowed = number(limit.running), number(limit.allowed)
         parts.append(_("%(running)s of %(allowed)s run") % {"running": running, "allowed": allowed})
@@ -177,9 +176,9 @@ def _limit(show: Formatter, limit: JobLimit) -> list[Any]:
 def shown_unique(show: Formatter) -> str:
     """Return the key with what there is to say about it."""
     job = show.job
-    notes: list[Any] = [_("no other job with this key while this one waits")]
-    if job.unique_scope == UniqueScope.LIVE:
-        notes = [_("no other job with this key until this one has finished")]
+    is_live = job.unique_scope == UniqueScope.LIVE
+    waits = _("no other job with this key while this one waits")
+    notes: list[Any] = [_("no other job with this key until this one has finished") if is_live else waits]
     window = UniqueWindow.objects.using(show.alias).filter(pk=job.unique_key, until__gt=Now()).first()
     if window is not None:
         notes.append(format_html(_("taken until {} by its window"), display.time(window.until)))
