@@ -7,11 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import flatten, quote, unquote
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import router
 from django.db.models import Model, QuerySet
@@ -42,6 +42,7 @@ else:
 
 
 M = TypeVar("M", bound=Model)
+View: TypeAlias = Callable[..., HttpResponseBase]
 
 
 class DatabaseForm(ModelForm):
@@ -127,12 +128,12 @@ class DatabaseAdmin(ModelAdmin[M]):
         """
         return {}
 
-    def subpage(self, route: str, view: Callable[..., Any], name: str, /, **values: Any) -> URLPattern:
+    def subpage(self, route: str, view: View, name: str, /, **values: Any) -> URLPattern:
         """Return the URL of a page of this class, for ``get_urls``. The site checks who may enter."""
         name = f"{self.opts.app_label}_{self.opts.model_name}_{name}"
         return path(route, self.admin_site.admin_view(view), values, name=name)
 
-    def viewpage(self, route: str, page: Callable[..., HttpResponseBase], name: str) -> URLPattern:
+    def viewpage(self, route: str, page: View, name: str) -> URLPattern:
         """Return the URL of a page for users who may view the model. ``page`` takes this class as well."""
 
         def view(request: HttpRequest, **values: str) -> HttpResponseBase:
@@ -142,7 +143,7 @@ class DatabaseAdmin(ModelAdmin[M]):
 
         return self.subpage(route, view, name)
 
-    def rowpage(self, name: str, page: Callable[..., Any], permission: str, /, **values: Any) -> URLPattern:
+    def rowpage(self, name: str, page: View, permission: str, /, **values: Any) -> URLPattern:
         """Return the URL of a page of one row. ``page`` gets the row, if this user may view it and has the
         permission, which is the name of a method (``may``).
         """
@@ -153,7 +154,7 @@ class DatabaseAdmin(ModelAdmin[M]):
                 raise PermissionDenied
             if row is None:
                 return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-            return page(request, row, **values)  # type: ignore[no-any-return]
+            return page(request, row, **values)
 
         return self.subpage(f"<path:object_id>/{name}/", view, name, **values)
 
@@ -183,7 +184,10 @@ class DatabaseAdmin(ModelAdmin[M]):
         ``?kwargs__token__startswith=a``, users would find out what they may not view, and what is redacted.
         """
         name = lookup.partition("__")[0]
-        filters = {_parameter(each) for each in self.get_list_filter(request)}
+        filters = {
+            str(getattr(each, "parameter_name", each)).partition("__")[0]
+            for each in flatten(self.get_list_filter(request))  # type: ignore[arg-type]
+        }
         fields = {
             each for field in self.opts.get_fields() for each in (field.name, getattr(field, "attname", ""))
         }
@@ -216,12 +220,6 @@ class ReadOnlyAdmin(DatabaseAdmin[M]):
     has_add_permission = has_change_permission = has_delete_permission = _never
 
 
-def _parameter(each: Any) -> str:
-    """Return the name that a filter of a list has in the address, without its lookup."""
-    each = each[0] if isinstance(each, (list, tuple)) else each
-    return str(getattr(each, "parameter_name", each)).partition("__")[0]
-
-
 # ----------------------------------------------------------------------------
 # Control characters in the texts of the pages, written out.
 #
@@ -236,7 +234,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-
 _MARKUP = re.compile(r"(<textarea\b.*?</textarea\s*>|<[^>]*>)", re.IGNORECASE | re.DOTALL)
 
 
-def readable(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+def readable(view: View) -> View:
     """Return a view whose pages have no control characters in their texts."""
 
     @wraps(view)
@@ -252,41 +250,32 @@ def readable(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
 
 
 def _write_out(response: HttpResponse) -> None:
-    """Write out the control characters of a page, as JSON does."""
-    if not response.headers.get("Content-Type", "").startswith("text/html"):
-        return
-    html = response.content.decode(response.charset)
-    if not _CONTROLS.search(html):
-        return
-    parts = _MARKUP.split(html)
-    parts[::2] = [written_out(part) for part in parts[::2]]
-    response.content = "".join(parts).encode(response.charset)
+    if response.headers.get("Content-Type", "").startswith("text/html"):
+        html = response.content.decode(response.charset)
+        if _CONTROLS.search(html):
+            parts = _MARKUP.split(html)
+            parts[::2] = map(written_out, parts[::2])
+            response.content = "".join(parts).encode(response.charset)
 
 
 def written_out(text: str) -> str:
-    """Return a text with its control characters written out."""
+    """Return a text with its control characters written out, as JSON does."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 # ----------------------------------------------------------------------------
-# A time limit for each statement of a page.
+# A time limit for each statement of a page that is read. What changes rows has to wait for their locks.
 #
 # The parts of a page that may have to read many rows have shorter limits, and the page is shown without
 # them. This limit is for all other statements, which are fast unless something holds them up: a migration
 # that has locked a table, or a server at its end. Without it, each look at the page would keep one more
 # process and one more connection waiting.
-#
-# Only pages that are read are limited. What changes rows has to wait for their locks.
-
-if TYPE_CHECKING:
-    View = Callable[..., HttpResponseBase]
-
 
 SECONDS = 5.0  # for one statement
 
 
 def limited(admin: DatabaseAdmin[Any], view: View) -> View:
-    """Return a view of an admin class whose statements have the time limit."""
+    """Return a view of an admin class whose statements have the time limit, also those of its template."""
 
     @wraps(view)
     def within_limit(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -295,41 +284,17 @@ def limited(admin: DatabaseAdmin[Any], view: View) -> View:
         try:
             with time_limit(admin.database, SECONDS):
                 response = view(request, *args, **kwargs)
+                return response.render() if isinstance(response, SimpleTemplateResponse) else response
         except TimeLimitReached:
-            return _too_slow(admin, request)
-        if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
-            _limit_rendering(admin, request, response)
-        return response
+            page = console_page(  # which reads nothing from the tables of the queue
+                admin,
+                request,
+                "admin/django_pgqueue/too_slow.html",
+                _("The database is too slow"),
+                seconds=int(SECONDS),
+                database_url=page_url(admin.admin_site, request, JobStat, "database"),
+            )
+            page.status_code = 503
+            return page
 
     return within_limit
-
-
-def _limit_rendering(
-    admin: DatabaseAdmin[Any], request: HttpRequest, response: SimpleTemplateResponse
-) -> None:
-    """A template also reads rows, and it is rendered after the view: a middleware may change its context."""
-    render = response.render
-
-    def render_within_limit() -> HttpResponseBase:
-        del response.render  # a cache could not pickle it
-        try:
-            with time_limit(admin.database, SECONDS):
-                return render()
-        except TimeLimitReached:
-            return _too_slow(admin, request).render()
-
-    response.render = render_within_limit  # type: ignore[method-assign, assignment]
-
-
-def _too_slow(admin: DatabaseAdmin[Any], request: HttpRequest) -> SimpleTemplateResponse:
-    """Return a page that reads nothing from the tables of the queue."""
-    page = console_page(
-        admin,
-        request,
-        "admin/django_pgqueue/too_slow.html",
-        _("The database is too slow"),
-        seconds=int(SECONDS),
-        database_url=page_url(admin.admin_site, request, JobStat, "database"),
-    )
-    page.status_code = 503
-    return page
