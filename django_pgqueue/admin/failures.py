@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
@@ -34,10 +33,6 @@ from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .jobs.texts import breakable
 from .lists import queue_names, task_paths
 
-# ----------------------------------------------------------------------------
-# The pages of failures by group: the list, one group, and the buttons that mute a group.
-
-M = TypeVar("M", bound=Model)
 MUTE = "django_pgqueue.mute_failuregroup"
 MOST_GROUPS = 100  # groups on the list
 _TEMPLATES = "admin/django_pgqueue"
@@ -48,7 +43,7 @@ _PARTS = {
 }
 
 
-class FailurePages(DatabaseAdmin[M]):
+class FailurePages(DatabaseAdmin[Job]):
     """Adds the pages to the admin of jobs. Users who may view jobs see them."""
 
     class Media:
@@ -76,36 +71,30 @@ class FailurePages(DatabaseAdmin[M]):
     def failures_view(self, request: HttpRequest) -> HttpResponse:
         """The groups with the most failures of a span."""
         self._check_failures(request)
-        span = chosen_span(request, SPANS, DAY)
+        span, alias = chosen_span(request, SPANS, DAY), self.database
         chosen = {name: _given(request, name) for name in ("queue", "task")}
         muted = _given(request, "muted") == "1"
-        rows, is_slow = [], False
         try:
-            found = groups(self.database, span, **chosen, muted=muted, most=MOST_GROUPS + 1)
-            rows = [
-                row(each, self.address("failure", each.fingerprint) + f"?span={span.name}", span)
-                for each in found
-            ]
+            found, is_slow = groups(alias, span, **chosen, muted=muted, most=MOST_GROUPS + 1), False
         except TimeLimitReached:
-            is_slow = True
-        kept = {name: value for name, value in {**chosen, "muted": "1" if muted else ""}.items() if value}
+            found, is_slow = [], True
+        given = {"span": span.name, **chosen, "muted": "1" if muted else ""}
         return console_page(
             self,
             request,
             f"{_TEMPLATES}/failures.html",
             _("Failures"),
             media=MEDIA,
-            groups=rows[:MOST_GROUPS],
-            more=len(rows) > MOST_GROUPS,
+            groups=[row(self, each, f"?span={span.name}") for each in found[:MOST_GROUPS]],
+            more=len(found) > MOST_GROUPS,
             is_slow=is_slow,
             spans=span_tabs(request, SPANS, DAY),
             span=span.name,
-            source="?" + urlencode({"span": span.name, **kept}),
+            source="?" + urlencode({name: value for name, value in given.items() if value}),
             muted=muted,
-            queues=_choices(queue_names(self.database), chosen["queue"]),
-            tasks=_choices(task_paths(self.database), chosen["task"]),
-            queue=chosen["queue"],
-            task=chosen["task"],
+            queues=_choices(queue_names(alias), chosen["queue"]),
+            tasks=_choices(task_paths(alias), chosen["task"]),
+            **chosen,
         )
 
     def failure_view(self, request: HttpRequest, fingerprint: str) -> HttpResponse:
@@ -122,23 +111,32 @@ class FailurePages(DatabaseAdmin[M]):
         except TimeLimitReached:
             title = _("Failures")
             return console_page(self, request, f"{_TEMPLATES}/failures.html", title, is_slow=True, spans=[])
-        context = {
-            **detail(found, span),
-            "parts": [(_PARTS[kind], rows) for kind, some in by.items() if (rows := parts_rows(some))],
-            "jobs": jobs,
-            "spans": span_tabs(request, SPANS, DAY),
-            "jobs_url": self.address("changelist"),
-            "query": urlencode({"q": f"fingerprint:{fingerprint}"}),
-            "sample_url": self._sample_url(found.sample_job),
-            "mute_url": self.address("failure_mute", fingerprint)
-            if self.has_mute_permission(request)
-            else "",
-            "may_retry": self.may(request, "retry"),
-            "may_cancel": self.may(request, "cancel"),
-            "list_url": self.address("failures"),
-        }
-        title = found.name or _("Failure without an error")
-        return console_page(self, request, f"{_TEMPLATES}/failure.html", title, media=MEDIA, **context)
+        short = application_part(found.traceback)
+        mute_url = self.address("failure_mute", fingerprint) if self.has_mute_permission(request) else ""
+        return console_page(
+            self,
+            request,
+            f"{_TEMPLATES}/failure.html",
+            found.name or _("Failure without an error"),
+            media=MEDIA,
+            **_common(found),
+            group=found,
+            kind=breakable(found.error_class),
+            total_failed=formatting.number(found.total_failed),
+            total_retried=formatting.number(found.total_retried),
+            chart=_chart(found),
+            trace=short or found.traceback,
+            full_trace=found.traceback if short else "",
+            parts=[(_PARTS[kind], rows) for kind, some in by.items() if (rows := parts_rows(some))],
+            jobs=jobs,
+            spans=span_tabs(request, SPANS, DAY),
+            jobs_url=self.address("changelist"),
+            query=urlencode({"q": f"fingerprint:{fingerprint}"}),
+            sample_url=self._sample_url(found.sample_job),
+            mute_url=mute_url,
+            may_retry=self.may(request, "retry"),
+            may_cancel=self.may(request, "cancel"),
+        )
 
     @method_decorator(require_POST)
     def mute_view(self, request: HttpRequest, fingerprint: str) -> HttpResponseBase:
@@ -146,8 +144,8 @@ class FailurePages(DatabaseAdmin[M]):
         self._check_failures(request)
         if not self.has_mute_permission(request):
             raise PermissionDenied
-        found = FailureGroup.objects.using(self.writes_to).filter(pk=unquote(fingerprint).replace("\0", ""))
-        known = found.defer("traceback").first()
+        rows = FailureGroup.objects.using(self.writes_to).defer("traceback")
+        known = rows.filter(pk=unquote(fingerprint).replace("\0", "")).first()
         if known is None:
             raise Http404(_("There is no such group of failures. It may have been forgotten."))
         if request.POST.get("action") == "unmute":
@@ -156,11 +154,11 @@ class FailurePages(DatabaseAdmin[M]):
         else:
             changed = mute(self.writes_to, [known.pk], request.user.get_username())
             words = _("The group is muted until it changes.")
-        if changed:
+        if not changed:
+            self.message_user(request, _("Nothing changed: another user was first."), messages.WARNING)
+        else:
             LogEntry.objects.log_actions(request.user.pk, [known], CHANGE, change_message=words)  # type: ignore[arg-type]
             self.message_user(request, words, messages.SUCCESS)
-        else:
-            self.message_user(request, _("Nothing changed: another user was first."), messages.WARNING)
         return HttpResponseRedirect(self.address("failure", known.pk))
 
     def _check_failures(self, request: HttpRequest) -> None:
@@ -196,10 +194,8 @@ def failure_block(admin: DatabaseAdmin[Any], span: TimeSpan = DAY, task: str = "
     found = within(
         admin.database, PATIENCE, lambda: groups(admin.database, span, task=task, most=MOST_IN_BLOCK)
     )
-    if found is None:
-        return {"url": admin.address("failures"), "is_slow": True, "groups": []}
-    rows = [row(each, admin.address("failure", each.fingerprint), span) for each in found]
-    return {"url": admin.address("failures"), "is_slow": False, "groups": rows}
+    rows = [row(admin, each) for each in found or []]
+    return {"url": admin.address("failures"), "is_slow": found is None, "groups": rows}
 
 
 # ----------------------------------------------------------------------------
@@ -229,33 +225,17 @@ def jobs_of(alias: str, fingerprint: str) -> dict[str, str]:
     }
 
 
-def row(group: GroupFigures, url: str, span: TimeSpan) -> dict[str, Any]:
+def row(admin: DatabaseAdmin[Any], group: GroupFigures, query: str = "") -> dict[str, Any]:
     """Return what the list shows of a group."""
     return {
         **_common(group),
-        "url": url,
+        "url": admin.address("failure", group.fingerprint) + query,
         "kind": breakable(group.error_class) or _("without an error"),
         "failed": formatting.number(group.failed),
         "retried": formatting.number(group.retried),
-        "attempts": group.attempts,
         "spark": sparkline([point.attempts for point in group.points], "alarm"),
         "tasks": _few(group.tasks),
         "versions": _few(group.versions),
-    }
-
-
-def detail(group: GroupFigures, span: TimeSpan) -> dict[str, Any]:
-    """Return what the page of a group shows."""
-    short = application_part(group.traceback)
-    return {
-        **_common(group),
-        "group": group,
-        "kind": breakable(group.error_class),
-        "total_failed": formatting.number(group.total_failed),
-        "total_retried": formatting.number(group.total_retried),
-        "chart": _chart(group),
-        "trace": short or group.traceback,
-        "full_trace": group.traceback if short else "",
     }
 
 

@@ -9,7 +9,7 @@ from datetime import MAXYEAR, UTC, datetime, time, timedelta
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from django.conf import settings
 from django.contrib.admin import SimpleListFilter
@@ -25,7 +25,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..postgres.clock import stored
-from ..postgres.timeout import TimeLimitReached, time_limit
+from ..postgres.timeout import within
 from ..tasks.registry import BACKLOG_WINDOW, known_tasks, queues_in_use
 from . import display
 
@@ -44,6 +44,10 @@ WINDOW = 100_000  # rows
 SECONDS = 1.0  # for each statement that finds rows
 #: The parts of the window that are read if the whole takes too long.
 SMALLER = (10, 100)
+
+
+Values: TypeAlias = tuple[Any, ...]
+"""The place of a row: its values in the columns of the order."""
 
 
 class KeysetChangeList(ChangeList):
@@ -78,7 +82,8 @@ class KeysetChangeList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         """Read one page, and one more row to find out whether there is another page."""
         self.order = self.get_order()
-        if self._is_for_action(request):
+        is_sent = request.method == "POST" and ACTION_CHECKBOX_NAME in request.POST
+        if is_sent and self.model_admin.get_actions(request):  # no list: Django asks which rows match
             self._describe([])
             return
         place = read_place(self.order, request.GET.get(PAGE_VAR, ""))
@@ -90,29 +95,18 @@ class KeysetChangeList(ChangeList):
         self._link(found, place, more, end)
         self._describe(self._rows([values[-1] for values in found]))
 
-    def _is_for_action(self, request: HttpRequest) -> bool:
-        """Return whether Django only wants to know which rows match, for an action, and shows no list."""
-        is_sent = request.method == "POST" and ACTION_CHECKBOX_NAME in request.POST
-        return is_sent and bool(self.model_admin.get_actions(request))
-
-    def _find_in_time(
-        self, place: KeysetPlace | None
-    ) -> tuple[list[tuple[Any, ...]], tuple[Any, ...] | None]:
+    def _find_in_time(self, place: KeysetPlace | None) -> tuple[list[Values], Values | None]:
         """Return what ``_find`` returns for the largest window that can be read within the time limit."""
         windows = [self.window, *(max(1, self.window // part) for part in SMALLER)]
         for self.window in windows:
-            try:
-                with time_limit(self.root_queryset.db, SECONDS):
-                    return self._find(place)
-            except TimeLimitReached:
-                continue
+            found = within(self.root_queryset.db, SECONDS, lambda: self._find(place))
+            if found is not None:
+                return found
         self.gave_up_after = SECONDS * len(windows)
         return [], None
 
-    def _find(self, place: KeysetPlace | None) -> tuple[list[tuple[Any, ...]], tuple[Any, ...] | None]:
-        """Return the places of the rows of the page and of one more, and the end of the window, if it has
-        one.
-        """
+    def _find(self, place: KeysetPlace | None) -> tuple[list[Values], Values | None]:
+        """Return the places of the rows of the page and of one more, and the end of the window, if any."""
         rows, end = self.queryset, None
         searched: QuerySet[Any] | None = self.model_admin.searched_rows(self)
         if searched is not None:
@@ -132,10 +126,8 @@ class KeysetChangeList(ChangeList):
         by_key = {row.pk: row for row in rows}
         return [by_key[key] for key in keys if key in by_key]
 
-    def _link(
-        self, found: list[tuple[Any, ...]], place: KeysetPlace | None, more: bool, end: tuple[Any, ...] | None
-    ) -> None:
-        """Set the links to other pages. ``end`` is the end of the window, if it has one."""
+    def _link(self, found: list[Values], place: KeysetPlace | None, more: bool, end: Values | None) -> None:
+        """Set the links to other pages."""
         self.cut = end is not None and not more
         if not found and place is None and end is None:
             return
@@ -157,7 +149,7 @@ class KeysetChangeList(ChangeList):
         self.show_admin_actions = bool(found)
         self.can_show_all = self.multi_page = False
 
-    def _page(self, values: tuple[Any, ...] | None, *, backward: bool = False) -> str | None:
+    def _page(self, values: Values | None, *, backward: bool = False) -> str | None:
         if values is None:
             return None
         return self.get_query_string({PAGE_VAR: self.order.address(values, backward=backward)})
@@ -183,9 +175,9 @@ class Column(NamedTuple):
 
 
 class KeysetPlace(NamedTuple):
-    """The row after which a page starts, or before which it ends: its values in the columns of the order."""
+    """The row after which a page starts, or before which it ends."""
 
-    values: tuple[Any, ...]
+    values: Values
     backward: bool = False
 
 
@@ -204,7 +196,7 @@ class KeysetOrder:
 
     def keys(
         self, rows: QuerySet[Any], place: KeysetPlace | None, limit: int, *, skip: int = 0
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[Values]:
         """Return the values of up to ``limit`` rows after the place, without the first ``skip`` of them.
 
         Each range of the index of each part is read separately, and only as far as needed. With an OR over
@@ -224,29 +216,25 @@ class KeysetOrder:
             first = first.union(*others, all=True).order_by(*ordered)[:limit]
         return list(first[skip:]) if skip else list(first)
 
-    def up_to(self, values: tuple[Any, ...], backward: bool) -> Q:
+    def up_to(self, values: Values, backward: bool) -> Q:
         """Return a condition for the rows up to a place. The bound on the first column ends an index scan."""
-        lead = self.columns[0]
-        bound = Q(**{f"{lead.name}__{self._comparison(lead, not backward)}e": values[0]})
         flipped = [*self._after(values, not backward), Q(**dict(zip(self.names, values, strict=True)))]
-        return bound & reduce(or_, flipped)
+        return self._beyond(0, values, not backward, "e") & reduce(or_, flipped)
 
-    def _after(self, values: tuple[Any, ...], backward: bool) -> list[Q]:
+    def _after(self, values: Values, backward: bool) -> list[Q]:
         """Return the ranges that together contain all rows after a place, the nearest one first."""
-        ranges = []
-        for length in reversed(range(len(values))):
-            equal = dict(zip(self.names[:length], values[:length], strict=True))
-            column = self.columns[length]
-            ranges.append(
-                Q(**equal, **{f"{column.name}__{self._comparison(column, backward)}": values[length]})
-            )
-        return ranges
+        return [
+            Q(**dict(zip(self.names, values[:length], strict=False))) & self._beyond(length, values, backward)
+            for length in reversed(range(len(values)))
+        ]
 
-    @staticmethod
-    def _comparison(column: Column, backward: bool) -> str:
-        return "lt" if column.descending != backward else "gt"
+    def _beyond(self, place: int, values: Values, backward: bool, bound: str = "") -> Q:
+        """Return the condition that a column is after its value; with "e" as ``bound``, also at it."""
+        column = self.columns[place]
+        comparison = "lt" if column.descending != backward else "gt"
+        return Q(**{f"{column.name}__{comparison}{bound}": values[place]})
 
-    def address(self, values: tuple[Any, ...], *, backward: bool = False) -> str:
+    def address(self, values: Values, *, backward: bool = False) -> str:
         """Return a place in the form for the URL."""
         *others, key = (
             (value - _EPOCH) // timedelta(microseconds=1) if column.is_time else value
@@ -328,13 +316,9 @@ def within_span(column: str, text: str, now: Any) -> Q:
     """Return the condition that a time is in the span that a text names; an empty one if it names none."""
     if text in PERIODS:
         return Q(**{f"{column}__gte": now - PERIODS[text][0]})
-    found = Q()
     start, end = read_span(text) or Span(None, None)
-    if start is not None:
-        found &= Q(**{f"{column}__gte": start})
-    if end is not None:
-        found &= Q(**{f"{column}__lt": end})
-    return found
+    bounds = {f"{column}__gte": start, f"{column}__lt": end}
+    return Q(**{name: time for name, time in bounds.items() if time is not None})
 
 
 def _moment(text: str) -> datetime | None:

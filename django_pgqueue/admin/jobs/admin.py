@@ -137,7 +137,7 @@ _IN_LIST = (
 )  # fmt: skip
 
 
-class JobAdmin(FailurePages[Job], WorkflowPages[Job], JobActions, JobPage):
+class JobAdmin(FailurePages, WorkflowPages[Job], JobActions, JobPage):
     """Shows jobs, and can retry them, run them now, edit them while they wait, or cancel them."""
 
     class Media:

@@ -51,6 +51,8 @@ class _NameFilter(admin.SimpleListFilter):
     """Filter by a column with names or keys. The choices are those in use, up to a limit, and the chosen."""
 
     column: str
+    names: Callable[[str], list[str]]
+    """Returns the names in use in the database with this alias."""
     label: Callable[[str], str] = staticmethod(breakable)
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], *args: Any) -> None:
@@ -65,12 +67,9 @@ class _NameFilter(admin.SimpleListFilter):
     def _is_valid(self, text: str) -> bool:
         return "\0" not in text  # PostgreSQL would refuse the statement
 
-    def _names(self, alias: str) -> list[str]:
-        raise NotImplementedError
-
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
         """Return the names in use."""
-        return [(name, breakable(name)) for name in self._names(model_admin.database)[:MOST_CHOICES]]
+        return [(name, breakable(name)) for name in self.names(model_admin.database)[:MOST_CHOICES]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows with the chosen name."""
@@ -83,9 +82,7 @@ class QueueFilter(_NameFilter):
     title = _("queue")
     parameter_name = "queue"
     column = "queue_name"
-
-    def _names(self, alias: str) -> list[str]:
-        return queue_names(alias)
+    names = staticmethod(lambda alias: queue_names(alias))
 
 
 class TaskFilter(_NameFilter):
@@ -94,9 +91,7 @@ class TaskFilter(_NameFilter):
     title = _("task")
     parameter_name = "task"
     column = "task_path"
-
-    def _names(self, alias: str) -> list[str]:
-        return task_paths(alias)
+    names = staticmethod(lambda alias: task_paths(alias))
 
 
 class WorkerFilter(_NameFilter):
@@ -125,8 +120,7 @@ class _TimeFilter(admin.SimpleListFilter):
     def __init__(self, request: HttpRequest, params: dict[str, Any], *args: Any) -> None:
         super().__init__(request, params, *args)
         chosen = self.value() or ""
-        span = read_span(chosen)
-        if span is not None:
+        if span := read_span(chosen):
             self.lookup_choices.append((chosen, str(span)))
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
@@ -160,18 +154,16 @@ class FinishedFilter(_TimeFilter):
         return super().queryset(request, queryset)
 
 
-# ----------------------------------------------------------------------------
-# The filter by status, with how many jobs are in each of them.
-#
-# The numbers are those of all jobs, and all viewers share them (``monitoring.states``). With another filter,
-# with a search, and in a list of which a subclass shows a part only, they would not tell what a choice leads
-# to, so they are left out.
-
 PAUSE = 5  # seconds until the list is read again
 
 
 class StatusFilter(admin.SimpleListFilter):
-    """Filter by the status of the job."""
+    """Filter by status, with how many jobs are in each.
+
+    The numbers are those of all jobs, and all viewers share them (``monitoring.states``). With another
+    filter, with a search, and in a list of which a subclass shows a part only, they would not tell what a
+    choice leads to, so they are left out.
+    """
 
     title = _("status")
     parameter_name = "status"
@@ -186,8 +178,9 @@ class StatusFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the jobs with the chosen status."""
-        status = self.value() if self.value() in Status.values else None
-        return on_shelves(status, queryset).filter(status=status) if status else queryset
+        if self.value() not in Status.values:
+            return queryset
+        return on_shelves(self.value() or "", queryset).filter(status=self.value())
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         """Return the states, each with the number of its jobs."""
@@ -199,12 +192,12 @@ class StatusFilter(admin.SimpleListFilter):
             return
         counts, source = NOW.of(changelist.root_queryset.db), self.request.get_full_path()
         for status, choice in zip(Status.values, states, strict=True):
-            number = format_html(
+            shown = format_html(
                 '<span class="pgqueue-count" id="pgqueue-count-{}" data-pgqueue-source="{}"'
                 ' data-pgqueue-pause="{}">{}</span>',
                 status, source, PAUSE, _text(counts.get(status)),
             )  # fmt: skip
-            yield {**choice, "display": format_html("{} {}", choice["display"], number)}
+            yield {**choice, "display": format_html("{} {}", choice["display"], shown)}
 
 
 def _text(count: StateCount | None) -> str:
