@@ -12,8 +12,6 @@ from typing import Any, ClassVar, NamedTuple
 from django.contrib import admin as django_admin
 from django.contrib.admin import AdminSite
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -132,20 +130,14 @@ class RowActions(DatabaseAdmin[M]):
     def get_urls(self) -> list[URLPattern]:
         """Add a URL for each button."""
         buttons = [
-            self.subpage(f"<path:object_id>/{name}/", self.act_view, name, name=name)
-            for name in self.row_actions
+            self.rowpage(name, self.act_view, action.permission, name=name)
+            for name, action in self.row_actions.items()
         ]
         return buttons + super().get_urls()
 
     @method_decorator(require_POST)
-    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponseBase:
+    def act_view(self, request: HttpRequest, row: M, name: str) -> HttpResponseBase:
         """Handle a button of the page of a row."""
-        row = self.get_object(request, unquote(object_id))
-        permission = self.row_actions[name].permission
-        if not (self.has_view_permission(request, row) and self.may(request, permission)):
-            raise PermissionDenied
-        if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         query = request.META["QUERY_STRING"]
         query = f"?{query}" if query else ""
         back = self.address("change", row.pk) + query

@@ -22,12 +22,12 @@ from ...models.job import Status
 from .. import display
 from ..ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed, may_with_jobs
 from ..console import is_restricted, page_url, visible_jobs
-from ..workflow import WorkflowPages
 from ..history import action_words
 from ..job_page.page import children_of, shown_jobs
 from ..jobs.filters import on_shelves
 from ..jobs.search import BATCH
 from ..lists import ConditionFilter, KeysetChangeList
+from ..workflow import WorkflowPages
 from . import fields as batch_fields
 
 if TYPE_CHECKING:

@@ -19,15 +19,14 @@ from django.utils.translation import gettext_lazy as _
 from ...models import Job
 from ...models.job import Status
 from ..ask import RowActions, listed
-from ..base import ReadOnlyAdmin
 from ..bulk.actions import ACTIONS, Effect, extendable, permitted
 from ..bulk.confirm import act_here, act_on_many
 from ..bulk.selection import affected, bounds
 from ..failures import FailurePages
-from ..workflow import WorkflowPages
 from ..job_page.page import JobPage
 from ..lists import within_span
 from ..overview import overview
+from ..workflow import WorkflowPages
 from .fields import with_clock
 from .filters import (
     LIVE_SHELF,
@@ -45,11 +44,6 @@ from .progress import progress_view, with_progress
 from .search import HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
 from .texts import MOST_OF_CALL
 
-# ----------------------------------------------------------------------------
-# Actions on selected jobs and buttons on the page of a job, each with its permission.
-#
-# An action that changes more than one job, or that asks for values, is confirmed first (``confirm``).
-
 
 def _permission(action: str) -> Callable[[Any, HttpRequest], bool]:
     """Return a method for the permission that an action of the list needs."""
@@ -60,76 +54,6 @@ def _permission(action: str) -> Callable[[Any, HttpRequest], bool]:
     return has_permission
 
 
-class JobActions(RowActions[Job], ReadOnlyAdmin[Job]):
-    """The part of ``JobAdmin`` with the actions."""
-
-    actions = ("retry_jobs", "run_now_jobs", "edit_jobs", "extend_jobs", "cancel_jobs")
-    row_actions = ACTIONS
-
-    has_retry_permission = _permission("retry")
-    has_rerun_done_permission = _permission("rerun_done")  # to retry jobs that are done
-    has_run_now_permission = _permission("run_now")
-    has_edit_permission = _permission("edit")
-    has_extend_permission = _permission("extend")
-    has_cancel_permission = _permission("cancel")
-
-    retry_jobs = listed("retry", _("Retry selected %(verbose_name_plural)s"))
-    run_now_jobs = listed("run_now", _("Run selected %(verbose_name_plural)s now"))
-    edit_jobs = listed("edit", _("Edit selected %(verbose_name_plural)s"))
-    extend_jobs = listed("extend", _("Give selected %(verbose_name_plural)s one more hour"))
-    cancel_jobs = listed("cancel", _("Cancel selected %(verbose_name_plural)s"))
-
-    def ask_or_act(
-        self, request: HttpRequest, name: str, rows: QuerySet[Job], back: str
-    ) -> HttpResponse | None:
-        """Handle an action of the list."""
-        if name == "extend":  # it harms nobody
-            act_here(self, request, ACTIONS[name], [extendable(rows)])
-            return None
-        return act_on_many(self, request, name, rows, back, again=request.GET.urlencode())
-
-    def press(
-        self, request: HttpRequest, name: str, row: Job, rows: QuerySet[Job], back: str
-    ) -> HttpResponse | None:
-        """Handle a button of the page of a job. An effect with its own permission counts only if the page has
-        shown this state: a job that was failed on the page may be done in the meantime.
-        """
-        if self._is_denied(name, request, row):
-            raise PermissionDenied
-        action = ACTIONS[name]
-        if action.form is not None:
-            return act_on_many(self, request, name, rows, back)
-        shown = request.POST.get("status", row.status)
-        acting = [effect for effect in self._permitted(name, request) if effect.acts]
-        acting = [effect for effect in acting if not effect.permission or shown in effect.states]
-        parts = affected(rows, bounds(rows, across=False), acting) if action.effects else [extendable(rows)]
-        by_now = _("No job changed: this job is now %(status)s.") % {"status": row.get_status_display()}
-        act_here(self, request, action, parts, refused="" if shown == row.status else str(by_now))
-        return None
-
-    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        """Add buttons for the actions that this user may run on the job now."""
-        context = super().page_context(request, obj)
-        if obj is not None:
-            fitting = [name for name in ACTIONS if ACTIONS[name].fits(obj)]
-            fitting = [name for name in fitting if not self._is_denied(name, request, obj)]
-            context["pgqueue_buttons"] = self.buttons(request, obj, fitting)
-            context["pgqueue_button_fields"] = [("status", obj.status)]
-        return context
-
-    def _permitted(self, name: str, request: HttpRequest) -> list[Effect]:
-        return permitted(ACTIONS[name].effects, partial(self.may, request))
-
-    def _is_denied(self, name: str, request: HttpRequest, job: Job) -> bool:
-        """Return whether this user may run the action, but not on a job in this state."""
-        effects = self._permitted(name, request)
-        return any(job.status in effect.states and effect.is_denied for effect in effects)
-
-
-# ----------------------------------------------------------------------------
-# The list and the page.
-
-
 _IN_LIST = (
     "id", "task_path", "queue_name", "status", "priority", "attempts", "forgiven_attempts", "max_attempts",
     "run_after", "enqueued_at", "started_at", "last_attempted_at", "finished_at", "duration", "worker",
@@ -137,7 +61,7 @@ _IN_LIST = (
 )  # fmt: skip
 
 
-class JobAdmin(FailurePages, WorkflowPages[Job], JobActions, JobPage):
+class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
     """Shows jobs, and can retry them, run them now, edit them while they wait, or cancel them."""
 
     class Media:
@@ -175,6 +99,22 @@ class JobAdmin(FailurePages, WorkflowPages[Job], JobActions, JobPage):
             {"fields": (("tries", "by_worker", "crash_count", "timeout", "on_lost", "error_fingerprint"),)},
         ),
     )
+
+    actions = ("retry_jobs", "run_now_jobs", "edit_jobs", "extend_jobs", "cancel_jobs")
+    row_actions = ACTIONS
+
+    has_retry_permission = _permission("retry")
+    has_rerun_done_permission = _permission("rerun_done")  # to retry jobs that are done
+    has_run_now_permission = _permission("run_now")
+    has_edit_permission = _permission("edit")
+    has_extend_permission = _permission("extend")
+    has_cancel_permission = _permission("cancel")
+
+    retry_jobs = listed("retry", _("Retry selected %(verbose_name_plural)s"))
+    run_now_jobs = listed("run_now", _("Run selected %(verbose_name_plural)s now"))
+    edit_jobs = listed("edit", _("Edit selected %(verbose_name_plural)s"))
+    extend_jobs = listed("extend", _("Give selected %(verbose_name_plural)s one more hour"))
+    cancel_jobs = listed("cancel", _("Cancel selected %(verbose_name_plural)s"))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Job | None = None) -> list[Any]:
         """Return all fields, including those that a subclass adds."""
@@ -239,3 +179,49 @@ class JobAdmin(FailurePages, WorkflowPages[Job], JobActions, JobPage):
             self.viewpage("progress/", progress_view, "progress"),
             *super().get_urls(),
         ]
+
+    def ask_or_act(
+        self, request: HttpRequest, name: str, rows: QuerySet[Job], back: str
+    ) -> HttpResponse | None:
+        """Handle an action of the list."""
+        if name == "extend":  # it harms nobody
+            act_here(self, request, ACTIONS[name], [extendable(rows)])
+            return None
+        return act_on_many(self, request, name, rows, back, again=request.GET.urlencode())
+
+    def press(
+        self, request: HttpRequest, name: str, row: Job, rows: QuerySet[Job], back: str
+    ) -> HttpResponse | None:
+        """Handle a button of the page of a job. An effect with its own permission counts only if the page has
+        shown this state: a job that was failed on the page may be done in the meantime.
+        """
+        if self._is_denied(name, request, row):
+            raise PermissionDenied
+        action = ACTIONS[name]
+        if action.form is not None:
+            return act_on_many(self, request, name, rows, back)
+        shown = request.POST.get("status", row.status)
+        acting = [effect for effect in self._permitted(name, request) if effect.acts]
+        acting = [effect for effect in acting if not effect.permission or shown in effect.states]
+        parts = affected(rows, bounds(rows, across=False), acting) if action.effects else [extendable(rows)]
+        by_now = _("No job changed: this job is now %(status)s.") % {"status": row.get_status_display()}
+        act_here(self, request, action, parts, refused="" if shown == row.status else str(by_now))
+        return None
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        """Add buttons for the actions that this user may run on the job now."""
+        context = super().page_context(request, obj)
+        if obj is not None:
+            fitting = [name for name in ACTIONS if ACTIONS[name].fits(obj)]
+            fitting = [name for name in fitting if not self._is_denied(name, request, obj)]
+            context["pgqueue_buttons"] = self.buttons(request, obj, fitting)
+            context["pgqueue_button_fields"] = [("status", obj.status)]
+        return context
+
+    def _permitted(self, name: str, request: HttpRequest) -> list[Effect]:
+        return permitted(ACTIONS[name].effects, partial(self.may, request))
+
+    def _is_denied(self, name: str, request: HttpRequest, job: Job) -> bool:
+        """Return whether this user may run the action, but not on a job in this state."""
+        effects = self._permitted(name, request)
+        return any(job.status in effect.states and effect.is_denied for effect in effects)
