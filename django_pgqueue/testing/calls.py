@@ -19,13 +19,13 @@ from asgiref.sync import async_to_sync, sync_to_async
 from .. import conf
 from ..encoding import encode_arguments, encode_metadata, encode_result
 from ..exceptions import EventTimeout, StepError, duration
-from ..jobs.batches import Batch
 from ..jobs.claim import Claimed
 from ..jobs.current import RUNNING
 from ..jobs.steps import step_result
 from ..models import Job
 from ..models.batch import Parents
 from ..tasks.call import as_ours
+from ..tasks.links import IN_BATCH
 from ..tasks.payload import payload_argument
 from ..tasks.signatures import check_call
 from ..worker.executor import calls
@@ -74,7 +74,7 @@ async def acall_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) 
     """Like `call_task`, for async code."""
     running = _running(as_ours(task), args, kwargs)
     if not iscoroutinefunction(running.task.func):
-        return cast("R", await sync_to_async(lambda: copy_context().run(_call, running))())
+        return cast("R", await sync_to_async(copy_context().run)(_call, running))
     token = RUNNING.set(running)
     try:
         return cast("R", await _awaited(running))
@@ -138,12 +138,6 @@ class _FakeRunning(RunningJob):
         return Parents.known({key: _parent(key, value) for key, value in given.items()})
 
     @cached_property
-    def batch(self) -> Batch | None:
-        """A batch that the test has opened."""
-        number = self._fields.get("batch_id")
-        return None if number is None else Batch.of(number, "default")
-
-    @cached_property
     def steps(self) -> JobSteps:
         """Steps that are only called."""
         self.has_steps = True
@@ -154,8 +148,7 @@ def _parent(key: int, value: Any) -> Job:
     """Return a parent: the job that was given, or one that has returned this value."""
     if isinstance(value, Job):
         return value
-    text = encode_result(value, conf.current().max_json_bytes)
-    result = None if text is None else json.loads(text)
+    result = from_text(encode_result(value, conf.current().max_json_bytes))
     return Job(id=key, status=Job.Status.DONE, result=result, errors=[])
 
 
@@ -188,7 +181,7 @@ def _claimed(options: dict[str, Any], given: dict[str, Any]) -> Claimed:
         "timeout": None, "on_lost": "rerun", "crash_count": 0, "metadata": {}, "expires_at": None,
         "expired": None, "enqueued_at": now, "started_at": now, "last_attempted_at": now,
         "errors": [], "waited": 0.0, "group_key": None, "context": None,
-        "marks": 0, **options, **given,
+        "marks": IN_BATCH if given.get("batch_id") else 0, **options, **given,
     }  # fmt: skip
     return Claimed(**{name: _as_text(values[name]) for name in Claimed._fields})
 
