@@ -16,7 +16,7 @@ from django.db import connections
 from django.utils import translation
 from prometheus_client import make_wsgi_app
 
-from django_pgqueue.management.subcommands.metrics import exporter, serve
+from django_pgqueue.management.subcommands.operating import exporter, serve
 from django_pgqueue.metrics import registry
 from django_pgqueue.models import Queue
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory

@@ -61,7 +61,7 @@ INSIDE_FUNCTIONS = {
     "backend": "Django imports it while apps load, if a task is declared then; the models come later",
     "management.commands.runqueueworker": "a supervisor has nothing in memory that runs jobs",
     "worker.__main__": "Django is set up first",
-    "management.subcommands.metrics": "prometheus_client is optional",
+    "management.subcommands.operating": "prometheus_client is optional",
     "management.subcommands.top": "rich is optional",
     "views": "prometheus_client is optional",
     "testing": "only an unknown name needs the words of misuse",

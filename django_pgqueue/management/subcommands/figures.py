@@ -1,4 +1,4 @@
-"""``manage.py pgqueue status``, ``stats``, ``health``, ``queues``, ``limits``, ``workers`` and ``database``.
+"""``manage.py pgqueue status``, ``stats``, ``health``, ``queues``, ``limits`` and ``failures``.
 
 The figures are those of the admin and of the metrics. Each subcommand prints them as text or as JSON.
 """
@@ -15,18 +15,27 @@ from typing import Any
 from django.core.management.base import CommandError, OutputWrapper
 
 from ... import conf
-from ...formatting import age, local, number, period, plain, throughput
+from ...formatting import age, date_time, local, number, period, plain, throughput
 from ...models import Limit, Queue
 from ...monitoring import health as monitoring
-from ...monitoring.database import PartState, database
+from ...monitoring.failures import GroupFigures, group, groups, parts
 from ...monitoring.limits import LimitFigures, limit_figures, numbers_text, origin, rate_text
 from ...monitoring.queues import Depth, QueueFigures, capped, depths, queue_figures
-from ...monitoring.spans import SHARES, Figures, breakdown, per_second, percentile_text, rates, series
-from ...monitoring.workers import Crew, Vital, busy_text, queues_text, state_text
+from ...monitoring.spans import (
+    SHARES,
+    Figures,
+    TimeSpan,
+    breakdown,
+    per_second,
+    percentile_text,
+    rates,
+    series,
+)
+from ...monitoring.workers import Crew, Vital
 from ...postgres.timeout import time_limit, within
 from .._arguments import at_least, seconds, span
 from .._conditions import warn_of_unknown_queues
-from .._output import print_json, print_table
+from .._output import plain_lines, print_facts, print_json, print_table
 from .._parser import Subcommand
 
 DEPTH_HEAD = ("Ready", "Scheduled", "Retrying", "Blocked", "Running")
@@ -347,57 +356,94 @@ def _limit_json(limit: Limit, prefix: str = "") -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------
-# ``workers`` and ``database``.
+# ``failures``: the groups of failures, or one of them.
 
 
-def _workers(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print a line for each worker."""
-    found = Crew(options["database"]).workers
+def _add_failures(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("fingerprint", nargs="?", default="", help="show this group, with its newest failure")
+    add("--span", type=span, default="24h", metavar="SPAN", help="1h, 24h, 7d or 30d back (default: 24h)")
+    add("--queue", default="", metavar="NAME", help="only failures of this queue")
+    add("--task", default="", metavar="PATH", help="only failures of this task")
+    add("--muted", action="store_true", help="the groups that are muted, instead of the others")
+    add("--limit", type=at_least(1), default=50, metavar="N", help="at most N groups (default: 50)")
+    add("--json", action="store_true", help="print the groups as JSON")
+
+
+def _failures(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print the groups, or one of them."""
+    (_show_failures if options["fingerprint"] else _list_failures)(options, options["span"], stdout)
+
+
+def _list_failures(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> None:
+    which = {name: options[name] for name in ("queue", "task", "muted")}
+    found = groups(options["database"], back, **which, most=min(options["limit"], 1_000))
     if options["json"]:
-        print_json(stdout, [_worker_json(worker) for worker in found])
+        shown = [_failures_json(each) for each in found]
+        print_json(stdout, {"database": options["database"], "span": back.name, "groups": shown})
         return
-    for worker in found:
-        serves_all = not worker.queues and not worker.exclude_queues
-        queues = "all queues" if serves_all else f"queues {queues_text(worker)}"
-        stdout.write(
-            f"{plain(str(worker))} {state_text(worker)}: {busy_text(worker)} jobs, {plain(queues)}, "
-            f"last heartbeat {period(worker.age)} ago (id {worker.pk})"
+    rows = [
+        (
+            each.fingerprint,
+            number(each.failed),
+            number(each.retried),
+            date_time(each.last_seen),
+            ": ".join(filter(None, [each.name or "(no error)", each.message])),
+            ", ".join(each.tasks[:3]),
         )
-    if not found:
-        stdout.write("No worker is registered.")
+        for each in found
+    ]
+    head = ("Fingerprint", "Failed", "Retried", "Last seen", "Error", "Tasks")
+    what = "No muted group" if options["muted"] else "Nothing"
+    print_table(stdout, head, rows, right=(1, 2), empty=f"{what} has failed in the last {back.name}.")
 
 
-def _worker_json(worker: Any) -> dict[str, Any]:
+def _show_failures(options: dict[str, Any], back: TimeSpan, stdout: OutputWrapper) -> None:
+    alias, fingerprint = options["database"], options["fingerprint"].replace("\0", "")
+    found = group(alias, fingerprint, back)
+    if found is None:
+        raise CommandError(f"There is no group of failures {plain(fingerprint)!r}.")
+    by_kind = parts(alias, found.fingerprint, back)
+    if options["json"]:
+        counts = {
+            f"by_{kind}": {part.name: {"failed": part.failed, "retried": part.retried} for part in some}
+            for kind, some in by_kind.items()
+        }
+        document = {
+            "database": alias,
+            "span": back.name,
+            **_failures_json(found),
+            "traceback": found.traceback,
+        }
+        print_json(stdout, {**document, **counts})
+        return
+    known = {
+        "Error": found.error_class or "(none)",
+        "Message": found.message,
+        f"Last {back.name}": f"{found.failed} failed, {found.retried} retried",
+        "In total": f"{found.total_failed} failed, {found.total_retried} retried",
+        "First seen": date_time(found.first_seen),
+        "Last seen": f"{date_time(found.last_seen)}, job {found.sample_job}",
+        "Muted": f"by {found.muted_by or '?'} at {date_time(found.muted_at)}" if found.muted_at else "",
+    }
+    for kind, some in by_kind.items():
+        names = [f"{part.name} ({part.failed} failed, {part.retried} retried)" for part in some if part.name]
+        known[f"By {kind}"] = ", ".join(names)
+    print_facts(stdout, known)
+    stdout.write("\n".join(["", *plain_lines(found.traceback or "(no traceback)")]))
+
+
+def _failures_json(found: GroupFigures) -> dict[str, Any]:
     columns = (
-        "id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain", "lost", "started_at",
-        "heartbeat_at",
+        "fingerprint", "error_class", "message", "failed", "retried", "total_failed", "total_retried",
+        "sample_job", "muted_by", "first_seen", "last_seen", "muted_at",
     )  # fmt: skip
     return {
-        **{name: getattr(worker, name) for name in columns},
-        "state": worker.vital.value,
-        "running": worker.busy - worker.lost,
+        **{name: getattr(found, name) for name in columns},
+        "tasks": list(found.tasks),
+        "versions": list(found.versions),
+        "points": [asdict(point) for point in found.points],
     }
-
-
-def _add_database(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--statements",
-        action="store_true",
-        help="with --json: also print the texts of statements, which may contain the arguments of jobs",
-    )
-    _add_json(parser)
-
-
-def _database(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print a line for each part, and below it what to do if there is something to do."""
-    parts = database(options["database"], statements=options["statements"])
-    if options["json"]:
-        print_json(stdout, {"database": options["database"], "parts": [part.as_json() for part in parts]})
-        return
-    for part in parts:
-        stdout.write(plain(f"{part.title}: {PartState(part.state).label}. {part.finding}"))
-        if part.state == PartState.ACT:
-            stdout.write(plain(f"  {part.rule}"))
 
 
 SUBCOMMANDS = [
@@ -410,7 +456,5 @@ SUBCOMMANDS = [
                _add_queues, _queues),
     Subcommand("limits", "List the limits, what runs and waits under them, and who has set them",
                _add_json, _limits),
-    Subcommand("workers", "List the workers, whether they are alive, and what they do", _add_json, _workers),
-    Subcommand("database", "Show locks, old transactions, dead rows, connections and traffic, with advice",
-               _add_database, _database),
+    Subcommand("failures", "List failures by error and place, or show one group", _add_failures, _failures),
 ]  # fmt: skip

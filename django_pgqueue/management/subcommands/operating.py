@@ -1,0 +1,199 @@
+"""``manage.py pgqueue workers``, ``database``, ``roles`` and ``metrics``: for who operates the queue.
+
+The port of ``metrics`` answers one scrape at a time on the main thread, so it holds one connection for each
+database. There is no token: whoever reaches the port may read.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+from contextlib import suppress
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from django.core.management.base import CommandError, OutputWrapper
+from django.db import DatabaseError, close_old_connections, connections, transaction
+
+from ...checks.tasks import queue_databases
+from ...formatting import get_logger, period, plain
+from ...monitoring.database import PartState, database
+from ...monitoring.workers import Crew, busy_text, queues_text, state_text
+from ...postgres.roles import forbidden, installation, shortened, statements_to_drop, statements_to_make
+from .._arguments import at_least
+from .._output import print_json
+from .._parser import Subcommand, terminable
+
+logger = get_logger(__name__)
+
+
+def _add_workers(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def _workers(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print a line for each worker."""
+    found = Crew(options["database"]).workers
+    if options["json"]:
+        print_json(stdout, [_worker_json(worker) for worker in found])
+        return
+    for worker in found:
+        serves_all = not worker.queues and not worker.exclude_queues
+        queues = "all queues" if serves_all else f"queues {queues_text(worker)}"
+        stdout.write(
+            f"{plain(str(worker))} {state_text(worker)}: {busy_text(worker)} jobs, {plain(queues)}, "
+            f"last heartbeat {period(worker.age)} ago (id {worker.pk})"
+        )
+    if not found:
+        stdout.write("No worker is registered.")
+
+
+def _worker_json(worker: Any) -> dict[str, Any]:
+    columns = (
+        "id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain", "lost", "started_at",
+        "heartbeat_at",
+    )  # fmt: skip
+    return {
+        **{name: getattr(worker, name) for name in columns},
+        "state": worker.vital.value,
+        "running": worker.busy - worker.lost,
+    }
+
+
+def _add_database(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--statements",
+        action="store_true",
+        help="with --json: also print the texts of statements, which may contain the arguments of jobs",
+    )
+    parser.add_argument("--json", action="store_true", help="print everything that was found as JSON")
+
+
+def _database(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print a line for each part, and below it what to do if there is something to do."""
+    parts = database(options["database"], statements=options["statements"])
+    if options["json"]:
+        print_json(stdout, {"database": options["database"], "parts": [part.as_json() for part in parts]})
+        return
+    for part in parts:
+        stdout.write(plain(f"{part.title}: {PartState(part.state).label}. {part.finding}"))
+        if part.state == PartState.ACT:
+            stdout.write(plain(f"  {part.rule}"))
+
+
+# ----------------------------------------------------------------------------
+# ``roles``: a database role that may only enqueue, and one for workers.
+
+_ALL = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES"]
+
+
+def _add_roles(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--enqueuer", default="pgqueue_enqueuer", metavar="ROLE", help="the role that may only enqueue")
+    add("--worker", default="pgqueue_worker", metavar="ROLE", help="the role for workers")
+    add("--drop", action="store_true", help="take the rights back and drop the roles")
+    add("--apply", action="store_true", help="run the SQL instead of printing it")
+
+
+def _roles(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print the statements or run them."""
+    alias, enqueuer, worker = options["database"], options["enqueuer"], options["worker"]
+    if enqueuer == worker:
+        raise ArgumentTypeError("--enqueuer and --worker must name two roles.")
+    make = statements_to_drop if options["drop"] else statements_to_make
+    statements = list(make(installation(alias), enqueuer, worker))
+    if not options["apply"]:
+        stdout.write("\n".join(["BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"]))
+        return
+    try:
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        if not options["drop"]:
+            _check(alias, {enqueuer: _ALL, worker: ["TRUNCATE", "REFERENCES"]})
+    except DatabaseError as error:
+        raise CommandError(
+            f"Nothing was changed: {str(error).strip()}\n"
+            "The owner of the tables must run this, and it needs CREATEROLE to make roles. Or let an "
+            "administrator run what this command prints without --apply."
+        ) from error
+    done = "Took the rights of" if options["drop"] else "Gave rights to"
+    stdout.write(f"{done} {enqueuer} and {worker}.")
+
+
+def _check(alias: str, forbidden_rights: dict[str, list[str]]) -> None:
+    """Look whether the roles have rights that this command has not given, and cannot take back."""
+    for role, rights in forbidden_rights.items():
+        if found := forbidden(alias, role, rights):
+            raise CommandError(
+                f"The role {role} can still {shortened(found)}. It has this right through PUBLIC, "
+                "or through a role whose member it is. Revoke it there."
+            )
+
+
+# ----------------------------------------------------------------------------
+# ``metrics``: print the metrics for Prometheus, or serve them on a port.
+
+
+def _add_metrics(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--port", type=at_least(0), metavar="N", help="serve them on this port until stopped")
+    add("--address", default="127.0.0.1", metavar="IP", help="what to listen on (default: 127.0.0.1)")
+    add("--all", action="store_true", help="of all databases that jobs go to")
+
+
+def _metrics(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print or serve them."""
+    try:
+        from prometheus_client import generate_latest, make_wsgi_app
+
+        from ...metrics import registry
+    except ImportError as error:
+        raise CommandError("This needs prometheus-client. Install it, or the extra `metrics`.") from error
+    databases = sorted(queue_databases()) if options["all"] else [options["database"]]
+    if options["port"] is None:
+        stdout.write(generate_latest(registry(databases)).decode(), ending="")
+        return
+    address, port = options["address"], options["port"]
+    try:
+        server = exporter(make_wsgi_app(registry(databases)), address, port)
+    except OSError as error:
+        raise CommandError(f"Cannot listen on {address}, port {port}: {error}") from error
+    stdout.write(f"Serving the metrics on http://{address}:{server.server_port}/metrics")
+    stdout.flush()
+    serve(server)
+
+
+class _ScrapeHandler(WSGIRequestHandler):
+    timeout = 10  # seconds: a client that sends nothing must not hold up the next one
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+        """Log the request, as everything else is logged."""
+        logger.debug("%s %s", self.address_string(), format % args)
+
+
+def exporter(app: Any, address: str, port: int) -> WSGIServer:
+    """Return a server of an application. Raises ``OSError`` if it cannot listen."""
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        close_old_connections()  # one that the server has ended, and one that is older than CONN_MAX_AGE
+        try:
+            return app(environ, start_response)
+        finally:
+            close_old_connections()
+
+    return make_server(address, port, answer, handler_class=_ScrapeHandler)
+
+
+def serve(server: WSGIServer) -> None:
+    """Answer until SIGTERM or Ctrl-C."""
+    with terminable(), suppress(KeyboardInterrupt), server:
+        server.serve_forever()
+
+
+SUBCOMMANDS = [
+    Subcommand("workers", "List the workers, whether they live, and what they do", _add_workers, _workers),
+    Subcommand("database", "Show locks, old transactions, dead rows, connections and traffic, with advice",
+               _add_database, _database),
+    Subcommand("roles", "Print the SQL that makes roles with few rights", _add_roles, _roles),
+    Subcommand("metrics", "Print the metrics for Prometheus, or serve them", _add_metrics, _metrics),
+]  # fmt: skip
