@@ -275,13 +275,19 @@ def _hooks(name: str, paths: tuple[str, ...], argument: str) -> tuple[Hook, ...]
     return tuple(Hook(path, callable_at(name, path, argument)) for path in paths)
 
 
+def object_at(setting: str, path: str) -> Any:
+    """Return what a setting names. Raise ImproperlyConfigured if it cannot be imported."""
+    try:
+        return import_string(path)
+    except Exception as error:  # its module may raise anything
+        names = f"{NAME}['{setting}'] names {path!r}, which"
+        raise ImproperlyConfigured(f"{names} cannot be imported: {error}") from error
+
+
 def callable_at(setting: str, path: str, *arguments: str) -> Callable[..., Any]:
     """Return what a setting names. Raise ImproperlyConfigured if it cannot be called with these arguments."""
     names = f"{NAME}['{setting}'] names {path!r}, which"
-    try:
-        found = import_string(path)
-    except Exception as error:  # its module may raise anything
-        raise ImproperlyConfigured(f"{names} cannot be imported: {error}") from error
+    found = object_at(setting, path)
     if not callable(found):
         kind = type(found).__qualname__
         raise ImproperlyConfigured(f"{names} is of type {kind} and cannot be called.")

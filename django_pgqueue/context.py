@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import translation
-from django.utils.module_loading import import_string
 
 from . import conf
 from .conf import BUILT_IN
@@ -86,13 +85,7 @@ def restored(context: Mapping[str, Any]) -> Iterator[None]:
 
 def variable(path: str) -> ContextVar[Any]:
     """Return the context variable at `path`. Raise ImproperlyConfigured if there is none."""
-    try:
-        found = import_string(path)
-    except ImportError as error:
-        raise ImproperlyConfigured(
-            f"{conf.NAME}['CONTEXT'] names {path!r}, which cannot be imported: {error}. Write the path of a "
-            "ContextVar at the top level of a module."
-        ) from error
+    found = conf.object_at("CONTEXT", path)
     if not isinstance(found, ContextVar):
         raise ImproperlyConfigured(
             f"{conf.NAME}['CONTEXT'] names {path!r}, which is of type {type(found).__qualname__}. Write the "

@@ -139,7 +139,7 @@ def names_of_call(task_path: str) -> Names:
 
 @lru_cache(maxsize=_MOST_PATHS)
 def _names(func: Callable[..., Any], takes_context: bool) -> Names:
-    parameters = (parameters_of_call(func, takes_context=takes_context) or {}).values()
+    parameters = parameters_of_call(func, takes_context=takes_context).values()
     each = (each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD))
     rest = (each.name for each in parameters if each.kind is each.VAR_POSITIONAL)
     return Names(tuple(parameter.name for parameter in each), next(rest, ""))

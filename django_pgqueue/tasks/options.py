@@ -7,7 +7,6 @@ own validation begin with Django's words.
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import math
 import re
@@ -39,7 +38,12 @@ def check_function(func: Any, *, takes_context: bool, atomic: bool) -> None:
     """Raise InvalidTask for a function that a worker could not find by its path, or could not run."""
     at = "Task function must be defined at a module level."
     if not inspect.isfunction(func):
-        raise InvalidTask(f"{at} {func!r} is {_kind(func)}, not an ordinary function.{_function_hint(func)}")
+        is_builtin = inspect.isbuiltin(func)
+        kind = "a method" if inspect.ismethod(func) else f"of type {type(func).__qualname__}"
+        hint = " Write a def at the top of its module that calls it." if callable(func) else ""
+        raise InvalidTask(
+            f"{at} {func!r} is {'a builtin' if is_builtin else kind}, not an ordinary function.{hint}"
+        )
     path = f"{func.__module__}.{func.__qualname__}"
     if func.__name__ == "<lambda>":
         raise InvalidTask(f"{at} {path} is a lambda. Write it as a def, with a name.")
@@ -241,19 +245,3 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 CHECKED = tuple(_CHECKS)
 """The options that `checked` knows: those that do not depend on the function of the task."""
 _NEVER_NONE = {"priority", "queue_name", "backend", "takes_context", "atomic", "on_lost", "metadata"}
-
-
-def _kind(func: Any) -> str:
-    if inspect.isbuiltin(func) or getattr(func, "__module__", "") == builtins.__name__:
-        return "a builtin"
-    if inspect.ismethod(func):
-        return "a method"
-    return f"of type {type(func).__qualname__}"
-
-
-def _function_hint(func: Any) -> str:
-    if isinstance(func, (staticmethod, classmethod)) or inspect.ismethod(func):
-        return " Move it out of its class."
-    if callable(func):
-        return " Write a def that calls it."
-    return ""

@@ -82,8 +82,6 @@ def _check_model(path: str, model: Any) -> None:
 
 def _check_function(path: str, task: Any) -> None:
     parameters = parameters_of_call(task.func, takes_context=task.takes_context)
-    if parameters is None:
-        return
     kinds = [each.kind for each in parameters.values()]
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if len(kinds) != 1 or kinds[0] not in positional:
@@ -99,11 +97,8 @@ def _check_keys(path: str, task: Any) -> None:
             f"{path}: a row that is inserted is a job, so unique= cannot apply to it. Use a UniqueConstraint "
             "of the model, or unique= of a call: task.using(unique_key=...)."
         )
-    keys = {"concurrency": task.concurrency, "rate_limit": task.rate_limit}
-    for option, key in {
-        **{name: getattr(rule, "key", None) for name, rule in keys.items()},
-        "group": task.group,
-    }.items():
+    keys = {name: getattr(getattr(task, name), "key", None) for name in ("concurrency", "rate_limit")}
+    for option, key in {**keys, "group": task.group}.items():
         if callable(key) or (isinstance(key, tuple) and key):
             what = "a callable" if callable(key) else "several fields"
             raise InvalidTask(
@@ -128,9 +123,11 @@ def column_of(model: type[models.Model], name: str) -> str:
     return column
 
 
-def key_values(payload: models.Model, model: type[models.Model]) -> dict[str, object]:
-    """Return the values that may be keys, by the names of their fields, as the database will have them."""
-    fields = _key_fields(model)
+def key_arguments(task: Any, payload: models.Model) -> dict[str, object]:
+    """Return what keys are computed from, in place of the arguments of a call: the values of the fields that
+    may be keys, by name, as the database will have them.
+    """
+    fields = _key_fields(task.payload)
     return {name: field.to_python(getattr(payload, field.attname)) for name, field in fields.items()}
 
 
@@ -186,8 +183,3 @@ def payload_argument(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
         label = task.payload._meta.label
         raise TypeError(f"{task.module_path}() takes an instance of {label}, not {what:.200}.")
     return payload
-
-
-def key_arguments(task: Any, payload: Any) -> dict[str, object]:
-    """Return what keys are computed from, in place of the arguments of a call."""
-    return key_values(payload, task.payload)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise TypeError unless `task` can be called with these arguments.
 
-    They do not include the context argument, which the worker passes. A function whose signature cannot be
-    read accepts anything.
+    They do not include the context argument, which the worker passes.
     """
     if message := _problem(task.func, task.takes_context + len(args), tuple(kwargs)):
         colon = "" if message.startswith(("missing", "got")) else ":"
@@ -46,8 +45,6 @@ def _problem(func: Callable[..., Any], count: int, names: tuple[str, ...]) -> st
     The values do not matter, so this is computed once for all calls alike.
     """
     signature = _signature(func)
-    if signature is None:
-        return ""
     by_place = _positional_only(signature)
     if _any_keyword(signature):
         names = tuple(name for name in names if name not in by_place)
@@ -63,7 +60,6 @@ def _problem(func: Callable[..., Any], count: int, names: tuple[str, ...]) -> st
 def bind_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a correct call by name, with defaults, in the order of the signature."""
     signature = _signature(task.func)
-    assert signature is not None
     by_place = _positional_only(signature)
     odd = {name: kwargs[name] for name in kwargs if name in by_place}
     rest = {name: kwargs[name] for name in kwargs if name not in odd}
@@ -85,17 +81,14 @@ def _any_keyword(signature: inspect.Signature) -> bool:
     return any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
 
 
-def parameters_of_call(
-    func: Callable[..., Any], *, takes_context: bool
-) -> dict[str, inspect.Parameter] | None:
-    """Return the parameters of a call by name, without the context. None: the signature cannot be read."""
-    signature = _signature(func)
-    return None if signature is None else dict(list(signature.parameters.items())[takes_context:])
+def parameters_of_call(func: Callable[..., Any], *, takes_context: bool) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a call by name, without the context."""
+    return dict(list(_signature(func).parameters.items())[takes_context:])
 
 
 def argument_names(func: Callable[..., Any], *, takes_context: bool) -> list[str] | None:
     """Return the names that arguments of a call may have. None: it may have any, also for ``**kwargs``."""
-    parameters = (parameters_of_call(func, takes_context=takes_context) or {}).values()
+    parameters = parameters_of_call(func, takes_context=takes_context).values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return None
     return [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL]
@@ -114,8 +107,9 @@ def show_options(
     )
 
 
-def signature_of(func: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of the call of `func` itself. Raise TypeError or ValueError if it has none."""
+@cache
+def _signature(func: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of the call of `func` itself."""
     while getattr(func, "__code__", None) in _PASS_ON:
         func = func.__wrapped__  # type: ignore[attr-defined]
     if sys.version_info >= (3, 14):
@@ -124,14 +118,6 @@ def signature_of(func: Callable[..., Any]) -> inspect.Signature:
         # An annotation may use a name that only type checkers import.
         return inspect.signature(func, follow_wrapped=False, annotation_format=Format.FORWARDREF)
     return inspect.signature(func, follow_wrapped=False)
-
-
-@cache
-def _signature(func: Callable[..., Any]) -> inspect.Signature | None:
-    try:
-        return signature_of(func)
-    except (TypeError, ValueError):
-        return None
 
 
 def _nothing() -> None: ...

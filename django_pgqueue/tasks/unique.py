@@ -91,11 +91,6 @@ def check_unique(task: Any, value: Any) -> Unique | None:
         return value
     path = f"{func.__module__}.{func.__qualname__}"
     parameters = parameters_of_call(func, takes_context=takes_context)
-    if parameters is None:
-        raise InvalidTask(
-            f"The signature of {path} cannot be read, so its arguments have no names. Use "
-            "Unique(key=callable), which is called with the arguments, or Unique(key=())."
-        )
     check_key(value.key, "Unique(key=...)", path, argument_names(func, takes_context=takes_context))
     named = (value.key,) if isinstance(value.key, str) else value.key
     for name in parameters if named is None else named:

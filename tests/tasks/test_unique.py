@@ -141,19 +141,6 @@ def test_what_is_wrong_is_said_at_the_definition(make: Callable[[], object], mes
         make()
 
 
-def test_a_function_without_a_signature_needs_a_callable_or_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hidden(number: int) -> None: ...
-
-    hidden.__qualname__ = "hidden"
-    hidden.__signature__ = "none"  # type: ignore[attr-defined]
-    with pytest.raises(InvalidTask, match=r"signature of tests\.tasks\.test_unique\.hidden cannot be read"):
-        task(unique=Unique())(hidden)
-    declared: Task[..., Any] = task(unique=Unique(key=lambda number: number))(hidden)
-    assert declared.unique is not None
-    assert unique_key(declared.unique, None, declared, (5,), {}).endswith("hidden/5")
-    task(unique=Unique(name="a", key=()))(hidden)
-
-
 @pytest.mark.parametrize(
     ("by", "message"),
     [
