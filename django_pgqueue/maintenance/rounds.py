@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .. import conf
 from ..formatting import counted, get_logger
-from ..monitoring.queues import FOREIGN_LOCKS_SQL, holders
+from ..monitoring.queues import FOREIGN_LOCKS_SQL, Holder
 from ..postgres.session import Session
 from ..schedules.fire import Firing
 from .recovery import BATCH, recover_dead, requeued_strays
@@ -164,7 +164,9 @@ def tell_retention(session: Session) -> None:
 
 def tell_foreign_locks(session: Session) -> None:
     """Log each session that holds a lock of the queue without any right to it, once."""
-    found = {(holder.pid, holder.role): holder for holder in holders(session.rows(FOREIGN_LOCKS_SQL))}
+    found = {
+        (holder.pid, holder.role): holder for holder in map(Holder._make, session.rows(FOREIGN_LOCKS_SQL))
+    }
     _told_holders.intersection_update(found)
     for key, holder in found.items():
         if key not in _told_holders:

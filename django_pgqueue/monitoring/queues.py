@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db import connections
 from django.utils.translation import gettext as _
@@ -113,7 +113,12 @@ def capped(count: int) -> str:
     return number(count) if count < MOST else about(count)
 
 
-_DEPTH_SQL = "SELECT * FROM pgqueue_depth_v1(%s)"
+_DEPTH_SQL = """
+    SELECT queue_name, sum(ready)::bigint, sum(scheduled)::bigint, sum(retrying)::bigint,
+        sum(running)::bigint, sum(blocked)::bigint, coalesce(max(oldest_ready), 0),
+        coalesce(max(longest_running), 0)
+    FROM pgqueue_depth_v1(%s) GROUP BY queue_name
+"""
 
 
 @dataclass(slots=True)
@@ -150,15 +155,7 @@ def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str,
     found = {name: Depth(name) for name in names}
     with connections[alias].cursor() as cursor:
         cursor.execute(_DEPTH_SQL, [most])
-        for name, ready, scheduled, retrying, running, blocked, oldest, longest in cursor.fetchall():
-            depth = found.setdefault(name, Depth(name))
-            depth.ready += ready
-            depth.scheduled += scheduled
-            depth.retrying += retrying
-            depth.running += running
-            depth.blocked += blocked
-            depth.oldest_ready = max(depth.oldest_ready, oldest or 0.0)
-            depth.longest_running = max(depth.longest_running, longest or 0.0)
+        found.update((row[0], Depth(*row)) for row in cursor.fetchall())
     pauses = set(Pause.objects.using(alias).filter(IN_FORCE).values_list("kind", "name"))
     for kind, name in pauses:
         if kind == PauseKind.QUEUE:
@@ -213,9 +210,4 @@ def foreign_locks(alias: str) -> list[Holder]:
     """Return the sessions that hold one, the oldest first."""
     with connections[alias].cursor() as cursor:
         cursor.execute(FOREIGN_LOCKS_SQL)
-        return holders(cursor.fetchall())
-
-
-def holders(rows: Iterable[Any]) -> list[Holder]:
-    """Return the rows of the statement as sessions."""
-    return [Holder(*row) for row in rows]
+        return [Holder(*row) for row in cursor.fetchall()]
