@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -53,7 +52,7 @@ class Batch(Habits):
     """
 
     is_batch = True
-
+    _block: AbstractContextManager[None]
     _kind = "a batch"
 
     def __init__(self, name: str = "", *, using: str | None = None) -> None:
@@ -69,7 +68,6 @@ class Batch(Habits):
         self._alias = using or default_backend().home()
         self._id: int | None = None
         self._row: JobBatch | None = None
-        self._block: AbstractContextManager[None] | None = None
 
     def __repr__(self) -> str:
         number = "not open" if self._id is None else self._id
@@ -123,14 +121,11 @@ class Batch(Habits):
     def __enter__(self) -> Self:
         block = self._transaction()
         block.__enter__()
-        self._block = block
+        self._block = block  # not before: the batch may be open in a block that goes on
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        assert self._block is not None
-        return self._block.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._block.__exit__(*error)
 
     async def __aenter__(self) -> Never:
         raise TypeError(

@@ -47,15 +47,11 @@ class StepFunction(Generic[P, R]):
     def _run(self, name: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
         function: Any = self.__wrapped__
         running = RUNNING.get(None)
-        result: R
         if running is None:
-            result = function(*args, **kwargs)
-        elif iscoroutinefunction(function):
-            result = running.steps.arun(name, function, args, kwargs)  # type: ignore[assignment]  # its coroutine
-        elif self.atomic:
-            result = running.steps.run_atomic(name, function, args, kwargs)
-        else:
-            result = running.steps.run(name, function, args, kwargs)
+            return self.__wrapped__(*args, **kwargs)
+        steps: Any = running.steps
+        run = steps.arun if iscoroutinefunction(function) else steps.run_atomic if self.atomic else steps.run
+        result: R = run(name, function, args, kwargs)
         return result
 
 

@@ -112,9 +112,6 @@ class Tally(models.Model):
         verbose_name = _("numbers of a batch")
         verbose_name_plural = _("numbers of batches")
 
-    def __str__(self) -> str:
-        return f"{self.batch_id}: {self.added}"
-
 
 # ----------------------------------------------------------------------------
 # ``Edge``: which job waits for which job or batch.
@@ -145,9 +142,6 @@ class Edge(models.Model):
         db_table = "pgqueue_edge"
         verbose_name = _("dependency")
         verbose_name_plural = _("dependencies")
-
-    def __str__(self) -> str:
-        return f"{self.child_id} after {self.parent_id}"
 
 
 class Parents(Mapping[int, Job]):

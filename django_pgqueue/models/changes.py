@@ -33,13 +33,6 @@ Jobs: TypeAlias = "OneJob | QuerySet[Any] | Iterable[OneJob | QuerySet[Any]]"
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: ``{ids}`` in a statement stands for an array of ids. Each returns how many jobs it changed.
-CANCEL = "SELECT pgqueue_cancel_v1({ids})"
-RETRY = "SELECT pgqueue_retry_v1({ids}, %s)"
-RUN_NOW = "SELECT pgqueue_run_now_v1({ids})"
-EXTEND = "SELECT count(*) FROM pgqueue_extend_v1({ids}, %s)"
-EDIT = "SELECT pgqueue_edit_v1({ids}, %s::integer, %s::timestamptz, %s::double precision, %s)"
-
 
 def _changing(function: F) -> F:
     """Keep a method out of templates and of the manager: ``Job.objects.cancel()`` would cancel every job."""
@@ -55,7 +48,7 @@ def cancel(jobs: Jobs, /) -> int:
     cancelled at its next ``await``, and a sync task can check ``current_job().cancel_requested``. Return the
     number of changed rows, which does not include finished jobs.
     """
-    return _change(CANCEL, jobs)
+    return _change("SELECT pgqueue_cancel_v1({ids})", jobs)
 
 
 acancel = for_async(cancel)
@@ -70,7 +63,7 @@ def retry(jobs: Jobs, /, *, done: bool = False) -> int:
     jobs do not change, and neither do those that wait for other jobs or in the wait queue of their limit key.
     A finished job stays in history if another job has its unique key. Return the number of changed rows.
     """
-    return _change(RETRY, jobs, bool(done))
+    return _change("SELECT pgqueue_retry_v1({ids}, %s)", jobs, bool(done))
 
 
 aretry = for_async(retry)
@@ -79,7 +72,7 @@ aretry = for_async(retry)
 @_changing
 def run_now(jobs: Jobs, /) -> int:
     """Run jobs now that wait for a later time, and change nothing else. Return the number of changed jobs."""
-    return _change(RUN_NOW, jobs)
+    return _change("SELECT pgqueue_run_now_v1({ids})", jobs)
 
 
 arun_now = for_async(run_now)
@@ -103,7 +96,20 @@ def edit(
 
     Raise ``TypeError`` if there is nothing to change, and ``ValueError`` for a bad value.
     """
-    return _change(EDIT, jobs, *_edit_values(priority, run_after, queue_name))
+    if priority is None and run_after is None and queue_name is None:
+        raise TypeError("edit() changes nothing: give it a priority, run_after or queue_name.")
+    try:
+        moment, delay = validation.run_after(run_after)
+        return _change(
+            "SELECT pgqueue_edit_v1({ids}, %s::integer, %s::timestamptz, %s::double precision, %s)",
+            jobs,
+            None if priority is None else validation.priority(priority),
+            moment,
+            None if delay is None else delay.total_seconds(),
+            None if queue_name is None else validation.queue_name(queue_name),
+        )
+    except InvalidTask as error:
+        raise ValueError(f"edit(): {error}") from None
 
 
 aedit = for_async(edit)
@@ -118,13 +124,16 @@ def extend(jobs: Jobs, duration: float | timedelta, /) -> int:
     are running. The worker reads the deadline again before it times a job out, so an extension works until
     that moment. Raise ``TypeError`` or ``ValueError`` if this is not a duration of up to 100 years.
     """
-    return _change(EXTEND, jobs, seconds("extend(jobs, duration)", duration))
+    return _change(
+        "SELECT count(*) FROM pgqueue_extend_v1({ids}, %s)", jobs, seconds("extend(jobs, duration)", duration)
+    )
 
 
 aextend = for_async(extend)
 
 
 def _change(statement: str, jobs: Any, *more: Any) -> int:
+    """Run a statement on jobs. ``{ids}`` in it stands for an array of ids; it returns how many it changed."""
     given = [jobs] if isinstance(jobs, _ONE) or not isinstance(jobs, Iterable) else list(jobs)
     changed, ids = 0, dict[str, list[int]]()
     for each in given:
@@ -156,26 +165,6 @@ def _change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
         return 0
     changed: int = fetch_value(alias, statement.format(ids=f"ARRAY({ids})"), *parameters, *more)
     return changed
-
-
-def _edit_values(priority: Any, run_after: Any, queue_name: Any) -> tuple[Any, ...]:
-    """Return the parameters of ``EDIT``. None leaves a value as it is.
-
-    Raise ``TypeError`` if there is nothing to change or a value has the wrong type, and ``ValueError`` for
-    another bad value.
-    """
-    if priority is None and run_after is None and queue_name is None:
-        raise TypeError("edit() changes nothing: give it a priority, run_after or queue_name.")
-    try:
-        moment, delay = validation.run_after(run_after)
-        return (
-            None if priority is None else validation.priority(priority),
-            moment,
-            None if delay is None else delay.total_seconds(),
-            None if queue_name is None else validation.queue_name(queue_name),
-        )
-    except InvalidTask as error:
-        raise ValueError(f"edit(): {error}") from None
 
 
 def locate(job: Any) -> tuple[str, int]:

@@ -367,9 +367,6 @@ class DeclaredTask(models.Model):
         verbose_name = _("declared task")
         verbose_name_plural = _("declared tasks")
 
-    def __str__(self) -> str:
-        return self.task_path
-
 
 # ----------------------------------------------------------------------------
 # What is stored beside the jobs.
@@ -392,9 +389,6 @@ class JobProgress(models.Model):
         db_table = "pgqueue_progress"
         verbose_name = _("progress")
         verbose_name_plural = _("progress")
-
-    def __str__(self) -> str:
-        return f"{self.done:g} ({self.job_id})"
 
 
 # ----------------------------------------------------------------------------
@@ -428,9 +422,6 @@ class Step(models.Model):
         verbose_name = _("step")
         verbose_name_plural = _("steps")
 
-    def __str__(self) -> str:
-        return f"{self.name} ({self.job_id})"
-
 
 # ----------------------------------------------------------------------------
 # Two small tables that RunSQL creates and fills. They are unmanaged, so that a flush does not empty them.
@@ -449,9 +440,6 @@ class QueueStatus(models.Model):
         verbose_name = _("status")
         verbose_name_plural = _("statuses")
 
-    def __str__(self) -> str:
-        return self.status
-
 
 class Ring(models.Model):
     """The position of the ring of history, in one row. A worker that starts writes the retentions of
@@ -469,9 +457,6 @@ class Ring(models.Model):
         managed = False
         verbose_name = _("ring of history")
         verbose_name_plural = _("rings of history")
-
-    def __str__(self) -> str:
-        return f"shelf {self.current} since {self.since}"
 
 
 # ----------------------------------------------------------------------------

@@ -212,9 +212,6 @@ class RateState(models.Model):
         verbose_name = _("state of a rate")
         verbose_name_plural = _("states of rates")
 
-    def __str__(self) -> str:
-        return self.key
-
 
 # ----------------------------------------------------------------------------
 # ``UniqueWindow``: until when a unique key is taken, even if the job that was enqueued with it is over.
@@ -231,9 +228,6 @@ class UniqueWindow(models.Model):
         db_table = "pgqueue_window"
         verbose_name = _("window of a unique key")
         verbose_name_plural = _("windows of unique keys")
-
-    def __str__(self) -> str:
-        return self.unique_key
 
 
 # ----------------------------------------------------------------------------

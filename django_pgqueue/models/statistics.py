@@ -96,9 +96,6 @@ class StatRollup(Counts):
             ),
         )
 
-    def __str__(self) -> str:
-        return f"{self.span} {self.start:%Y-%m-%d %H:%M} {self.queue_name} {self.task_path}"
-
 
 class FailureGroup(models.Model):
     """Failures with the same fingerprint, with the newest one as a sample."""
@@ -156,9 +153,6 @@ class FailureCount(models.Model):
         )
         indexes = (models.Index(fields=["fingerprint", "span", "start"], name="pgqueue_failure_count_group"),)
 
-    def __str__(self) -> str:
-        return f"{self.fingerprint} {self.span} {self.start:%Y-%m-%d %H:%M}"
-
 
 class FailureNote(models.Model):
     """Failed attempts of one report that are in no group yet."""
@@ -181,9 +175,6 @@ class FailureNote(models.Model):
         verbose_name = _("note of failures")
         verbose_name_plural = _("notes of failures")
 
-    def __str__(self) -> str:
-        return f"{self.fingerprint} {self.at:%Y-%m-%d %H:%M:%S}"
-
 
 class RaisedAlert(models.Model):
     """A problem that lasts, or that ended a short while ago. The row of the kind "look" has the time of the
@@ -201,6 +192,3 @@ class RaisedAlert(models.Model):
         verbose_name = _("alert")
         verbose_name_plural = _("alerts")
         constraints = (models.UniqueConstraint(fields=["kind", "queue_name"], name="pgqueue_alert_key"),)
-
-    def __str__(self) -> str:
-        return self.text
