@@ -103,6 +103,15 @@ class RowAction(NamedTuple):
     """The title of the page that asks."""
 
 
+def held(action: str) -> Callable[[Any, HttpRequest], bool]:
+    """Return the method that says whether a user has the permission for an action."""
+
+    def has_permission(self: Any, request: HttpRequest) -> bool:
+        return bool(self.holds(request, action))
+
+    return has_permission
+
+
 def listed(name: str, label: Any, permission: str = "") -> Callable[[Any, HttpRequest, QuerySet[Any]], Any]:
     """Return an action of a list."""
 

@@ -18,7 +18,7 @@ from ..models import Pause
 from ..postgres.clock import server_now
 from ..tasks import options
 from . import display
-from .ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed
+from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from .base import DatabaseForm
 from .lists import queue_names, task_paths
 from .paused import details, target
@@ -72,15 +72,10 @@ class PauseAdmin(RowActions[Pause]):
     actions = ("resume_selected",)
     row_actions: ClassVar = {"resume": RowAction("resume", _("Resume"), _("Resume"))}
     resume_selected = listed("resume", _("Resume selected"))
-    fields = ("kind", "name", "reason", "until")
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Leave out the end. Django passes on a text, which the field for a time cannot show."""
-        return {
-            name: value
-            for name, value in super().get_changeform_initial_data(request).items()
-            if name != "until"
-        }
+        return {**super().get_changeform_initial_data(request), "until": None}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Pause | None = None) -> tuple[str, ...]:
         """Make what is paused read-only in an existing pause."""
@@ -88,9 +83,7 @@ class PauseAdmin(RowActions[Pause]):
 
     def get_fields(self, request: HttpRequest, obj: Pause | None = None) -> tuple[str, ...]:
         """Show also who paused it, and when."""
-        return ("kind", "name", "reason", "until") if obj is None else (
-            "kind", "name", "author", "since", "reason", "until",
-        )  # fmt: skip
+        return ("kind", "name", *self.get_readonly_fields(request, obj)[2:], "reason", "until")
 
     def save_model(self, request: HttpRequest, obj: Pause, form: Any, change: bool) -> None:
         """Pause with ``pause()``, which tells the workers. A change of the reason or the end does so, too."""
@@ -105,9 +98,7 @@ class PauseAdmin(RowActions[Pause]):
         """Never show Django's own pages and buttons that delete: it is called resume here."""
         return False
 
-    def has_resume_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may resume, which deletes a pause."""
-        return self.holds(request, "delete")
+    has_resume_permission = held("delete")  # to resume deletes a pause
 
     def ask_or_act(
         self, request: HttpRequest, name: str, rows: QuerySet[Pause], back: str
@@ -116,10 +107,10 @@ class PauseAdmin(RowActions[Pause]):
 
         It asks first if an accident would start the jobs of more than one queue or task.
         """
-        pauses = list(rows)
+        pauses, text = list(rows), _("{name} is {details}. Its jobs would start again.")
         hurts = len(pauses) > 1 or any(row.kind == Pause.Kind.ALL for row in pauses)
         if hurts and not is_confirmed(request):
-            effects = [RowEffect(_would_resume(row)) for row in pauses]
+            effects = [RowEffect(about(target(row), text, details=details(row))) for row in pauses]
             return ask(self, request, _("Resume"), effects, pauses, back=back)
         ended = [row for row in pauses if resume(**_arguments(row), using=self.writes_to)]
         LogEntry.objects.log_actions(request.user.pk, ended, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
@@ -156,10 +147,6 @@ class PauseAdmin(RowActions[Pause]):
     def end(self, row: Pause) -> str:
         """When it ends by itself."""
         return display.time(row.until) or str(_("it is resumed"))
-
-
-def _would_resume(row: Pause) -> Any:
-    return about(target(row), _("{name} is {details}. Its jobs would start again."), details=details(row))
 
 
 def _arguments(row: Pause) -> dict[str, Any]:

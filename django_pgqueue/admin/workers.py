@@ -24,7 +24,7 @@ from ..monitoring.jobs import Ended, History, ended_by
 from ..monitoring.workers import Crew, Vital, busy_text, queues_text, state_text, vital, with_vitals
 from ..postgres.timeout import TimeLimitReached
 from . import display
-from .ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed
+from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from .base import DatabaseAdmin, ReadOnlyAdmin
 from .console import hidden_of, page_url, task_url, visible_jobs
 from .history import action_words
@@ -200,9 +200,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
     }
     replace_workers = listed("replace", _("Replace selected processes"), "drain")
 
-    def has_drain_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may stop and replace workers."""
-        return self.holds(request, "drain")
+    has_drain_permission = held("drain")
 
     def ask_or_act(
         self, request: HttpRequest, name: str, rows: QuerySet[Worker], back: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,27 +24,24 @@ LIVE_SHELF, KEPT_SHELF = 0, 9
 
 _MOST_SEEN = 1000  # jobs to read for the names of tasks that are not declared here
 
-#: The options that choose jobs.
-FILTERS = ("status", "queue", "task", "since", "key", "batch", "fingerprint", "worker")
-
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What the chosen jobs have in common. An empty value does not matter."""
+    """What the chosen jobs have in common, by the names of the options. An empty value does not matter."""
 
     status: tuple[Status, ...] = ()
-    queue: str = ""
-    task: str = ""
+    queue: str | None = None
+    task: str | None = None
     since: datetime | None = None
-    key: str = ""
+    key: str | None = None
     batch: int | None = None
-    fingerprint: str = ""
+    fingerprint: str | None = None
     worker: int | None = None
 
     @property
     def are_given(self) -> bool:
         """Whether anything is chosen."""
-        return any(getattr(self, name) not in ((), "", None) for name in FILTERS)
+        return self != Filters()
 
     def jobs(self, alias: str) -> QuerySet[Job]:
         """Return the chosen jobs. The conditions name the leaves and the indexes that have them."""
@@ -108,7 +105,7 @@ def add_filters(parser: ArgumentParser, *, status: str) -> None:
 
 def filters_of(options: dict[str, Any], alias: str) -> Filters:
     """Return the filters that the options ask for."""
-    given = {name: options.get(name) or None for name in FILTERS}
+    given: dict[str, Any] = {field.name: options.get(field.name) or None for field in fields(Filters)}
     wanted = given["status"] or ()
     names = wanted if isinstance(wanted, str) else ",".join(wanted)
     status = statuses(names) if names else ()
@@ -120,22 +117,19 @@ def filters_of(options: dict[str, Any], alias: str) -> Filters:
         raise ArgumentTypeError("--worker chooses jobs that run now. Leave out --status.")
     if given["key"] is not None and status and all(each.is_terminal for each in status):
         raise ArgumentTypeError("--key finds jobs that are not finished. Leave out --status.")
-    return Filters(
-        status=status,
-        queue=given["queue"] or "",
-        task=given["task"] or "",
-        since=server_now(alias) - when if isinstance(when, timedelta) else when,
-        key=given["key"] or "",
-        batch=given["batch"],
-        fingerprint=_fingerprint(given["fingerprint"] or "", alias),
-        worker=None if given["worker"] is None else find_worker(alias, str(given["worker"])).pk,
-    )
+    given["status"] = status
+    given["since"] = server_now(alias) - when if isinstance(when, timedelta) else when
+    if given["fingerprint"] is not None:
+        given["fingerprint"] = _fingerprint(given["fingerprint"], alias)
+    if given["worker"] is not None:
+        given["worker"] = find_worker(alias, str(given["worker"])).pk
+    return Filters(**given)
 
 
 def _fingerprint(text: str, alias: str) -> str:
     """Return the whole fingerprint of which this is the beginning, as lists show it."""
     groups = FailureGroup.objects.using(alias).filter(fingerprint__startswith=text)
-    found = list(groups.order_by("pk").values_list("fingerprint", flat=True)[:2]) if text else []
+    found = list(groups.order_by("pk").values_list("fingerprint", flat=True)[:2])
     if len(found) > 1 and text not in found:
         raise CommandError(f"Several fingerprints begin with {text!r}: {', '.join(found)}, ...")
     return found[0] if len(found) == 1 else text

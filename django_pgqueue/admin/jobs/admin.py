@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...models import Job
 from ...models.job import Status
-from ..ask import RowActions, listed
+from ..ask import RowActions, held, listed
 from ..bulk.actions import ACTIONS, Effect, extendable, permitted
 from ..bulk.confirm import act_here, act_on_many
 from ..bulk.selection import affected, bounds
@@ -43,15 +43,6 @@ from .progress import COLUMNS as PROGRESS_COLUMNS
 from .progress import progress_view, with_progress
 from .search import HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
 from .texts import MOST_OF_CALL
-
-
-def _permission(action: str) -> Callable[[Any, HttpRequest], bool]:
-    """Return a method for the permission that an action of the list needs."""
-
-    def has_permission(self: Any, request: HttpRequest) -> bool:
-        return bool(self.holds(request, action))
-
-    return has_permission
 
 
 _IN_LIST = (
@@ -103,12 +94,12 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
     actions = ("retry_jobs", "run_now_jobs", "edit_jobs", "extend_jobs", "cancel_jobs")
     row_actions = ACTIONS
 
-    has_retry_permission = _permission("retry")
-    has_rerun_done_permission = _permission("rerun_done")  # to retry jobs that are done
-    has_run_now_permission = _permission("run_now")
-    has_edit_permission = _permission("edit")
-    has_extend_permission = _permission("extend")
-    has_cancel_permission = _permission("cancel")
+    has_retry_permission = held("retry")
+    has_rerun_done_permission = held("rerun_done")  # to retry jobs that are done
+    has_run_now_permission = held("run_now")
+    has_edit_permission = held("edit")
+    has_extend_permission = held("extend")
+    has_cancel_permission = held("cancel")
 
     retry_jobs = listed("retry", _("Retry selected %(verbose_name_plural)s"))
     run_now_jobs = listed("run_now", _("Run selected %(verbose_name_plural)s now"))

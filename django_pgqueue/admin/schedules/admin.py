@@ -36,7 +36,7 @@ from ...models import Schedule
 from ...models.schedule import definition_of
 from ...tasks.registry import known_tasks
 from .. import display
-from ..ask import ask, is_confirmed, listed, may_with_jobs
+from ..ask import ask, held, is_confirmed, listed, may_with_jobs
 from ..base import DatabaseAdmin, DatabaseForm
 from ..display import with_more
 from ..job_page.formatter import ArgumentsForm, shown_arguments
@@ -175,13 +175,8 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
     resume_schedules = listed("resume", _("Resume selected %(verbose_name_plural)s"), "pause")
     enqueue_schedules = listed("enqueue", _("Run selected %(verbose_name_plural)s now"))
 
-    def has_pause_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may pause and resume schedules."""
-        return self.holds(request, "pause")
-
-    def has_enqueue_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may run schedules now."""
-        return self.holds(request, "enqueue")
+    has_pause_permission = held("pause")
+    has_enqueue_permission = held("enqueue")
 
     def has_view_arguments_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may view the arguments of schedules: who may view those of jobs."""
