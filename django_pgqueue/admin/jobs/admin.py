@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -43,7 +42,6 @@ from .progress import COLUMNS as PROGRESS_COLUMNS
 from .progress import progress_view, with_progress
 from .search import HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
 from .texts import MOST_OF_CALL
-
 
 _IN_LIST = (
     "id", "task_path", "queue_name", "status", "priority", "attempts", "forgiven_attempts", "max_attempts",
