@@ -27,8 +27,6 @@ IN_BATCH = 4
 #: A job that is to wait for more takes a batch. Edges are written, locked and deleted one by one.
 MOST_PARENTS = 100
 
-_BATCH_HINT = "Put them into a Batch, and pass that."
-
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -106,13 +104,12 @@ def check_conflict(links: Links | None, unique: Any) -> None:
 
 def after(value: Any) -> tuple[Link, ...]:
     """Return what a call waits for, each once, in the order given. Raise InvalidTask."""
-    if isinstance(value, (str, bytes, dict)) or not isinstance(value, (Linkable, TaskResult, int, Iterable)):
-        raise InvalidTask(_not_a_parent(value))
-    values = [value] if isinstance(value, (Linkable, TaskResult, int)) else list(value)
-    found = tuple(dict.fromkeys(_parent(each) for each in values))
+    is_many = isinstance(value, Iterable) and not isinstance(value, (str, bytes, dict, Linkable))
+    found = tuple(dict.fromkeys(_link("after", each) for each in (value if is_many else [value])))
     if len(found) > MOST_PARENTS:
         raise InvalidTask(
-            f"after has {len(found):,} jobs, but a job can wait for {MOST_PARENTS}. {_BATCH_HINT}"
+            f"after has {len(found):,} jobs, but a job can wait for {MOST_PARENTS}. "
+            "Put them into a Batch, and pass that."
         )
     return found
 
@@ -125,55 +122,36 @@ def if_failed(value: Any) -> IfFailed:
 
 def batch(value: Any) -> Link:
     """Return the batch that a call belongs to. Raise InvalidTask."""
-    if isinstance(value, BatchLike):
-        return _place(value)
-    if isinstance(value, int):
-        return _number("batch", value)
+    if isinstance(value, (BatchLike, int)):
+        return _link("batch", value)
     hint = " Open one: with Batch('name') as batch." if isinstance(value, str) else ""
     raise InvalidTask(f"batch must be a Batch or its id. It is {value!r}.{hint}")
 
 
-def _parent(value: Any) -> Link:
+def _link(name: str, value: Any) -> Link:
     if isinstance(value, Linkable):
-        return _place(value)
+        try:
+            return value.as_link()
+        except ValueError as error:
+            raise InvalidTask(str(error)) from None
     if isinstance(value, int):
-        return _number("after", value)
-    if isinstance(value, TaskResult):
-        return _of_result(value)
-    raise InvalidTask(_not_a_parent(value))
-
-
-def _place(value: Linkable) -> Link:
-    try:
-        return value.as_link()
-    except ValueError as error:
-        raise InvalidTask(str(error)) from None
-
-
-def _number(name: str, value: int) -> Link:
-    if isinstance(value, bool) or not 0 < value <= MAX_BIGINT:
-        raise InvalidTask(f"{name} has {value!r}, which is not an id.")
-    return Link(None, value)
-
-
-def _of_result(result: Any) -> Link:
-    """Return the job of a result of our backend, whose ids look like that."""
-    try:
-        return Link(*parse_id(str(result.id)))
-    except ValueError:
-        raise InvalidTask(
-            f"after has the result {result.id!r} of the backend {result.backend!r}, which is not one of "
-            "django_pgqueue."
-        ) from None
-
-
-def _not_a_parent(value: Any) -> str:
+        if isinstance(value, bool) or not 0 < value <= MAX_BIGINT:
+            raise InvalidTask(f"{name} has {value!r}, which is not an id.")
+        return Link(None, value)
+    if isinstance(value, TaskResult):  # of our backend, whose ids look like that
+        try:
+            return Link(*parse_id(str(value.id)))
+        except ValueError:
+            raise InvalidTask(
+                f"after has the result {value.id!r} of the backend {value.backend!r}, which is not one of "
+                "django_pgqueue."
+            ) from None
     hint = ""
     if isinstance(value, str):
         hint = " Pass the Job or the TaskResult, or the id as an int."
     elif type(value).__name__ in ("BoundTask", "Task", "DjangoMadeTask"):
         hint = " A task has no end, but its job has: pass what enqueue() has returned, or use chain()."
-    return f"after must be jobs, batches or their ids. It has {value!r:.200}.{hint}"
+    raise InvalidTask(f"after must be jobs, batches or their ids. It has {value!r:.200}.{hint}")
 
 
 # ----------------------------------------------------------------------------

@@ -74,16 +74,13 @@ def is_task_module(module: str) -> bool:
 
 def _exists(config: AppConfig, name: str) -> bool:
     """Return whether an app has a module. The name may have dots."""
-    package: Any = config.module
-    *parents, last = name.split(".")
-    for parent in parents:
-        if not module_has_submodule(package, parent):
-            return False
-        try:
-            package = import_module(f"{package.__name__}.{parent}")
-        except (Exception, SystemExit):  # what contains it: the import of the module itself tells
-            return True
-    return module_has_submodule(package, last)
+    path = f"{config.name}.{name}"
+    try:
+        return path in sys.modules or find_spec(path) is not None
+    except ModuleNotFoundError as error:
+        return not path.startswith(str(error.name))  # its package is missing, or imports what is
+    except (Exception, SystemExit):  # what contains it: the import of the module itself tells
+        return True
 
 
 def import_task(path: str) -> DjangoTask[..., Any]:
