@@ -143,14 +143,16 @@ class Subcommand:
     name: str
     help: str
     """What it does, in a sentence without a period."""
-    add_arguments: Callable[[ArgumentParser], None]
-    """Adds its own arguments. The command adds ``--database`` and Django's own options."""
+    add_arguments: Callable[[ArgumentParser], None] | None
+    """Adds its own arguments. The command adds ``--json``, ``--database`` and Django's own options."""
     run: Callable[[dict[str, Any], OutputWrapper], None]
     """Does it in the database ``options["database"]``, an alias that the command has checked.
 
     It raises ``ArgumentTypeError`` if the arguments cannot be used, and ``CommandError`` or an error of this
     package if it cannot be done.
     """
+    has_json: bool = True
+    """Whether it has the option ``--json``."""
 
 
 def found() -> dict[str, Subcommand]:

@@ -43,7 +43,10 @@ class Command(BaseCommand):
                 formatter_class=DjangoHelpFormatter,
             )
             accept_options(inner, parser)
-            subcommand.add_arguments(inner)
+            if subcommand.has_json:
+                inner.add_argument("--json", action="store_true", help="print JSON instead of text")
+            if subcommand.add_arguments is not None:
+                subcommand.add_arguments(inner)
 
     # The output is in English, whatever LANGUAGE_CODE is: scripts read it, and so does who helps.
     @translation.override("en")

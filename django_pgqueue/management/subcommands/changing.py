@@ -136,7 +136,6 @@ def _add_arguments(parser: ArgumentParser, change: Change) -> None:
     add_filters(parser, status=f"default: {','.join(change.usual)}")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--dry-run", action="store_true", help="tell how many jobs it would be, and end")
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but questions and errors")
 
 

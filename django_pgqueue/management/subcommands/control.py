@@ -25,7 +25,6 @@ def _add_targets(parser: ArgumentParser) -> None:
 
 
 def _add_format(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -110,10 +109,6 @@ def _add_resume(parser: ArgumentParser) -> None:
     _add_format(parser)
 
 
-def _add_pauses(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the list as JSON")
-
-
 def _pauses(options: dict[str, Any], stdout: OutputWrapper) -> None:
     pauses = Pause.objects.using(options["database"]).filter(IN_FORCE).order_by("kind", "name")
     if options.get("json"):
@@ -155,7 +150,7 @@ def _drain(options: dict[str, Any], stdout: OutputWrapper) -> None:
 SUBCOMMANDS = [
     Subcommand("pause", "Pause a queue, a task, or everything; running jobs finish", _add_pause, _pause),
     Subcommand("resume", "End the pause of a queue, a task, or everything", _add_resume, _resume),
-    Subcommand("pauses", "List what is paused, by whom, why, and until when", _add_pauses, _pauses),
+    Subcommand("pauses", "List what is paused, by whom, why, and until when", None, _pauses),
     Subcommand(
         "drain-worker",
         "Ask a worker process to finish its jobs and end; its supervisor starts another one",

@@ -90,10 +90,6 @@ def _state_json(alias: str, found: monitoring.Health) -> dict[str, Any]:
     }
 
 
-def _add_json(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
-
-
 # ----------------------------------------------------------------------------
 # ``status``: is all well, what waits, and what to type next.
 
@@ -161,7 +157,6 @@ def _add_stats(parser: ArgumentParser) -> None:
     add("--by", choices=["queue", "task", "time"], default="task", help="one row for each of these")
     add("--queue", default="", metavar="NAME", help="only this queue")
     add("--task", default="", metavar="PATH", help="only what ran of this task")
-    _add_json(parser)
 
 
 def _stats(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -228,7 +223,6 @@ def _add_health(parser: ArgumentParser) -> None:
     add("--age", type=seconds(), metavar="DURATION", help="how long the oldest ready job may wait")
     add("--depth", type=at_least(0), metavar="N", help="how many jobs may be ready in a queue")
     add("--workers", type=at_least(0), metavar="N", help="how many workers must serve a queue")
-    _add_json(parser)
 
 
 def _health(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -252,7 +246,6 @@ def _health(options: dict[str, Any], stdout: OutputWrapper) -> None:
 
 def _add_queues(parser: ArgumentParser) -> None:
     parser.add_argument("--queue", default="", metavar="NAME", help="only this queue")
-    _add_json(parser)
 
 
 def _queues(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -367,7 +360,6 @@ def _add_failures(parser: ArgumentParser) -> None:
     add("--task", default="", metavar="PATH", help="only failures of this task")
     add("--muted", action="store_true", help="the groups that are muted, instead of the others")
     add("--limit", type=at_least(1), default=50, metavar="N", help="at most N groups (default: 50)")
-    add("--json", action="store_true", help="print the groups as JSON")
 
 
 def _failures(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -448,13 +440,13 @@ def _failures_json(found: GroupFigures) -> dict[str, Any]:
 
 SUBCOMMANDS = [
     Subcommand("status", "Show the health, what helps, the queues, and what to type next (the default)",
-               _add_json, _status),
+               None, _status),
     Subcommand("stats", "Show what waits in each queue, and what ran in a span of time", _add_stats, _stats),
     Subcommand("health", "Tell whether the queues are healthy, in one line and by the exit code",
                _add_health, _health),
     Subcommand("queues", "List the queues: jobs, failures, limits, and how long they keep finished jobs",
                _add_queues, _queues),
     Subcommand("limits", "List the limits, what runs and waits under them, and who has set them",
-               _add_json, _limits),
+               None, _limits),
     Subcommand("failures", "List failures by error and place, or show one group", _add_failures, _failures),
 ]  # fmt: skip

@@ -52,7 +52,6 @@ def _add_jobs(parser: ArgumentParser) -> None:
         help=f"at most N jobs, up to {MOST} (default: 50)",
     )
     add("--after", type=at_least(1), metavar="ID", help="go on after this id, the last of the list before")
-    add("--json", action="store_true", help="print the jobs as JSON")
     add("--quiet", action="store_true", help="print only the ids, one in a line")
 
 
@@ -407,7 +406,6 @@ def _time(time: datetime, now: datetime) -> str:
 
 def _add_why(parser: ArgumentParser) -> None:
     parser.add_argument("job", type=job_id, metavar="ID", help="the id of the job, such as 5 or other:5")
-    parser.add_argument("--json", action="store_true", help="print the reason as JSON")
 
 
 def _why(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -460,14 +458,9 @@ def run_here(options: dict[str, Any], stdout: OutputWrapper) -> None:
 
 
 SUBCOMMANDS = [
-    Subcommand(
-        "jobs", "List jobs, newest first, or show everything about the jobs with these ids", _add_jobs, _jobs
-    ),
+    Subcommand("jobs", "List jobs, newest first, or show everything about the jobs with these ids",
+               _add_jobs, _jobs),
     Subcommand("why", "Say why a job does not run, or what has become of it", _add_why, _why),
-    Subcommand(
-        "run-here",
-        "Run one waiting job here and now, so that a debugger can follow it",
-        _add_run_here,
-        run_here,
-    ),
-]
+    Subcommand("run-here", "Run one waiting job here and now, so that a debugger can follow it",
+               _add_run_here, run_here, has_json=False),
+]  # fmt: skip

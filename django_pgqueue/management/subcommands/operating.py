@@ -26,10 +26,6 @@ from .._parser import Subcommand, terminable
 logger = get_logger(__name__)
 
 
-def _add_workers(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the list as JSON")
-
-
 def _workers(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print a line for each worker."""
     found = Crew(options["database"]).workers
@@ -65,7 +61,6 @@ def _add_database(parser: ArgumentParser) -> None:
         action="store_true",
         help="with --json: also print the texts of statements, which may contain the arguments of jobs",
     )
-    parser.add_argument("--json", action="store_true", help="print everything that was found as JSON")
 
 
 def _database(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -191,9 +186,10 @@ def serve(server: WSGIServer) -> None:
 
 
 SUBCOMMANDS = [
-    Subcommand("workers", "List the workers, whether they live, and what they do", _add_workers, _workers),
+    Subcommand("workers", "List the workers, whether they live, and what they do", None, _workers),
     Subcommand("database", "Show locks, old transactions, dead rows, connections and traffic, with advice",
                _add_database, _database),
-    Subcommand("roles", "Print the SQL that makes roles with few rights", _add_roles, _roles),
-    Subcommand("metrics", "Print the metrics for Prometheus, or serve them", _add_metrics, _metrics),
+    Subcommand("roles", "Print the SQL that makes roles with few rights", _add_roles, _roles, has_json=False),
+    Subcommand("metrics", "Print the metrics for Prometheus, or serve them", _add_metrics, _metrics,
+               has_json=False),
 ]  # fmt: skip

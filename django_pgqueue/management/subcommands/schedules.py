@@ -229,10 +229,6 @@ def _json(schedule: Any) -> dict[str, Any]:
 # ``tasks``: the tasks that the apps declare.
 
 
-def _add_tasks(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the list as JSON")
-
-
 def _tasks(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the tasks, and fail if a module cannot be imported."""
     failed = discover(again=True)
@@ -311,7 +307,7 @@ def _text(value: Any) -> str:
 
 SUBCOMMANDS = [
     Subcommand("schedules", "List the schedules, show one, pause or resume it, or enqueue a job of it",
-               _add_schedules, _schedules),
+               _add_schedules, _schedules, has_json=False),
     Subcommand("tasks", "List the tasks that the apps declare, with their queues and their policies",
-               _add_tasks, _tasks),
+               None, _tasks),
 ]  # fmt: skip

@@ -529,4 +529,6 @@ def _no_key(seconds: float) -> str:
     return ""
 
 
-SUBCOMMANDS = [Subcommand("top", "Watch the queue, with its workers and its failures", _add_arguments, run)]
+SUBCOMMANDS = [
+    Subcommand("top", "Watch the queue, with its workers and its failures", _add_arguments, run, False)
+]
