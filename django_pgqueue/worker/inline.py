@@ -129,8 +129,7 @@ class InlineWorker:
     def _due(self) -> list[FirstDue]:
         """Return the jobs that may follow, and the first due one of each range, in the order to run them.
 
-        A worker process remembers how far it has read each range. This one looks anew before each claim, so
-        it also finds what was moved into the past.
+        Unlike a worker process, it looks anew before each claim, and finds what was moved into the past.
         """
         if self._orders.everything:
             return []
@@ -155,9 +154,7 @@ class InlineWorker:
         return [(FirstDue(*row), task_path) for *row, task_path in rows]
 
     def _in_turn(self, key: tuple[str, int], firsts: list[FirstDue]) -> list[FirstDue]:
-        """Return the first job of each group of a range, beginning after the group whose turn it was. Jobs
-        without a group come before the first group.
-        """
+        """Return the first job of each group of a range, beginning after the group whose turn it was."""
         plain = [first for first in firsts if first.group_key is None]
         if len(plain) == len(firsts):
             return plain
@@ -166,6 +163,7 @@ class InlineWorker:
         groups = [first for first in found if first.due_in <= 0 and first.group_key]
         last = self._last_groups.get(key, "")
         later = [first for first in groups if str(first.group_key) > last]
+        # Jobs without a group come before the first group.
         return [*later, *plain, *(first for first in groups if first not in later)]
 
     def _claim(self, first: FirstDue) -> Answer:
@@ -240,7 +238,8 @@ class InlineRunner(Runner):
     _enforces_timeouts = False
 
     def __init__(self, alias: str, worker: int) -> None:
-        super().__init__(alias, worker, StartedJobs.private(1))
+        self.started_jobs = StartedJobs.private(1)
+        super().__init__(alias, worker, self.started_jobs)
 
     def perform_here(self, row: Claimed) -> Result:
         """Run a claimed job, sync or async, and return its result. An error of the worker is raised."""
@@ -253,7 +252,7 @@ class InlineRunner(Runner):
             outcome = self._perform(ready)
         finally:
             self._end(ready)
-            self._started_jobs.end(row.id)
+            self.started_jobs.end(row.id)
         last = None if ready.told is None else ready.told.last
         return Result(row, outcome, monotonic() - ready.started, ready.reported, ready.take_failure(), last)
 

@@ -157,7 +157,7 @@ class OneProcess:
 
     def _asked(self) -> None:
         """A signal has asked for a stop. This is called in its handler."""
-        jobs = self._keeper.begun
+        jobs = self._keeper.jobs.begun()
         if self._signals.count > 1 and jobs:
             raise KeyboardInterrupt
         self.stop()
@@ -260,6 +260,7 @@ class LeaseKeeper:
         self, options: WorkerOptions, worker: DebuggedWorker, *, on_drain: Callable[[], None]
     ) -> None:
         self.worker = worker.worker
+        self.jobs = worker.runner.started_jobs
         self._runner = worker.runner
         self._on_drain = on_drain
         self._progress = ProgressWriter(worker.runner.changed)
@@ -272,17 +273,6 @@ class LeaseKeeper:
         # What pydevd looks at, on which the debuggers of VS Code and PyCharm are built.
         self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
         self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
-
-    @property
-    def begun(self) -> list[int]:
-        """The jobs that run now."""
-        return [job.row.id for job in self._runner.running()]
-
-    @property
-    def lost_its_lock(self) -> bool:
-        """Whether the session that holds the lock of the worker is lost."""
-        session = self._heartbeat.session
-        return session is None or not session.holds_lock
 
     def start(
         self,
@@ -323,7 +313,7 @@ class LeaseKeeper:
             self._serve()
             now = monotonic()
             pause = min(self._heartbeat.seconds_left(now), conf.current().heartbeat)
-            if self.begun:
+            if self.jobs.begun():
                 pause = min(pause, WRITE_EVERY, self._progress.seconds_left(now))
             self._waker.sleep(pause, lambda: self._is_over, *self._heartbeat.files)
 
@@ -346,3 +336,4 @@ class LeaseKeeper:
     def _register(self, session: Session) -> None:
         self._registration.renew(session, monotonic(), "SELECT 1", None)
         self._registered_in = session
+        self.jobs.connect(holds_lock=session.holds_lock)

@@ -15,6 +15,7 @@ import pytest
 
 from django_pgqueue.postgres import session
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.support.workers import make_producer, until
 
@@ -69,7 +70,9 @@ def supervisor(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
     clock = Clock(monkeypatch)
     heartbeat = Heartbeat(WorkerOptions())
     assert heartbeat.start(lambda: None, clock.sleep, lambda: False)
-    child: Any = SimpleNamespace(lives=True, worker=1, begun=[], lost_its_lock=False)
+    jobs = StartedJobs.private(1)
+    jobs.connect(holds_lock=True)
+    child: Any = SimpleNamespace(lives=True, worker=1, jobs=jobs)
 
     def turn() -> None:
         clock.sleep(heartbeat.seconds_left(clock.now))

@@ -51,7 +51,7 @@ class Connection:
         self._started_jobs = started_jobs
         self._set_up = set_up
         self._held_lock = False  # when the supervisor was told last
-        self._outage = Outage()
+        self.outage = Outage()
 
     @property
     def live(self) -> Session:
@@ -91,24 +91,20 @@ class Connection:
         self._held_lock = session.holds_lock
         self._started_jobs.connect(holds_lock=session.holds_lock)
 
-    def works(self) -> None:
-        """Note that a round of work succeeded."""
-        self._outage.over()
-
     def reopen(self, error: Exception) -> None:
         """Try until it succeeds. If the worker stops, try until the grace period ends or nothing is left."""
-        self._outage.tell("no connection yet" if self.session is None else "the connection is lost", error)
+        self.outage.tell("no connection yet" if self.session is None else "the connection is lost", error)
         self._started_jobs.disconnect()
         if self.session is not None:
             self.session.close()
             self.session = None
         lifetime = self._lifetime
         while True:
-            self._wait(self._outage.pause())
+            self._wait(self.outage.pause())
             try:
                 self.open()
             except LOST_CONNECTION as again:
-                self._outage.tell("no connection yet", again)
+                self.outage.tell("no connection yet", again)
             else:
                 return
             if lifetime.stopping and not (self._jobs and lifetime.grace_left()):

@@ -148,7 +148,7 @@ class Producer:
             while not self._is_over():
                 try:
                     self._turn()
-                    self._connection.works()
+                    self._connection.outage.over()
                 except _TRANSIENT as error:
                     logger.info("trying again after %s", type(error).__name__)
                 except LOST_CONNECTION as error:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
@@ -70,15 +71,13 @@ class FirstDue(NamedTuple):
         return run_after, self.id - 1
 
 
+@dataclass(slots=True)
 class Range:
     """A range or a group."""
 
-    __slots__ = ("due_since", "mark", "used")
-
-    def __init__(self, mark: Mark, now: float = 0.0) -> None:
-        self.mark = mark
-        self.used = now
-        self.due_since: float | None = None  # when its first job was due, as far as is known
+    mark: Mark
+    used: float = 0.0
+    due_since: float | None = None  # when its first job was due, as far as is known
 
     def advance(self, row: Claimed, latest: datetime) -> None:
         """Move the mark up to a job that was claimed, but not later than ``latest``."""
@@ -371,10 +370,6 @@ class Turns:
         return order
 
 
-# ----------------------------------------------------------------------------
-# All of it together.
-
-
 class Places:
     """What one worker knows of the queues. ``now`` is a monotonic clock in seconds.
 
@@ -450,10 +445,9 @@ class Places:
                     times.used = now
 
     def known(self, *, rescan: bool) -> list[list[Any]]:
-        """Return the arrays of a search: queues, whether with groups, priorities, and marks. A ``rescan``
-        begins at the start. But while groups have jobs, it would only find the oldest of these again, so it
-        leaves that to a pass.
-        """
+        """Return the arrays of a search: queues, whether with groups, priorities, and marks."""
+        # A rescan begins at the start. But while groups have jobs, it would only find the oldest of these
+        # again, so it leaves that to a pass.
         plain = Ranges().known() if rescan else self.ranges.known()
         grouped = Ranges().known() if rescan and not self.has_groups else self.times.known()
         kinds = [False] * len(plain[0]) + [True] * len(grouped[0])

@@ -118,12 +118,13 @@ class Child:
         """What the current or the last process did at the last ``look``."""
         self.stillbirths = 0
         """How many processes in a row ended before they had registered."""
+        self.jobs = StartedJobs.private(1)
+        """What the current or the last process has told of its jobs."""
         self._since = 0.0  # the beginning of the state
         self._told_slow = False
         self._killed_because = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
-        self._started_jobs = StartedJobs.private(1)
         self._quick_ends = 0
 
     # -- the process
@@ -146,45 +147,29 @@ class Child:
     @property
     def registered(self) -> bool:
         """Whether there is a process that has registered, and so claims jobs."""
-        return self._process is not None and self._started_jobs.registered
+        return self._process is not None and self.jobs.registered
 
     @property
     def is_slow(self) -> bool:
         """Whether there is a process that has been in its state for longer than usual."""
         return self._process is not None and monotonic() > self._since + self.state.told_after
 
-    @property
-    def begun(self) -> list[int] | None:
-        """The jobs that the current or the last process had started; None if they are not known."""
-        return self._started_jobs.begun()
-
-    @property
-    def lost_its_lock(self) -> bool:
-        """Whether its process has lost the connection that holds its lock."""
-        return not self._started_jobs.holds_lock
-
-    def overdue(self, since: float) -> list[int]:
-        """Return the jobs because of which its process should have been replaced before ``since``."""
-        return [] if self._process is None else self._started_jobs.overdue(since)
-
     def start(self, assignment: Assignment, databases: str = "") -> None:
-        """Start a process; there must be none. Raises ``OSError`` if the system refuses.
+        """Start a process; there must be none. Raises ``OSError`` if the system refuses. Call it on the main
+        thread: on Linux, the process dies with the *thread* that started it (``spawn``).
 
         ``databases``: the connection parameters that its own settings do not have (``settings``).
         They contain passwords, which other users could read on a command line or in an environment.
-
-        Call this on the main thread: on Linux, the process dies with the *thread* that started it
-        (``spawn``).
         """
         self.started_at = monotonic()
         self._enter(STARTING)
         self._killed_because = ""
         with ExitStack() as not_ours:
-            self._started_jobs = StartedJobs.create(assignment.options.slots)
-            not_ours.callback(self._started_jobs.close_file)
+            self.jobs = StartedJobs.create(assignment.options.slots)
+            not_ours.callback(self.jobs.close_file)
             line, its_end = socket.socketpair()
             not_ours.enter_context(its_end)
-            given = replace(assignment, started_jobs=self._started_jobs.file)
+            given = replace(assignment, started_jobs=self.jobs.file)
             try:
                 if databases:
                     file = write_memory(databases)
@@ -244,9 +229,9 @@ class Child:
         """Return what its process does, and from when on that has a deadline, if not from its beginning."""
         if self._line is not None and has_spoken(self._line):
             return ENDING, 0.0
-        if not self._started_jobs.is_set_up:
+        if not self.jobs.is_set_up:
             return STARTING, 0.0
-        until = self._started_jobs.drains_until
+        until = self.jobs.drains_until
         return (DRAINING, until) if until else (WORKING, 0.0)
 
     def poll(self) -> End | None:
@@ -268,7 +253,7 @@ class Child:
         line.close()
         self._process = self._line = None
         how = how_it_ended(code) + (f" ({farewell.cause})" if farewell.cause else "")
-        lived, registered = monotonic() - self.started_at, self._started_jobs.registered
+        lived, registered = monotonic() - self.started_at, self.jobs.registered
         return End(process.pid, how, max(0, -code), farewell, lived, registered, bool(self._killed_because))
 
     def wait(self, seconds: float) -> End | None:
@@ -296,10 +281,8 @@ class Child:
 def reap_orphans(own: Container[int | None]) -> None:
     """Reap all processes that have ended except ``own``, because the supervisor reads their exit codes.
 
-    The first process of a container becomes the parent of processes whose parent has ended. In Kubernetes,
-    that is the worker unless the image has an init process. A task that starts a browser leaves some
-    processes behind each time. If they are not reaped, they count against the process limit of the container
-    forever.
+    The first process of a container becomes the parent of processes whose parent has ended, such as those
+    that a browser leaves behind. In Kubernetes, that is the worker unless the image has an init process.
     """
     while True:
         try:

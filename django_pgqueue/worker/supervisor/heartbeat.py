@@ -140,13 +140,12 @@ class Heartbeat:
         return max(0.0, min(self._next_beat, self._rounds.next_round, self._alerts.next_round) - now)
 
     def process_ended(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
-        """Record that a process has ended. The next ``serve`` requeues its jobs, before another supervisor
-        finds it dead.
+        """Record that a process has ended. The next ``serve`` requeues its jobs.
 
         ``to_blame``: the jobs because of which it was killed; None if it ended by itself.
         """
         self._ended.add(
-            EndedProcess(child.worker, child.begun, to_blame, reason, child.started_at, monotonic())
+            EndedProcess(child.worker, child.jobs.begun(), to_blame, reason, child.started_at, monotonic())
         )
 
     def serve(self, children: Iterable[Child]) -> None:
@@ -265,11 +264,11 @@ class Heartbeat:
 
 def _states(living: list[Child]) -> dict[str, list[Any]]:
     """Return what a heartbeat writes about these processes."""
-    begun = [child.begun for child in living]
+    begun = [child.jobs.begun() for child in living]
     return {
         "ids": [child.worker for child in living],
         "begun": [None if jobs is None else number_array(jobs) for jobs in begun],
-        "lost_lock": [child.lost_its_lock for child in living],
+        "lost_lock": [not child.jobs.holds_lock for child in living],
     }
 
 

@@ -155,7 +155,7 @@ class Supervisor:
         grace = self.options.grace if is_first else 0.0
         self._stop_by = min(self._stop_by, monotonic() + grace + KILL_AFTER)
         # Before the signals, because the processes that have ended are left out.
-        begun = [child.begun for child in self._children if child.pid is not None]
+        begun = [child.jobs.begun() for child in self._children if child.pid is not None]
         self._service.stopping(grace + KILL_AFTER + DIE_WITHIN)
         # Two pending signals of one kind arrive as one, so a stop without a grace period sends two kinds.
         numbers = [signal.SIGTERM] if grace else [signal.SIGTERM, signal.SIGINT]
@@ -202,7 +202,7 @@ class Supervisor:
             return
         end = child.poll()
         if end is None:
-            child.look(lambda: self._running(child.begun) or "its last reports")
+            child.look(lambda: self._running(child.jobs.begun()) or "its last reports")
             self._kill_if_overdue(child)
             return
         if end.farewell.code not in (FINISHED, RECYCLED, RETIRED):
@@ -252,7 +252,7 @@ class Supervisor:
 
     def _kill_if_overdue(self, child: Child) -> None:
         """Kill a process that cannot replace itself after a timeout because a task holds its GIL."""
-        jobs = child.overdue(monotonic() - self.options.grace - KILL_AFTER)
+        jobs = child.jobs.overdue(monotonic() - self.options.grace - KILL_AFTER)
         extended = self._heartbeat.extended(jobs)
         jobs = [job for job in jobs if job not in extended]
         if not jobs:

@@ -185,7 +185,7 @@ def test_jobs_that_end_while_the_server_is_away_do_not_hurry_the_next_try(
     monkeypatch.setattr(sessions, "FIRST_PAUSE", 1000.0)
     jobs = [enqueue(tasks.hold, key) for key in "abc"]
     producer = make_producer(threads=3)
-    producer._connection._outage = sessions.Outage(longest=1000.0)
+    producer._connection.outage = sessions.Outage(longest=1000.0)
     worker = RunningWorker(producer)
     for key in "abc":
         assert tasks.gate(f"{key} runs").wait(tasks.DEADLINE)

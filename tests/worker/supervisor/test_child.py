@@ -178,7 +178,7 @@ class Place(Child):
         super().__init__()
         self._process = subprocess.Popen(["sleep", "1000"], process_group=0)
         self._line, self.its_end = socket.socketpair()
-        self.memory = self._started_jobs = StartedJobs.private(1)
+        self.memory = self.jobs = StartedJobs.private(1)
         self._enter(STARTING)
 
     def passes(self, seconds: float) -> None:

@@ -28,13 +28,24 @@ from tests.support.workers import fresh
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
 
 
+class Jobs:
+    """What a process has told of its jobs."""
+
+    def __init__(self, *, holds_lock: bool = True) -> None:
+        self.now: list[int] | None = []
+        self.holds_lock = holds_lock
+
+    def begun(self) -> list[int] | None:
+        return self.now
+
+
 class Supervisor:
     """A heartbeat with one process, and a clock that jumps to the next time at which there is work."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         monkeypatch.setattr(heartbeat_module, "monotonic", lambda: self.now)
-        self.child: Any = SimpleNamespace(lives=True, worker=1, begun=[], lost_its_lock=False)
+        self.child: Any = SimpleNamespace(lives=True, worker=1, jobs=Jobs())
         self.heartbeat = Heartbeat(WorkerOptions())
         assert self.heartbeat.start(lambda: None, lambda seconds: None, lambda: False)
 
@@ -52,7 +63,7 @@ class Supervisor:
         self.turn()
         row = Worker.objects.get(pk=1)
         is_new = row.heartbeat_at > timezone.now() - timedelta(seconds=30)
-        assert not is_new or row.started_jobs == self.child.begun
+        assert not is_new or row.started_jobs == self.child.jobs.now
         return is_new
 
 
@@ -80,16 +91,16 @@ def test_every_second_heartbeat_is_left_out_while_nothing_runs(supervisor: Super
 
 def test_a_started_job_is_written_within_an_interval(supervisor: Supervisor) -> None:
     assert [supervisor.beats() for _ in range(2)] == [True, False]
-    supervisor.child.begun = [5]
+    supervisor.child.jobs.now = [5]
     assert [supervisor.beats() for _ in range(3)] == [True] * 3
-    supervisor.child.begun = []
+    supervisor.child.jobs.now = []
     assert [supervisor.beats() for _ in range(2)] == [True, False]
     assert [supervisor.beats() for _ in range(1)] == [True]
-    supervisor.child.begun = None  # too many
+    supervisor.child.jobs.now = None  # too many
     assert [supervisor.beats() for _ in range(3)] == [True] * 3
 
 
-@pytest.mark.parametrize("change", [{"lost_its_lock": True}, {"worker": 1, "lives": False}])
+@pytest.mark.parametrize("change", [{"jobs": Jobs(holds_lock=False)}, {"worker": 1, "lives": False}])
 def test_a_process_that_lost_its_lock_or_is_stopped_is_no_idle_one(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
