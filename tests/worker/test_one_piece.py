@@ -15,7 +15,7 @@ from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.sessions import Registration
 from django_pgqueue.worker.supervisor.child import Child
-from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
+from django_pgqueue.worker.supervisor.heartbeat import Heartbeat, _states
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, run_due
 
@@ -49,7 +49,7 @@ def test_registering_beating_and_upkeep(session: Session) -> None:
     child.worker = 2
     Registration(WorkerOptions(), worker=2, supervisor=1).register(session)
     before = Worker.objects.get(pk=2).heartbeat_at
-    heartbeat._beat(session, [child])
+    heartbeat._beat(session, _states([child]))
     assert Worker.objects.get(pk=2).heartbeat_at > before
 
 

@@ -80,11 +80,6 @@ class News(NamedTuple):
 
     pause_began: bool = False
     pause_ended: bool = False
-    drains: Sequence[str] = ()
-    """How the worker is asked to end."""
-
-
-NO_NEWS = News()
 
 
 class Inbox:
@@ -184,7 +179,7 @@ class Inbox:
 
     def read_orders(self, session: Session, now: float) -> News:
         """Do what is due."""
-        news = NO_NEWS
+        news = News()
         if now >= self._next_read:
             news = self._read(session, now)
             self._next_read = now + conf.current().shortest_poll if session.pooled else _NEVER
@@ -207,7 +202,7 @@ class Inbox:
         # still in force, put nothing back, and be asked no more.
         began, ended = self.orders.learn(rows, monotonic())
         self._runner.outcomes.backoffs = self.orders.backoffs
-        return News(began, self._have_ended(ended), self.orders.drains)
+        return News(began, self._have_ended(ended))
 
     def _read(self, session: Session, now: float) -> News:
         return self.learn_orders(session.rows(self.orders_sql), now)
@@ -271,6 +266,7 @@ class Orders:
     def __init__(self) -> None:
         self.backoffs: Backoffs = {}
         self.drains: list[str] = []
+        """How the worker is asked to end."""
         self.limits: dict[str, int | None] = {}
         """The limits of queues; a queue that has only a rate has no number."""
         self.everything = False

@@ -236,7 +236,7 @@ class Producer:
             self._executor.submit(self._put_paused_aside(self._executor.take_back()), 0.0)
         if news.pause_ended:
             self._idle.look_now()
-        for how in news.drains:
+        for how in self._orders.drains:
             if how == "stop" and not self.lifetime.retired:
                 logger.info("asked to stop this worker with all its processes")
                 self.lifetime.retire(self.options.grace)

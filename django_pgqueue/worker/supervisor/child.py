@@ -69,7 +69,7 @@ STARTING = State(
     killed_after=START_WITHIN,
     why="it had not loaded the settings and apps within %g s",
 )
-#: It waits for its database, which it logs, or runs jobs, which may have a timeout (``Child.overdue``).
+#: It waits for its database, which it logs, or runs jobs, which may have a timeout (``StartedJobs.overdue``).
 WORKING = State()
 #: It claims no more jobs. After ``--max-jobs`` and ``--max-memory``, its grace period never ends.
 DRAINING = State(

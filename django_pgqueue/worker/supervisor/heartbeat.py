@@ -158,9 +158,9 @@ class Heartbeat:
                 self.session = connect(self._alias, name=SUPERVISOR)
             if now >= self._next_beat:
                 self._next_beat = now + conf.current().heartbeat
-                living = [child for child in children if child.lives]
-                if not self._skips(living):
-                    self._beat(self.session, living)
+                states = _states([child for child in children if child.lives])
+                if not self._skips(states):
+                    self._beat(self.session, states)
             self._ended.give_back(self.session)
             self._hear(self.session)
             self._rounds.run(self.session, monotonic())
@@ -209,9 +209,8 @@ class Heartbeat:
         if self.session is not None:
             self.session.close()
 
-    def _beat(self, session: Session, living: list[Child]) -> None:
+    def _beat(self, session: Session, states: dict[str, list[Any]]) -> None:
         settings = conf.current()
-        states = _states(living)
         times = {"interval": settings.heartbeat, "lease": settings.lease}
         late: float | None
         due: float | None
@@ -237,12 +236,11 @@ class Heartbeat:
         if session is self._listens_in and session.notifications():
             self._rounds.schedules.look_in(0.0, monotonic())
 
-    def _skips(self, living: list[Child]) -> bool:
+    def _skips(self, states: dict[str, list[Any]]) -> bool:
         """Return whether to leave this heartbeat out. The next one is always sent.
 
         Race: a job may start after this. Like any other, it is written to the row within an interval.
         """
-        states = _states(living)
         is_idle = not any(states["lost_lock"]) and set(states["begun"]) == {number_array([])}
         skips = self._may_skip and is_idle and states == self._sent
         self._may_skip = False
