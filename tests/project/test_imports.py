@@ -21,12 +21,11 @@ HARMLESS = {"compiler.compile", "json.loads", "re.compile", "signing.loads"}
 
 PLACES = {
     "__init__": "the public names of the package",
-    "conf": "the settings that name a callable",
+    "conf": "settings that name an object; of CONTEXT, the name in a row is looked up if the setting has it",
     "checks.tasks": "the modules that declare tasks",
     "checks.backends": "the checks of Django's backend",
     "checks.database": "the migrations of the package",
     "compat": "the modules of the package django-tasks",
-    "context": "PGQUEUE['CONTEXT']: a name of a row is looked up only if the setting has it",
     "management._parser": "the modules of the package",
     "models.changes": "the public names of the package",
     "operations": "a migration",
