@@ -230,11 +230,10 @@ def _take_chunk(numbered: Iterator[tuple[int, Call]]) -> tuple[list[tuple[int, C
 
 def _shared_batch(calls: list[Call]) -> int | None:
     """Return the batch to which all of these calls belong, which is then sent once. None: there is none."""
-    links = calls[0].options.links
-    batch: int | None = None if links is None else links.get("batch")
-    if batch is None or any((call.options.links or {}).get("batch") != batch for call in calls):
+    if calls[0].options.links is None:
         return None
-    return batch
+    batches = {(call.options.links or {}).get("batch") for call in calls}
+    return batches.pop() if len(batches) == 1 else None
 
 
 def _insert(alias: str, numbered: list[tuple[int, Call]]) -> list[tuple[int, EnqueueOutcome]]:

@@ -156,7 +156,11 @@ class _Wait:
         if lost is None and self._job.is_finished:
             return True
         if in_test:
-            raise TransactionManagementError(_IN_TEST.format(job=_name(self._job), status=self._job.status))
+            raise TransactionManagementError(
+                f"{_name(self._job)} is {self._job.status}, and no worker can see it: this test is one "
+                "transaction. Call run_jobs() of django_pgqueue.testing before join(), or use "
+                "immediate_jobs(). A test with a real worker is a TransactionTestCase."
+            )
         if is_last or self._seconds == 0:
             raise TimeoutError(self._timed_out(lost)) from lost
         return False
@@ -182,13 +186,6 @@ class _Wait:
         why = getattr(job, "waiting_reason", "")  # which a batch has not
         reason = f" ({why})" if why and lost is None else ""
         return f"{_name(job)} is not over after {self._seconds:g} s: {state}{reason}."
-
-
-_IN_TEST = (
-    "{job} is {status}, and no worker can see it: this test is one transaction. Call run_jobs() of "
-    "django_pgqueue.testing before join(), or use immediate_jobs(). A test with a real worker is a "
-    "TransactionTestCase."
-)
 
 
 def _check_transaction(connection: BaseDatabaseWrapper, job: Any) -> bool:

@@ -96,9 +96,18 @@ def changed() -> str:
     for alias in connections:
         before = read.get(alias, {})
         for name, value in parameters(alias).items():
-            if name != _NOT_SENT and (name not in before or before[name] != value):
-                _check(alias, name, value)
-                found.setdefault(alias, {})[name] = value
+            if name == _NOT_SENT or (name in before and before[name] == value):
+                continue
+            try:
+                json.dumps(value, default=os.fspath)
+            except (TypeError, ValueError) as error:
+                # The message leaves out the value, which may contain a password.
+                raise ImproperlyConfigured(
+                    f"DATABASES[{alias!r}][{name!r}] was changed after Django's setup to a value that cannot "
+                    f"be sent to worker processes: {error}. Use a value that JSON supports, or set it in the "
+                    "settings module, which every worker process reads."
+                ) from None
+            found.setdefault(alias, {})[name] = value
     return json.dumps(found, default=os.fspath) if found else ""
 
 
@@ -129,18 +138,6 @@ def parameters(alias: str) -> dict[str, Any]:
             return connection.settings_dict
     current: dict[str, Any] = connections.settings[alias]
     return current
-
-
-def _check(alias: str, name: str, value: Any) -> None:
-    try:
-        json.dumps(value, default=os.fspath)
-    except (TypeError, ValueError) as error:
-        # The message leaves out the value, which may contain a password.
-        raise ImproperlyConfigured(
-            f"DATABASES[{alias!r}][{name!r}] was changed after Django's setup to a value that cannot be "
-            f"sent to worker processes: {error}. Use a value that JSON supports, or set it in the settings "
-            "module, which every worker process reads."
-        ) from None
 
 
 def _copy(value: Any) -> Any:

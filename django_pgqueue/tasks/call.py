@@ -42,6 +42,8 @@ class CallOptions(NamedTuple):
     task_path: str
     metadata: str  # JSON
     policy: Policy
+    row: tuple[Any, ...]
+    """What `Call.row` has after the arguments."""
     links: dict[str, Any] | None = None
     """`after`, `if_failed` and `batch`, as the SQL functions take them; None: nothing of it."""
     keeper: Any = None
@@ -68,14 +70,7 @@ class Call(NamedTuple):
 
     def row(self) -> tuple[Any, ...]:
         """Return the arguments of the SQL functions that every call has, in their order."""
-        task, policy = self.options.task, self.options.policy
-        return (
-            self.options.task_path, self.args, self.kwargs, self.options.metadata, task.queue_name,
-            task.priority,
-            None if task.run_after is None else task.run_after.isoformat(),
-            None if task.run_after_delta is None else task.run_after_delta.total_seconds(),
-            policy.expires_after, policy.max_attempts, policy.timeout, policy.on_lost,
-        )  # fmt: skip
+        return (self.options.task_path, self.args, self.kwargs, *self.options.row)
 
     def more(self, *, in_shared_batch: bool = False) -> str | None:
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing.
@@ -142,15 +137,22 @@ def call_options(task: Task[..., Any]) -> CallOptions:
             f"The metadata of {task.module_path} takes {len(metadata.encode()):,} bytes as JSON, more than "
             f"MAX_JSON_BYTES ({most:,}). Store the data and pass its key."
         )
+    policy = task.policy()
     return CallOptions(
         task=task,
         alias=alias,
         task_path=task.module_path,
         metadata=metadata,
-        policy=task.policy(),
+        policy=policy,
+        row=(
+            metadata, task.queue_name, task.priority,
+            None if task.run_after is None else task.run_after.isoformat(),
+            None if task.run_after_delta is None else task.run_after_delta.total_seconds(),
+            policy.expires_after, policy.max_attempts, policy.timeout, policy.on_lost,
+        ),
         links=None if task.links is None else link_options(task.links, alias, keeper),
         keeper=keeper,
-    )
+    )  # fmt: skip
 
 
 def prepare(
