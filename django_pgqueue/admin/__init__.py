@@ -26,7 +26,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
-from .batches.admin import BatchAdmin
+from .batches import BatchAdmin
 from .job_page.page import links_for
 from .jobs.admin import JobAdmin
 from .limits import LimitAdmin

@@ -40,14 +40,13 @@ from ...postgres.timeout import TimeLimitReached
 from ...redaction import REDACTED, names_of_call, redact, redact_call, redact_text
 from ...tasks.links import HAS_CHILDREN
 from .. import display
-from ..batches import fields as batch_fields
 from ..charts import MEDIA, Chart, percentiles
 from ..console import absent_text, hidden_of, page_url, visible_jobs
 from ..display import linked
 from ..failures import application_part
 from ..jobs.fields import JobDisplay
 from ..jobs.progress import progress_in_words
-from ..jobs.texts import breakable
+from ..jobs.texts import batch_bar, batch_name, batch_state, breakable
 from .clone import clone_page
 from .formatter import Formatter, Section
 from .timeline import timeline
@@ -192,9 +191,9 @@ def _batch(show: Formatter, key: int) -> dict[str, Any]:
     if batch is None:
         return {"name": _("batch %(id)d, which is no longer kept") % {"id": key}}
     return {
-        "name": show.link(JobBatch, batch.pk, batch_fields.name(batch)),
-        "state": batch_fields.state(batch),
-        "bar": batch_fields.bar(counts_of(show.alias, [batch.pk])[batch.pk]),
+        "name": show.link(JobBatch, batch.pk, batch_name(batch)),
+        "state": batch_state(batch),
+        "bar": batch_bar(counts_of(show.alias, [batch.pk])[batch.pk]),
     }
 
 
@@ -224,7 +223,7 @@ def _parents(show: Formatter) -> Section:
     rules = dict(edges.values_list("parent_id", "if_failed"))
     labels = dict(Edge.IfFailed.choices)
     rows: dict[int, tuple[Any, ...]] = {
-        key: (show.link(JobBatch, key, str(key)), batch_fields.name(batch), batch_fields.state(batch))
+        key: (show.link(JobBatch, key, str(key)), batch_name(batch), batch_state(batch))
         for key, batch in parents.batches.items()
     }
     for key in known:

@@ -13,25 +13,25 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
 
-from ... import formatting
-from ...encoding import whole_number
-from ...jobs.batches import Batch
-from ...models import BatchCounts, Job, JobBatch
-from ...models.batch import counts_of
-from ...models.job import Status
-from .. import display
-from ..ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed, may_with_jobs
-from ..console import is_restricted, page_url, visible_jobs
-from ..history import action_words
-from ..job_page.page import children_of, shown_jobs
-from ..jobs.filters import on_shelves
-from ..jobs.search import BATCH
-from ..lists import ConditionFilter, KeysetChangeList
-from ..workflow import WorkflowPages
-from . import fields as batch_fields
+from .. import formatting
+from ..encoding import whole_number
+from ..jobs.batches import Batch
+from ..models import BatchCounts, Job, JobBatch
+from ..models.batch import counts_of
+from ..models.job import Status
+from . import display
+from .ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed, may_with_jobs
+from .console import is_restricted, page_url, visible_jobs
+from .history import action_words
+from .job_page.page import children_of, shown_jobs
+from .jobs.filters import on_shelves
+from .jobs.search import BATCH
+from .jobs.texts import batch_bar, batch_name, batch_state
+from .lists import ConditionFilter, KeysetChangeList
+from .workflow import WorkflowPages
 
 if TYPE_CHECKING:
-    from ..job_page.formatter import Section
+    from .job_page.formatter import Section
 
 MOST_FAILED = 20  # on the page of a batch
 
@@ -111,7 +111,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         """Add the buttons; and for users who may view jobs, those of the batch and those that wait for it."""
         context = super().page_context(request, obj)
         if obj is not None:
-            context["pgqueue_heading"] = batch_fields.name(obj)
+            context["pgqueue_heading"] = batch_name(obj)
             if not self._has_hidden(request, obj):
                 fitting = {"cancel": not obj.is_finished, "retry": obj.counts.failed}
                 names = [name for name, fits in fitting.items() if fits]
@@ -134,17 +134,17 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     @admin.display(description=_("name"))
     def named(self, batch: JobBatch) -> str:
         """The name, with line breaks allowed between its words."""
-        return batch_fields.name(batch)
+        return batch_name(batch)
 
     @admin.display(description=_("state"))
     def state_now(self, batch: JobBatch) -> str:
         """Whether it is open or running, or how it ended."""
-        return batch_fields.state(batch)
+        return batch_state(batch)
 
     @admin.display(description=_("jobs"))
     def numbers(self, batch: Any) -> str:
         """How many jobs have finished, as a bar."""
-        return batch_fields.bar(batch.counts)
+        return batch_bar(batch.counts)
 
     @admin.display(description=_("created"))
     def created(self, batch: JobBatch) -> str:
@@ -159,7 +159,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     @admin.display(description=_("lasts"))
     def age(self, batch: Any) -> str:
         """How long it lasts, or has lasted."""
-        return batch_fields.lasted(batch, batch.now)
+        return formatting.period((batch.finished_at or batch.now) - batch.created_at)
 
     # The buttons and the actions of the list.
 
