@@ -108,8 +108,9 @@ def test_the_rest_of_a_slow_chunk_starts_before_younger_jobs(runner: FakeRunner)
     executor = Executor(runner, 1, waker)  # type: ignore[arg-type]
     event, wait = blocker()
     runner.calls = {1: wait}
-    executor.submit(rows(1, 2, 3, 4, 5, 6), 0.0017)  # two jobs in a chunk
-    until(lambda: executor.rebalance() and not any(chunk.rows for chunk in executor._active.values()))
+    executor.submit(rows(1, 2, 3, 4, 5, 6), 0.0017)
+    until(lambda: 1 in runner.ran)
+    assert executor.rebalance()
     event.set()
     until(lambda: len(finished(executor)) == 6)
     assert runner.ran == [1, 2, 3, 4, 5, 6]
@@ -172,31 +173,37 @@ def test_a_bug_around_a_task_costs_neither_the_thread_nor_the_job(
 def test_a_thread_that_has_been_called_is_not_idle(
     executor: Executor, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Race: a thread has received its call, and has not taken its chunk yet. The next chunk is not for it."""
-    next_call = executor._next_call
-    calls: list[bool] = []
-    called = threading.Event()
+    """Race: a thread has received its call, and has not taken its row yet. The next call is not for it."""
+    run_rows = executor._run_rows
     go, wait_to_go = blocker()
     end, runner.calls[2] = blocker()
-
-    def held() -> bool:
-        calls.append(next_call())
-        if len(calls) == 2:
-            called.set()
-            wait_to_go()
-        return calls[-1]
-
-    monkeypatch.setattr(executor, "_next_call", held)
     executor.submit(rows(1), 1.0)
-    until(lambda: finished(executor) == [1])
+    until(lambda: finished(executor) == [1] and not executor._threads[0].is_busy)
+
+    def held(thread: Any) -> None:
+        if thread is executor._threads[0]:
+            wait_to_go()
+        run_rows(thread)
+
+    monkeypatch.setattr(executor, "_run_rows", held)
     executor.submit(rows(2), 1.0)
-    assert called.wait(DEADLINE)
     executor.submit(rows(3), 1.0)
-    go.set()
     try:
+        until(lambda: 2 in runner.ran)
+        go.set()
         until(lambda: 3 in runner.ran)
     finally:
+        go.set()
         end.set()
+
+
+def test_rows_that_come_while_a_thread_becomes_idle_are_not_left(executor: Executor) -> None:
+    """Race: a thread has found no row, and is not idle yet."""
+    for pk in range(2_000):
+        executor.submit(rows(pk), 1e-6)
+        if pk % 3 == 0:
+            until(lambda count=pk + 1: len(finished(executor)) == count)  # type: ignore[misc]
+    until(lambda: len(finished(executor)) == 2_000)
 
 
 def test_no_more_threads_than_slots(executor: Executor, runner: FakeRunner) -> None:
@@ -233,7 +240,7 @@ def test_the_producer_is_woken_when_threads_may_run_out_of_work(
     one.set()
     until(lambda: len(runner.ran) == 3)
     assert woken == []  # the first result came while the last job was waiting
-    assert not executor.rebalance()
+    until(lambda: not executor.rebalance())
     assert executor.has_urgent_results()
     two.set()
     three.set()
