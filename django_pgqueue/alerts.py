@@ -7,16 +7,13 @@ to the callables that the setting ``ALERTS`` names, and with the signal ``alert_
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from django.dispatch import Signal
 
-from . import conf
-
-__all__ = ["Alert", "Kind", "alert_sent", "receiver_at"]
+__all__ = ["Alert", "Kind", "alert_sent"]
 
 Kind = Literal[
     "age", "depth", "no_worker", "few_workers", "unserved", "foreign_lock", "lost_jobs", "new_failure",
@@ -56,8 +53,3 @@ class Alert:
 
     def __str__(self) -> str:
         return self.text
-
-
-def receiver_at(path: str) -> Callable[[Alert], object]:
-    """Return the callable at ``path``. Raise ImproperlyConfigured if it cannot be called with an alert."""
-    return conf.callable_at("ALERTS", path, "the alert")

@@ -26,7 +26,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from .. import conf
-from ..alerts import Alert, alert_sent, receiver_at
+from ..alerts import Alert, alert_sent
 from ..formatting import get_logger
 from ..models import RaisedAlert
 from ..monitoring.health import health
@@ -84,7 +84,7 @@ def send(alerts: Iterable[Alert]) -> None:
     for alert in alerts:
         for path in conf.current().alerts:
             try:
-                receiver_at(path)(alert)
+                conf.callable_at("ALERTS", path, "the alert")(alert)
             except ImproperlyConfigured as error:
                 logger.error("%s", error)
             except Exception:

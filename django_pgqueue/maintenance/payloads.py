@@ -78,7 +78,11 @@ def synchronize_tasks(alias: str, level: int = logging.INFO) -> None:
         return
     found = undeclared(alias)
     for task in found.without_triggers:
-        _warn(task, alias)
+        logger.warning(  # as E021 does, because few people run the checks of the database
+            "a row that is inserted into the table of %s is not a job of %s, because its triggers are "
+            "missing. A migration must add them: python manage.py check --database %s",
+            task.payload._meta.label if task.payload is not None else "", task.module_path, alias,
+        )  # fmt: skip
     if not found.changed:
         return
     try:
@@ -150,17 +154,6 @@ def _is_in(task: Task[..., Any], alias: str) -> bool:
         return same_database(database_of(task), alias)
     except (WrongBackend, ImproperlyConfigured):
         return False
-
-
-def _warn(task: Task[..., Any], alias: str) -> None:
-    """Tell what E021 tells, because few people run the checks of the database."""
-    logger.warning(
-        "a row that is inserted into the table of %s is not a job of %s, because its triggers are missing. "
-        "A migration must add them: python manage.py check --database %s",
-        task.payload._meta.label if task.payload is not None else "",
-        task.module_path,
-        alias,
-    )
 
 
 def _row(task: Task[..., Any], relation: int | None = None) -> dict[str, Any]:

@@ -116,7 +116,9 @@ def latest_runs(timing: Timing, after: datetime, until: datetime, limit: int) ->
     runs of a year takes half a minute.
     """
     if timing.every is not None:
-        return _latest_of_interval(timing.every, after, until, limit)
+        step = _interval(timing.every)
+        last, first = (until - EPOCH) // step, (after - EPOCH) // step + 1
+        return [EPOCH + number * step for number in range(max(first, last - limit + 1), last + 1)]
     window = _FIRST_WINDOW
     while True:
         start = max(after, until - window)
@@ -160,12 +162,6 @@ def _runs(timing: Timing, after: datetime) -> Iterator[datetime]:
             f"The cron expression {timing.cron!r} is wrong, or names a day that does not exist: {error}."
         ) from error
     raise ValueError(f"The cron expression {timing.cron!r} is never due within the next 50 years.")
-
-
-def _latest_of_interval(every: timedelta, after: datetime, until: datetime, limit: int) -> list[datetime]:
-    step = _interval(every)
-    last, first = (until - EPOCH) // step, (after - EPOCH) // step + 1
-    return [EPOCH + number * step for number in range(max(first, last - limit + 1), last + 1)]
 
 
 def _interval(every: Any) -> timedelta:

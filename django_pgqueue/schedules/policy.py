@@ -9,6 +9,7 @@ computes the policy if it can. A job without a policy gets it from the worker th
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import NON_FIELD_ERRORS
@@ -116,49 +117,42 @@ def call_keys(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any] | 
 
 def problems(row: Any) -> dict[str, list[str]]:
     """Return the problems of a ``Schedule``, each for the field that can correct it."""
-    return {field: [text] for field, text in (_timing(row), _call(row), _queue(row)) if text}
+    timing = "every" if row.cron is None else "cron"
+    return {
+        **_first_problem(
+            ("timezone", lambda: zone(row.timezone)),
+            (
+                NON_FIELD_ERRORS if (row.cron is None) == (row.every is None) else timing,
+                lambda: timing_of(row.cron, row.every, row.timezone),
+            ),
+            ("jitter", lambda: check_jitter(timing_of(row.cron, row.every, row.timezone), row.jitter)),
+        ),
+        **_first_problem(
+            ("args", lambda: _check_type("args", row.args, list, "list")),
+            ("kwargs", lambda: _check_type("kwargs", row.kwargs, dict, "object")),
+            ("task_path", lambda: find_task(row.task_path)),
+            ("args", lambda: _check_arguments(row)),
+        ),
+        **_first_problem(("queue_name", lambda: row.queue_name and options.queue_name(row.queue_name))),
+    }
 
 
-def _timing(row: Any) -> tuple[str, str]:
-    try:
-        zone(row.timezone)
-    except ValueError as error:
-        return "timezone", str(error)
-    try:
-        timing = timing_of(row.cron, row.every, row.timezone)
-    except ValueError as error:
-        if (row.cron is None) == (row.every is None):
-            return NON_FIELD_ERRORS, str(error)
-        return "every" if row.cron is None else "cron", str(error)
-    try:
-        check_jitter(timing, row.jitter)
-    except ValueError as error:
-        return "jitter", str(error)
-    return "", ""
-
-
-def _call(row: Any) -> tuple[str, str]:
-    if not isinstance(row.args, list):
-        return "args", f"args must be a JSON list. It is {row.args!r}."
-    if not isinstance(row.kwargs, dict):
-        return "kwargs", f"kwargs must be a JSON object. It is {row.kwargs!r}."
-    try:
-        task = find_task(row.task_path)
-    except UnknownTask as error:
-        return "task_path", str(error)
-    try:
-        check_call(task, row.args, row.kwargs)
-        call_keys(task, row.args, row.kwargs)
-        encode_arguments(row.args, row.kwargs, conf.current().max_json_bytes)
-    except (TypeError, ValueError) as error:
-        return "args", str(error)
-    return "", ""
-
-
-def _queue(row: Any) -> tuple[str, str]:
-    if row.queue_name is not None:
+def _first_problem(*checks: tuple[str, Callable[[], object]]) -> dict[str, list[str]]:
+    for field, check in checks:
         try:
-            options.queue_name(row.queue_name)
-        except InvalidTask as error:
-            return "queue_name", str(error)
-    return "", ""
+            check()
+        except (TypeError, ValueError, InvalidTask, UnknownTask) as error:
+            return {field: [str(error)]}
+    return {}
+
+
+def _check_type(name: str, value: Any, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a JSON {what}. It is {value!r}.")
+
+
+def _check_arguments(row: Any) -> None:
+    task = find_task(row.task_path)
+    check_call(task, row.args, row.kwargs)
+    call_keys(task, row.args, row.kwargs)
+    encode_arguments(row.args, row.kwargs, conf.current().max_json_bytes)

@@ -175,7 +175,7 @@ def test_the_page_of_sql_lists_our_codes() -> None:
 #: name is in one of the two, or begins with an underscore.
 INTERNAL = {
     "admin": """BatchAdmin JobStatAdmin LimitAdmin PauseAdmin QueueAdmin ScheduleAdmin WorkerAdmin""",
-    "alerts": "Kind receiver_at",
+    "alerts": "Kind",
     "backend": "BadParameters",
     "context": "capture restored user_from variable",
     "exceptions": "JobControl duration moment",
