@@ -40,13 +40,12 @@ from .executor.runner import Runner
 from .executor.running_job import RunningJob
 from .options import new_id
 from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, fill_policies
-from .producer.inbox import UNPAUSE_SQL, Orders, orders_sql
+from .producer.inbox import UNPAUSE_BATCH, UNPAUSE_SQL, Orders, orders_sql
 from .producer.ranges import FirstDue
 from .producer.reporter import Accounts, ProgressWriter, judged, report_or_fail
 from .started_jobs import StartedJobs
 
 logger = get_logger(__name__)
-_UNPAUSE_BATCH = 1_000
 _MOST_GROUPS = 1_000
 _DUE_SQL = """
     SELECT queue_name, priority, run_after::text, id, 0.0, group_key, task_path FROM pgqueue_job_live
@@ -186,10 +185,10 @@ class InlineWorker:
     def _read_orders(self) -> None:
         """Learn what is paused, the limits and the backoffs, and let jobs go on whose pause is over."""
         self.session.attach()
-        unpause = (UNPAUSE_SQL, (_UNPAUSE_BATCH,))
+        unpause = (UNPAUSE_SQL, (UNPAUSE_BATCH,))
         while True:
             ((freed,),), orders = self.session.run(unpause, (orders_sql(self.worker, self.worker), None))
-            if freed != _UNPAUSE_BATCH:
+            if freed != UNPAUSE_BATCH:
                 break
         self._orders.learn(orders, monotonic())
         self.runner.outcomes.backoffs = self._orders.backoffs

@@ -22,6 +22,7 @@ still looks for jobs of the other kind behind them, but only once in a while:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 from ...jobs.claim import BATCH, Claimed
@@ -39,19 +40,19 @@ _BATCH_WEIGHT = 0.3  # of the newest batch in the averages
 _SHARE_WEIGHT = 0.5  # of the newest claim in the share
 
 
+@dataclass
 class Slots:
     """The jobs of one kind and their slots, with the averages of how long a job takes and how large it is."""
 
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
-        self.held = 0
-        """How many of these jobs the worker holds, as it was counted last."""
-        self.ahead_since = 0.0
-        """When more were dispatched than there are slots."""
-        self.job_seconds = UNKNOWN
-        """How long a job takes. Until the first one was measured, no jobs are claimed ahead."""
-        self._has_learned = False
-        self._job_characters = 1.0  # of the JSON in a row
+    slots: int
+    held: int = 0
+    """How many of these jobs the worker holds, as it was counted last."""
+    ahead_since: float = 0.0
+    """When more were dispatched than there are slots."""
+    job_seconds: float = UNKNOWN
+    """How long a job takes. Until the first one was measured, no jobs are claimed ahead."""
+    _has_learned: bool = False
+    _job_characters: float = 1.0  # of the JSON in a row
 
     @property
     def target(self) -> int:
