@@ -107,12 +107,8 @@ def count(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> list[
 
     A job that ends between two statements is counted once: it was not over when the bounds were read.
     """
-
-    def read() -> list[int]:
-        parts = [affected(jobs, limits, [effect])[0].order_by() for effect in meant]
-        return [part[: MOST_COUNTED + 1].count() for part in parts]
-
-    numbers = within(jobs.db, SECONDS, read)
+    parts = [affected(jobs, limits, [effect])[0].order_by()[: MOST_COUNTED + 1] for effect in meant]
+    numbers = within(jobs.db, SECONDS, lambda: [part.count() for part in parts])
     if numbers is None:
         return [Counted(0, is_exact=False) for _effect in meant]
     return [Counted(min(number, MOST_COUNTED), number <= MOST_COUNTED) for number in numbers]
