@@ -143,6 +143,10 @@ _TOLD = {
 }
 
 
+def _columns(values: dict[str, str]) -> str:
+    return ", ".join(values.get(field, "NULL") for field in Claimed._fields)
+
+
 @cache
 def claim_sql(*, limited: bool = False, grouped: bool = False) -> str:
     """Return the statement; it takes ``queues, priorities, marks, mark_ids, first, limit, worker, lease``. If
@@ -160,10 +164,8 @@ def claim_sql(*, limited: bool = False, grouped: bool = False) -> str:
         "columns": f"{', '.join(f'job.{name}' for name in picked)}, {_SIZE} AS size",
         "room": f"least({room}, range.quota)" if grouped else room,
         "returned": ", ".join(_RETURNED.get(field, f"job.{field}") for field in Claimed._fields),
-        "told": ", ".join(_TOLD.get(field, "NULL") for field in Claimed._fields),
-        "full": ", ".join(
-            {"id": "-1", "queue_name": _TOLD["queue_name"]}.get(field, "NULL") for field in Claimed._fields
-        ),
-        "nothing": ", ".join(["NULL"] * len(Claimed._fields)),
+        "told": _columns(_TOLD),
+        "full": _columns({"id": "-1", "queue_name": _TOLD["queue_name"]}),
+        "nothing": _columns({}),
     }
     return Engine(autoescape=False).from_string(text).render(Context(values, autoescape=False)).strip()

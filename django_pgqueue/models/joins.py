@@ -149,9 +149,11 @@ class _Wait:
             in_test = _check_transaction(connections[self._alias], self._job)
             self._read()
         except (OperationalError, InterfaceError) as error:
-            if not self._has_looked or not _has_lost(connections[self._alias]):
+            connection = connections[self._alias]
+            connection.close_if_unusable_or_obsolete()
+            if not self._has_looked or connection.connection is not None:
                 raise
-            lost = error  # the poller connects again, and then this does, too
+            lost = error  # the connection has ended; the poller connects again, and then this does, too
         self._has_looked = True
         if lost is None and self._job.is_finished:
             return True
@@ -201,12 +203,6 @@ def _check_transaction(connection: BaseDatabaseWrapper, job: Any) -> bool:
         "sees a job only after the commit. Call join() after the atomic() block. In a view with "
         "ATOMIC_REQUESTS, return the id of the job, and let the browser ask again."
     )
-
-
-def _has_lost(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether an error has ended the connection. If so, the next query connects again."""
-    connection.close_if_unusable_or_obsolete()
-    return connection.connection is None
 
 
 def _kind(job: Any) -> str:

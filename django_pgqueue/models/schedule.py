@@ -316,7 +316,11 @@ def definition_of(schedule: Any) -> dict[str, Any]:
     """Return the definition (of a row, or a declaration) in the form of `Schedule.declared`: JSON, with
     durations in seconds.
     """
-    return {name: _plain(getattr(schedule, name)) for name in Schedule.DECLARED}
+    values = {name: getattr(schedule, name) for name in Schedule.DECLARED}
+    return {
+        name: value.total_seconds() if isinstance(value, timedelta) else value
+        for name, value in values.items()
+    }
 
 
 def differences(definition: Mapping[str, Any], declared: Mapping[str, Any]) -> list[str]:
@@ -325,10 +329,6 @@ def differences(definition: Mapping[str, Any], declared: Mapping[str, Any]) -> l
     if names & {"cron", "every"}:
         names |= {"cron", "every"}
     return sorted(names)
-
-
-def _plain(value: Any) -> Any:
-    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 # ----------------------------------------------------------------------------
