@@ -151,10 +151,6 @@ if not TYPE_CHECKING and (backport := _backport()) is not None:
             """Send both. The exceptions of receivers are among what is returned."""
             return [pair for each in self._signals for pair in each.send_robust(sender, **named)]
 
-        async def asend(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
-            """Send both, in async code."""
-            return [pair for each in self._signals for pair in await each.asend(sender, **named)]
-
     task_enqueued, task_started, task_finished = map(
         _Both, ("task_enqueued", "task_started", "task_finished")
     )

@@ -70,18 +70,14 @@ def delay_before_retry(
     except BaseException:  # SystemExit, too: the attempt is over, and only its outcome matters
         logger.exception("backoff of %s raised an exception; using the default backoff", task.module_path)
         return exponential(attempt, base, ceiling)
-    if answer is None:
-        return None
-    if isinstance(answer, timedelta):
-        answer = answer.total_seconds()
-    if not is_delay(answer):
-        logger.error(
-            "backoff of %s returned %.100r, which is no duration and not None; using the default backoff",
-            task.module_path,
-            answer,
-        )
-        return exponential(attempt, base, ceiling)
-    return float(answer)
+    seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
+    if seconds is None or is_delay(seconds):
+        return seconds if seconds is None else float(seconds)
+    logger.error(
+        "backoff of %s returned %.100r, which is no duration and not None; using the default backoff",
+        task.module_path, answer,
+    )  # fmt: skip
+    return exponential(attempt, base, ceiling)
 
 
 def exponential(attempt: int, base: float, ceiling: float) -> float:
