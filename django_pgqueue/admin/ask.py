@@ -26,7 +26,6 @@ from .console import console_page
 
 FIELD = "confirmed"
 MOST_SHOWN = 100  # rows
-_KEPT = ("action",)  # the fields of a list that Django needs to find the action again
 
 
 class RowEffect(NamedTuple):
@@ -69,7 +68,8 @@ def ask(
     ``fields`` name the rows in another way. ``more`` is for the template: a "warning", the "url" of the form,
     what is "selected", the "reason_length" of an action that takes a reason, and what ``bulk.confirm`` shows.
     """
-    kept = [(FIELD, 1), *((name, request.POST[name]) for name in _KEPT if name in request.POST)]
+    # Django needs the action of a list to find it again.
+    kept = {FIELD: 1, **({"action": request.POST["action"]} if "action" in request.POST else {})}
     return console_page(
         admin,
         request,
@@ -79,7 +79,7 @@ def ask(
         more=len(effects[MOST_SHOWN:]),
         acts=any(effect.acts for effect in effects),
         fields=[
-            *((name, value) for name, value in kept if name not in dict(fields)),
+            *((name, value) for name, value in kept.items() if name not in dict(fields)),
             *fields,
             *((ACTION_CHECKBOX_NAME, row.pk) for row in rows),
         ],

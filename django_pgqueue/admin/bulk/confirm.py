@@ -249,8 +249,8 @@ def _start(
     with transaction.atomic(using=alias):
         job = enqueue(task.run.using(database=alias, queue_name=_queue()), *order.sealed())
         words = [_("Started in the background."), action_words(action.label, order.details)]
-        if order.filters:
-            words.append(_("Filters: %(filters)s.") % {"filters": order.filters})
+        if filters := filter_words(request.GET, order.meaning):
+            words.append(_("Filters: %(filters)s.") % {"filters": filters})
         number = Counted(shown.counted, shown.is_exact)
         words.append(_("Jobs that would change: %(number)s.") % {"number": number})
         note_each(request.user.pk, [job], " ".join(words))

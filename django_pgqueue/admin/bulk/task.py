@@ -32,7 +32,7 @@ from ...models import Job, LiveJob
 from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from ...tasks.decorator import task
-from ..history import action_words, filter_words, is_noted, note_each
+from ..history import action_words, is_noted, note_each
 from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING
 from .actions import ACTIONS, Action, Effect, permitted
@@ -93,11 +93,6 @@ class Order(Shown):
     def kind(self) -> Action:
         """The action."""
         return ACTIONS[self.action]
-
-    @property
-    def filters(self) -> str:
-        """The filters of the list, in words."""
-        return filter_words(QueryDict(self.query), self.meaning)
 
     def change(self, jobs: QuerySet[Job]) -> int:
         """Run the action on some jobs."""
