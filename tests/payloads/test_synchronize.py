@@ -33,6 +33,12 @@ SEND = "tests.receipts.tasks.send"
 OTHER = "tests.receipts.tasks.send_again"
 
 
+@pytest.fixture(autouse=True)
+def _others_are_written() -> None:
+    """Other tests of this process may have declared tasks after ``migrate``."""
+    synchronize_tasks("default")
+
+
 @pytest.fixture
 def declared(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Declare the task of receipts with other options."""
@@ -61,7 +67,7 @@ def test_a_migrate_has_written_what_the_code_declares() -> None:
         5,
     )
     assert (row.max_attempts, row.timeout, row.on_lost, row.expires_after) == (3, 60, "fail", 3600.0)
-    assert (row.metadata, row.keeps, str(row)) == ({"kind": "receipt"}, False, SEND)
+    assert (row.metadata, row.keeps) == ({"kind": "receipt"}, False)
     assert (rows["receipts.Visit"].limit_column, rows["receipts.Visit"].group_column) == (
         "order_id",
         "customer_name",
