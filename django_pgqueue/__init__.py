@@ -39,8 +39,19 @@ if TYPE_CHECKING:
     from .jobs.batches import Batch, achain, chain
     from .jobs.current import JobContext, current_job, track
     from .jobs.enqueue import JobList, aenqueue, aenqueue_many, enqueue, enqueue_many
-    from .jobs.limits import RateLimiter, areset_limit, aset_limit, reset_limit, set_limit
-    from .jobs.pause import adrain_worker, apause, aresume, drain_worker, pause, resume
+    from .jobs.limits import (
+        RateLimiter,
+        adrain_worker,
+        apause,
+        areset_limit,
+        aresume,
+        aset_limit,
+        drain_worker,
+        pause,
+        reset_limit,
+        resume,
+        set_limit,
+    )
     from .jobs.steps import asend_event, send_event, step
     from .models.batch import BatchCounts, Parents
     from .models.changes import (
@@ -72,8 +83,8 @@ else:
         "jobs.batches": "Batch achain chain",
         "jobs.current": "JobContext current_job track",
         "jobs.enqueue": "JobList aenqueue aenqueue_many enqueue enqueue_many",
-        "jobs.limits": "RateLimiter areset_limit aset_limit reset_limit set_limit",
-        "jobs.pause": "adrain_worker apause aresume drain_worker pause resume",
+        "jobs.limits": "RateLimiter adrain_worker apause areset_limit aresume aset_limit drain_worker pause "
+            "reset_limit resume set_limit",
         "jobs.steps": "asend_event send_event step",
         "models.batch": "BatchCounts Parents",
         "models.changes": "acancel aedit aextend aretry arun_now cancel edit extend retry run_now",

@@ -25,7 +25,7 @@ from django.utils.translation import pgettext
 
 from .. import formatting
 from ..formatting import age, number, throughput
-from ..jobs.pause import pause, resume
+from ..jobs.limits import pause, resume
 from ..models import Job, JobStat, Limit, Pause, Queue, Worker
 from ..monitoring.health import PATIENCE, HealthProblem, QueueState, judge, read, thresholds_of
 from ..monitoring.queues import Depth, capped

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
 
 from ..compat import InvalidTask
-from ..jobs.pause import pause, resume
+from ..jobs.limits import pause, resume
 from ..models import Pause
 from ..postgres.clock import server_now
 from ..tasks import options

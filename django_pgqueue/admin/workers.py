@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import formatting
 from ..formatting import throughput
-from ..jobs.pause import drain_worker
+from ..jobs.limits import drain_worker
 from ..models import Job, LiveJob, Worker
 from ..models.job import Status
 from ..monitoring.jobs import Ended, History, ended_by

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from django_pgqueue import enqueue, pause, resume
-from django_pgqueue.jobs.pause import drain_worker
+from django_pgqueue.jobs.limits import drain_worker
 from django_pgqueue.models import Job, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry

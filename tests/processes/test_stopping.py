@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.jobs.pause import drain_worker
+from django_pgqueue.jobs.limits import drain_worker
 from django_pgqueue.models import Job, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError, OutputWrapper
 
 from ...formatting import date_time, local, plain
-from ...jobs.pause import drain_worker, pause, resume
+from ...jobs.limits import drain_worker, pause, resume
 from ...models import Pause
 from ...models.queue import IN_FORCE
 from .._arguments import moment, seconds, user_name
