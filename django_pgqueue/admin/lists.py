@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import MAXYEAR, UTC, datetime, time, timedelta
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -20,7 +20,6 @@ from django.db.models import Model, OrderBy, Q, QuerySet
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -284,8 +283,8 @@ _OFFSET = re.compile(r"(T\S*) (?=\d\d(:?\d\d)?$)")
 class Span(NamedTuple):
     """From one time to another; None if it has no start or no end."""
 
-    start: datetime | None
-    end: datetime | None
+    start: datetime | None = None
+    end: datetime | None = None
 
     def __str__(self) -> str:
         start, end = (display.stored_time(each) if each else "" for each in self)
@@ -316,7 +315,7 @@ def within_span(column: str, text: str, now: Any) -> Q:
     """Return the condition that a time is in the span that a text names; an empty one if it names none."""
     if text in PERIODS:
         return Q(**{f"{column}__gte": now - PERIODS[text][0]})
-    start, end = read_span(text) or Span(None, None)
+    start, end = read_span(text) or Span()
     bounds = {f"{column}__gte": start, f"{column}__lt": end}
     return Q(**{name: time for name, time in bounds.items() if time is not None})
 
@@ -326,10 +325,7 @@ def _moment(text: str) -> datetime | None:
     text = _OFFSET.sub(r"\1+", text.strip())
     if not text:
         return None
-    day = parse_date(text)
-    moment = parse_datetime(text) if day is None else datetime.combine(day, time.min)
-    if moment is None:
-        raise ValueError(text)
+    moment = datetime.fromisoformat(text)
     if timezone.is_aware(moment) != settings.USE_TZ:
         moment = timezone.make_aware(moment) if settings.USE_TZ else stored(moment)
     # Beyond these years, a time has no equal in every zone.
@@ -337,9 +333,6 @@ def _moment(text: str) -> datetime | None:
         raise ValueError(text)
     return moment
 
-
-# ----------------------------------------------------------------------------
-# The names of queues and tasks for filters, found without reading the history.
 
 _TASKS = (Path(__file__).parent / "tasks.sql").read_text(encoding="utf-8")
 

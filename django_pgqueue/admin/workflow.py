@@ -14,7 +14,7 @@ Whoever may view jobs may see the drawing, as they see the batch of a job on its
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -185,7 +185,13 @@ def read(alias: str, here: int, limits: Limits) -> Workflow:
     except TimeLimitReached:
         workflow.problem = too_long
     for job in walk.jobs.values():
-        _add_arrows(workflow, job, walk.asked["ids"])
+        for parent in job.parents:
+            if parent in walk.asked["ids"] and parent not in workflow.nodes:  # nobody keeps it any more
+                workflow.nodes[parent] = Node(parent, "gone", "", Counter(), is_finished=True)
+            if parent in workflow.nodes:
+                workflow.arrows[parent, job.id] = "after"
+        if job.batch in workflow.nodes:
+            workflow.arrows[job.id, job.batch] = "member"
     workflow.seconds = monotonic() - start
     return workflow
 
@@ -256,17 +262,6 @@ def _add_batches(workflow: Workflow, batches: list[Any]) -> None:
         counts.update(Counter({LIVE: added - counts.total()}) if workflow.problem else live[key])
         note = _("still open") if is_open else ""
         workflow.nodes[key] = Node(key, "batch", name, +counts, note=note, is_finished=is_finished)
-
-
-def _add_arrows(workflow: Workflow, job: _Job, asked: set[int]) -> None:
-    """Add the arrows to a job and to its batch, and a node for each parent that nobody keeps any more."""
-    for parent in job.parents:
-        if parent in asked and parent not in workflow.nodes:
-            workflow.nodes[parent] = Node(parent, "gone", "", Counter(), is_finished=True)
-        if parent in workflow.nodes:
-            workflow.arrows[parent, job.id] = "after"
-    if job.batch in workflow.nodes:
-        workflow.arrows[job.id, job.batch] = "member"
 
 
 # ----------------------------------------------------------------------------
@@ -346,20 +341,16 @@ def _fold(workflow: Workflow, key_of: Callable[[Node], Key]) -> Workflow:
 
 
 def _many(key: Key, group: list[Node]) -> Node:
-    first = group[0]
+    names, batches = {node.name for node in group}, {node.batch for node in group}
     return Node(
         key=key,
-        kind=first.kind,
-        name=first.name if _same(node.name for node in group) else "",
+        kind=group[0].kind,
+        name=names.pop() if len(names) == 1 else "",
         counts=sum((node.counts for node in group), Counter[str]()),
         size=sum(node.size for node in group),
-        batch=first.batch if _same(node.batch for node in group) else None,
+        batch=batches.pop() if len(batches) == 1 else None,
         is_finished=all(node.is_finished for node in group),
     )
-
-
-def _same(values: Iterable[object]) -> bool:
-    return len(set(values)) == 1
 
 
 # ----------------------------------------------------------------------------

@@ -135,7 +135,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
             return None
         jobs: QuerySet[Job] = changelist.root_queryset
         status = changelist.chosen("status")
-        if changelist.is_live:
+        if status in Status.values and not Status(status).is_terminal:
             waits = [state for state in Status if state.is_claimable]
             read = waits if status in waits else [*waits, Status.BLOCKED]
             return None if status == Status.RUNNING else jobs.filter(shelf=LIVE_SHELF, status__in=read)

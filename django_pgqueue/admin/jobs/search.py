@@ -211,12 +211,6 @@ class JobChangeList(KeysetChangeList):
         """
         return self.meaning in SCANS
 
-    @property
-    def is_live(self) -> bool:
-        """Whether the list shows only jobs that are not over."""
-        status = self.chosen("status")
-        return status in Status.values and not Status(status).is_terminal
-
 
 # ----------------------------------------------------------------------------
 # A search term that names a place in the arguments, and the value there: ``kwargs.order_id=17``, or
@@ -276,7 +270,7 @@ def at_path(jobs: QuerySet[Any], column: str, keys: list[str], text: str, is_quo
 
 #: The jobs of at most this many queues are merged. With more queues, the list is in the order of the key.
 MOST_QUEUES = 30
-_SOME_OF_KEPT = KEPT_QUEUES + "SELECT kept.queue_name FROM kept LIMIT %s"  # noqa: S608 - constants
+_SOME_OF_KEPT = f"{KEPT_QUEUES} SELECT kept.queue_name FROM kept LIMIT {MOST_QUEUES + 1}"  # noqa: S608 - constants
 _TO_RUN = (Column("priority", descending=True), Column("run_after", is_time=True), Column("id"))
 _STARTED = (Column("last_attempted_at", is_time=True), Column("id"))
 _FINISHED = (Column("finished_at", descending=True, is_time=True), Column("id", descending=True))
@@ -312,11 +306,9 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
 
 def _queues(alias: str, state: Status) -> list[str]:
     """Return the queues that may have such jobs, at most one more than MOST_QUEUES."""
+    sql = _SOME_OF_KEPT if state.is_terminal else "SELECT pgqueue_queues_between_v1('', NULL, NULL)"
     with connections[alias].cursor() as cursor:
-        if state.is_terminal:
-            cursor.execute(_SOME_OF_KEPT, [MOST_QUEUES + 1])
-        else:
-            cursor.execute("SELECT pgqueue_queues_between_v1('', NULL, NULL)")
+        cursor.execute(sql)
         return [name for (name,) in cursor.fetchall()]
 
 
@@ -326,19 +318,18 @@ def _queues(alias: str, state: Status) -> list[str]:
 # The database can compare the names of REDACT (``visible.sql``). It knows nothing of patterns and callables
 # of Python, so with them arguments are not searched at all.
 
-_HERE = Path(__file__).parent
-_VALUE_SQL = (_HERE / "visible.sql").read_text(encoding="utf-8")
-_ARGS_SQL = (_HERE / "visible_args.sql").read_text(encoding="utf-8")
+_VALUE_SQL = (Path(__file__).parent / "visible.sql").read_text(encoding="utf-8")
+_ARGS_SQL = (Path(__file__).parent / "visible_args.sql").read_text(encoding="utf-8")
 _HAS_PLACES = "coalesce((%(hidden)s::jsonb -> task_path ->> 'any')::boolean, true)"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 def shows(column: str, text: str, alias: str) -> RawSQL:
     """Return whether a text is in the column ``args`` or ``kwargs``, as far as it is shown."""
-    names = conf.current().redact.names
+    names, like = conf.current().redact.names, connections[alias].ops.prep_for_like_query
     values = {
-        "like": _like(text),
-        "like_json": _like(json.dumps(text, ensure_ascii=False)[1:-1]),
+        "like": f"%{like(text)}%",
+        "like_json": f"%{like(json.dumps(text, ensure_ascii=False)[1:-1])}%",
         "names": name_expression(names),
         "path": f'$.** ? (@.type() == "object").keyvalue() ? (@.key like_regex '
         f'{json.dumps(coarse_expression(names))} flag "i")',
@@ -350,17 +341,11 @@ def shows(column: str, text: str, alias: str) -> RawSQL:
     return RawSQL(_PARAMETER.sub("%s", sql), parameters, BooleanField())  # noqa: S611 - constants
 
 
-def _like(text: str) -> str:
-    """Return a pattern in which no character of the text has a special meaning."""
-    return "%" + re.sub(r"([\\%_])", r"\\\1", text) + "%"
-
-
 def hidden_places(alias: str) -> dict[str, dict[str, Any]]:
     """Return which positional arguments are redacted, by task: some places, and all from one on. Of a task
     that is not in it, none are searched.
     """
-    hide = conf.current().redact.hide
-    found = {}
+    hide, found = conf.current().redact.hide, {}
     for path in task_paths(alias):
         names = names_of_call(path)
         places = [place for place, name in enumerate(names.each) if hide(name)]
