@@ -2,7 +2,7 @@
 
 The words come from the installed packages (the dependency group `peers`), and for queues that are not
 installed from their documentation. ``looked_at.txt`` has those that nobody types: who adds one has decided
-that Python's own error is enough. Others get a hint in ``django_pgqueue/tasks/misuse.py``.
+that Python's own error is enough. Others get a hint in ``django_pgqueue/tasks/misuse.txt``.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def test_words_of_other_queues_work_or_name_ours_or_were_looked_at() -> None:
     }
     listed = LOOKED_AT.read_text().splitlines()
     assert listed == sorted(set(listed)), "one name per line, sorted"
-    assert bare <= set(listed), "give them a hint in tasks/misuse.py, or add them to looked_at.txt"
+    assert bare <= set(listed), "give them a hint in tasks/misuse.txt, or add them to looked_at.txt"
     assert set(listed) & tried <= bare, "these have a hint now: remove them from looked_at.txt"
 
 
