@@ -2,7 +2,7 @@
 
 supervisor   starts processes, watches them, sends their heartbeats; it runs no task
 process      one worker process: ``producer`` claims and reports, ``executor`` runs
-processes    what a process and its children share
-isolated     a process for one job that has crashed before
+spawn        how a process starts and ends; started_jobs is the memory that it shares with its supervisor
+isolation    a process for one job that has crashed before
 inline       a worker without threads; one_process uses it on the main thread
 """
