@@ -47,9 +47,8 @@ FRESH = 0.05
 
 
 def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
-    """Return the context manager in which the task runs. Its value is the scope, or None without Sentry.
-
-    It is entered in a ``contextvars`` context of the job's own, after the job has become the current one.
+    """Return the context manager in which the task runs, in a ``contextvars`` context of the job's own. Its
+    value is the scope, or None without Sentry.
     """
     row = running.row
     if (log := capture_of(running.task.capture_logs, row.queue_name)) is not None:
@@ -74,10 +73,6 @@ def _surrounded(running: RunningJob) -> Iterator[Any]:
             yield scope
         finally:
             span.ended(running.error)
-
-
-# ----------------------------------------------------------------------------
-# The hooks and the body.
 
 
 def call_within(running: RunningJob, body: Callable[[RunningJob], T]) -> T:
@@ -163,10 +158,6 @@ def _leave(leave: Callable[..., Any], manager: Any, *error: Any) -> None:
 
 async def _leave_async(leave: Callable[..., Any], manager: Any, *error: Any) -> None:
     await leave(manager, *error)
-
-
-# ----------------------------------------------------------------------------
-# Arguments and payloads.
 
 
 def _arguments(running: RunningJob, payload: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -66,10 +66,6 @@ def ignore_connections() -> None:
     connection_created.disconnect(dispatch_uid=__name__)
 
 
-# ----------------------------------------------------------------------------
-# Before and after each job, on its thread.
-
-
 def drop_dead() -> None:
     """Close dead or old connections before a job. This does not query the server."""
     _each(_drop_dead, getattr(_thread, "used", None))
@@ -182,10 +178,6 @@ def _is_clean(connection: BaseDatabaseWrapper) -> bool:
     return watch.is_clean(connection.connection)
 
 
-# ----------------------------------------------------------------------------
-# Between two calls of an async job: may another job use its thread?
-
-
 def hold_nothing() -> bool:
     """Return whether another job can use this thread's connections before the current job ends.
 
@@ -221,10 +213,6 @@ def _usual_references() -> int:
 
 
 _REFERENCES = _usual_references()
-
-
-# ----------------------------------------------------------------------------
-# When Django opens a connection.
 
 
 def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:

@@ -36,7 +36,6 @@ def error_entry(
     error: BaseException, worker: int, attempt: int, limit: int, more: Mapping[str, Any] | None = None
 ) -> str:
     """Return the entry as JSON, with at most about ``limit`` bytes of text. The database adds the times.
-
     ``more``: the step and the progress of the job, if there are any.
     """
     return json.dumps(
@@ -132,9 +131,8 @@ def _class(error: BaseException) -> str:
 
 
 def _place(error: BaseException, project: str) -> str:
-    """Return the innermost function in the code of the project; empty if there is none.
-
-    ``project``: the package of the task. It is the project's code even if it is installed like a library.
+    """Return the innermost function in the code of the project; empty if there is none. ``project``, the
+    package of the task, is the project's code even if it is installed like a library.
     """
     place = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):

@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FORKING = threading.local()
+#: Files that a connection needs when it is opened.
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
 #: In a child only: these are kept forever, so that they are not closed by the garbage collector.
 _INHERITED: list[Any] = []
 _is_child = False
@@ -157,16 +159,8 @@ def _end(error: BaseException | None = None) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-# ----------------------------------------------------------------------------
-# Prepare a process before it runs its first task. Tasks are other people's code and may do anything.
-
-#: Files that a connection needs when it is opened.
-_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
-
-
 def prepare(files: Callable[[], Iterable[int]]) -> None:
-    """Prepare this process to run tasks. Call this once, after ``django.setup()``.
-
+    """Prepare this process to run tasks, which may do anything. Call this once, after ``django.setup()``.
     ``files`` returns the file descriptors that belong to the worker when it is called.
     """
     for alias in connections:

@@ -1,4 +1,4 @@
-"""Job threads and chunks: jobs that are handed over run, and jobs that have not started can be taken back."""
+"""Job threads: jobs that are handed over run, and jobs that have not started can be taken back."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rows(*ids: int) -> list[Claimed]:
 
 
 def finished(executor: Executor) -> list[int]:
-    return [result.row.id for chunk in list(executor.results) for result in chunk]
+    return [result.row.id for done in list(executor.results) for result in done]
 
 
 def blocker() -> tuple[threading.Event, Callable[[], None]]:
@@ -73,14 +73,14 @@ def blocker() -> tuple[threading.Event, Callable[[], None]]:
     return event, wait
 
 
-def test_tiny_jobs_travel_as_one_chunk(executor: Executor, runner: FakeRunner) -> None:
+def test_tiny_jobs_are_run_by_one_thread(executor: Executor, runner: FakeRunner) -> None:
     executor.submit(rows(*range(100)), 1e-6)
     until(lambda: len(finished(executor)) == 100)
     assert runner.ran == list(range(100))
     assert len(runner.threads) == 1
 
 
-def test_slow_jobs_travel_alone(executor: Executor, runner: FakeRunner) -> None:
+def test_slow_jobs_are_run_by_several_threads(executor: Executor, runner: FakeRunner) -> None:
     event, wait = blocker()
     runner.calls = {1: wait}
     executor.submit(rows(1, 2, 3), 1.0)
@@ -89,7 +89,7 @@ def test_slow_jobs_travel_alone(executor: Executor, runner: FakeRunner) -> None:
     until(lambda: sorted(finished(executor)) == [1, 2, 3])
 
 
-def test_the_rest_of_a_slow_chunk_goes_to_another_thread(executor: Executor, runner: FakeRunner) -> None:
+def test_the_rows_behind_a_slow_job_go_to_another_thread(executor: Executor, runner: FakeRunner) -> None:
     event, wait = blocker()
     runner.calls = {2: wait}
     executor.submit(rows(1, 2, 3, 4), 1e-6)
@@ -103,7 +103,7 @@ def test_the_rest_of_a_slow_chunk_goes_to_another_thread(executor: Executor, run
     assert sorted(runner.ran) == [1, 2, 3, 4]
 
 
-def test_the_rest_of_a_slow_chunk_starts_before_younger_jobs(runner: FakeRunner) -> None:
+def test_jobs_start_in_their_order(runner: FakeRunner) -> None:
     waker = Waker()
     executor = Executor(runner, 1, waker)  # type: ignore[arg-type]
     event, wait = blocker()
