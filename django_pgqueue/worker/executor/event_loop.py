@@ -63,9 +63,17 @@ class EventLoop:
 
     def submit(self, jobs: list[RunningJob]) -> None:
         """Run jobs. Raise ``RuntimeError`` if the loop has stopped."""
-        loop = self._started()
-        self._waiting.extend(jobs)
-        loop.call_soon_threadsafe(self._start_coroutines)
+        with self._lock:
+            if self._stopped:
+                raise RuntimeError("this worker has stopped")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._loop.set_default_executor(_TidyThreads(thread_name_prefix="pgqueue-to-thread"))
+                run = partial(self._run_loop, self._loop)
+                self._thread = Thread(target=run, name="pgqueue-event-loop", daemon=True)
+                self._thread.start()
+            self._waiting.extend(jobs)
+            self._loop.call_soon_threadsafe(self._start_coroutines)
 
     @property
     def has_backlog(self) -> bool:
@@ -94,19 +102,6 @@ class EventLoop:
         if self._thread is not None:
             self._thread.join(timeout)
         self._sync_threads.join(max(0.0, end - monotonic()))
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._stopped:
-                raise RuntimeError("this worker has stopped")
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._loop.set_default_executor(_TidyThreads(thread_name_prefix="pgqueue-to-thread"))
-                self._thread = Thread(
-                    target=self._run_loop, name="pgqueue-event-loop", args=(self._loop,), daemon=True
-                )
-                self._thread.start()
-            return self._loop
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
