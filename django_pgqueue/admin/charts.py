@@ -30,12 +30,9 @@ from ..monitoring.spans import (
 from . import display
 from .display import Fact
 
-# ----------------------------------------------------------------------------
-# Charts: a table of figures from which a script draws.
-#
-# The page has the table, folded below the title of the chart. So the figures can be read without JavaScript,
-# with a screen reader, and copied. ``charts.js`` draws from the cells: each has its number in ``data-value``
-# and its text for the legend. Nothing else is sent, so no JSON and no inline script are needed.
+# A chart is a table of figures, folded below its title. So the figures can be read without JavaScript, with a
+# screen reader, and copied. ``charts.js`` draws from the cells: each has its number in ``data-value`` and its
+# text for the legend. Nothing else is sent, so no JSON and no inline script are needed.
 
 Color: TypeAlias = Literal["main", "second", "alarm", "quiet"]
 Stroke: TypeAlias = Literal["solid", "dashed", "dotted"]
@@ -80,8 +77,7 @@ class Chart:
     @property
     def rows(self) -> Iterator[list[tuple[str, str]]]:
         """Each time, newest first, and its figures: as a number and in words."""
-        for place in reversed(range(len(self.times))):
-            time = self.times[place]
+        for place, time in reversed(list(enumerate(self.times))):
             figures = [(series.values[place], series.texts[place]) for series in self.series]
             cells = [("" if value is None else f"{value:.6g}", text) for value, text in figures]
             yield [(f"{time.timestamp():.0f}", display.time(time)), *cells]
@@ -108,9 +104,6 @@ def span_charts(points: Sequence[Figures]) -> list[Chart]:
         Chart("ran", _("Ran, from started to ended"), times, ran, unit="seconds"),
     ]
 
-
-# ----------------------------------------------------------------------------
-# Percentiles from the histograms of ``JobStat``.
 
 _STROKES: dict[float, Stroke] = {0.5: "solid", 0.95: "dashed", 0.99: "dotted"}
 _COLORS: dict[float, Color] = {0.5: "main", 0.95: "second"}
@@ -141,10 +134,6 @@ def pair_text(histogram: Sequence[int]) -> str:
     return ", ".join(text.replace(" ", "\N{NO-BREAK SPACE}") for text in texts)
 
 
-# ----------------------------------------------------------------------------
-# The attempts of a task or a queue in words.
-
-
 def rate_facts(figures: Figures) -> list[Fact]:
     """Return what ran in the span, for the page of a task or a queue."""
     return [
@@ -171,9 +160,6 @@ def share_text(share: float | None) -> str:
     return "0 %" if not share else f"{100 * share:.1f} %" if share >= 0.001 else "< 0.1 %"
 
 
-# ----------------------------------------------------------------------------
-# The choice of a span in the address of a page, and the links to the same page with another one.
-
 _LABELS = {
     HOUR.name: gettext_lazy("1 hour"),
     DAY.name: gettext_lazy("24 hours"),
@@ -195,14 +181,8 @@ def span_tabs(
 ) -> list[dict[str, Any]]:
     """Return the links, which keep the rest of the address."""
     chosen = chosen_span(request, spans, default).name
-    return [
-        {
-            "label": _LABELS[name],
-            "url": address(request, {"span": name, "p": None}),
-            "is_chosen": name == chosen,
-        }
-        for name in spans
-    ]
+    urls = {name: address(request, {"span": name, "p": None}) for name in spans}
+    return [{"label": _LABELS[name], "url": url, "is_chosen": name == chosen} for name, url in urls.items()]
 
 
 def address(request: HttpRequest, changes: dict[str, Any]) -> str:
@@ -215,7 +195,6 @@ def address(request: HttpRequest, changes: dict[str, Any]) -> str:
     return f"?{query.urlencode()}"
 
 
-# ----------------------------------------------------------------------------
 # Small drawings beside a number, made by the server as SVG. They have neither axes nor figures, so screen
 # readers skip them: the number and the chart say more.
 

@@ -1,12 +1,11 @@
 """What a site shows to a user: which jobs, which pages, the bar that leads from each page to all others, and
 the frame of pages without a model.
 
-A page is on the bar if the site has it and the user may view its model. So a site that registers only some of
-the classes, or a project that replaces one, shows what is left.
+A page is on the bar if the site has it and the user may view its model: a project may register only some of
+the classes, or replace one.
 
-A user sees the jobs of ``get_queryset()`` of the admin class of jobs. The pages of other models show jobs,
-too, and some figures and texts are of all jobs. So all of them ask here. A user is restricted if the method
-adds a condition for him or her.
+A user sees the jobs of ``get_queryset()`` of the admin class of jobs, and is restricted if the method adds a
+condition for him or her. Other pages show jobs, too, and some figures are of all jobs: all of them ask here.
 """
 
 from __future__ import annotations
@@ -30,9 +29,6 @@ from .display import page_zone
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
-
-# ----------------------------------------------------------------------------
-# The jobs that a user sees.
 
 
 def visible_jobs(site: AdminSite, request: HttpRequest, alias: str) -> QuerySet[Job]:
@@ -70,13 +66,8 @@ def absent_text(site: AdminSite, request: HttpRequest) -> str:
 def may_view_failures(site: AdminSite, request: HttpRequest) -> bool:
     """Return whether this user may see failures by group. A class of jobs without these pages has none."""
     admin: Any = site.get_model_admin(Job) if site.is_registered(Job) else None
-    return hasattr(admin, "has_view_failures_permission") and bool(
-        admin.has_view_failures_permission(request)
-    )
-
-
-# ----------------------------------------------------------------------------
-# URLs of pages of the same site.
+    has_permission = getattr(admin, "has_view_failures_permission", None)
+    return has_permission is not None and bool(has_permission(request))
 
 
 def site_url(site: AdminSite, name: str, *arguments: Any) -> str:
@@ -114,9 +105,6 @@ def visible_url(
     url = page_url(site, request, model, page, *arguments)
     return "" if url and model is Job and hidden_of(site, request, alias, arguments) else url
 
-
-# ----------------------------------------------------------------------------
-# The bar, and the frame of pages without a model.
 
 #: Each page with the letter after "g" (static/django_pgqueue/keys.js).
 _PAGES: list[tuple[_StrPromise, type[Model], str, str]] = [

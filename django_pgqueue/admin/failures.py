@@ -181,9 +181,6 @@ def _choices(names: list[str], chosen: str) -> list[str]:
     return names if not chosen or chosen in names else [chosen, *names]
 
 
-# ----------------------------------------------------------------------------
-# The block of the largest groups of failures, for the overview and the page of a task.
-
 MOST_IN_BLOCK = 5
 
 
@@ -197,9 +194,6 @@ def failure_block(admin: DatabaseAdmin[Any], span: TimeSpan = DAY, task: str = "
     rows = [row(admin, each) for each in found or []]
     return {"url": admin.address("failures"), "is_slow": found is None, "groups": rows}
 
-
-# ----------------------------------------------------------------------------
-# What the pages of failures show of a group: texts, the sparkline, the chart, and its jobs.
 
 MOST_JOBS = 10_000
 _SHOWN = 3  # tasks and versions of a group on the list
@@ -219,10 +213,12 @@ def jobs_of(alias: str, fingerprint: str) -> dict[str, str]:
         "%(number)s jobs wait for another attempt or run",
         live,
     )
-    return {
-        "failed": failed_words % _number(failed) if failed else "",
-        "live": live_words % _number(live) if live else "",
-    }
+    return {"failed": _words(failed_words, failed), "live": _words(live_words, live)}
+
+
+def _words(words: str, count: int) -> str:
+    most = formatting.number(MOST_JOBS) + "+"
+    return words % {"number": most if count > MOST_JOBS else formatting.number(count)} if count else ""
 
 
 def row(admin: DatabaseAdmin[Any], group: GroupFigures, query: str = "") -> dict[str, Any]:
@@ -280,19 +276,14 @@ def _few(names: Sequence[str]) -> dict[str, Any]:
     return {"names": [breakable(name) for name in names[:_SHOWN]], "more": more}
 
 
-def _number(count: int) -> dict[str, str]:
-    return {"number": formatting.number(MOST_JOBS) + "+" if count > MOST_JOBS else formatting.number(count)}
-
-
-# ----------------------------------------------------------------------------
-# The part of a traceback that lies in the code of the project: its frames without those of libraries.
-
 _FRAME = re.compile(r'^(\s*(?:\| )?)  File "(?P<file>[^"]*)", line \d+')
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "\\site-packages\\", "\\Lib\\")
 
 
 def application_part(traceback: str) -> str:
-    """Return the traceback without the frames of libraries; empty if there are none, or no others."""
+    """Return the frames of a traceback that lie in the code of the project, without those of libraries; empty
+    if there are none, or no others.
+    """
     kept: list[str] = []
     left_out = frames = 0
     skipping = False

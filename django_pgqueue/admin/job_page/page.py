@@ -118,15 +118,13 @@ def _failed(job: Job) -> str:
     return format_html("<p>{}</p>", _("The panel of this task failed; see the log."))
 
 
-# ----------------------------------------------------------------------------
-# The row of its payload, for users who may view rows of its model. Values are shown to those who may view
-# arguments.
-
 MOST_CHARACTERS = 500
 
 
 def payload(show: Formatter) -> Section | None:
-    """Return the row of the payload of a job, if it has one."""
+    """Return the row of the payload of a job, for users who may view rows of its model. Values are shown
+    to those who may view arguments.
+    """
     job: Any = show.job
     model, site = job.payload_model, show.site
     if model is None or not _may_view(show, model):
@@ -166,9 +164,6 @@ def _field(row: Any, field: Any, task_path: str) -> str:
         text = display_for_field(value, field, "-")
     return Truncator(str(text)).chars(MOST_CHARACTERS)
 
-
-# ----------------------------------------------------------------------------
-# What a job is tied to: its batch, what it runs after, and the jobs that run after it.
 
 MOST_JOBS = 100
 _MOST_OF_NOTE = 160
