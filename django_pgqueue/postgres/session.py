@@ -289,10 +289,7 @@ class Session:
 
     def close(self) -> None:
         """Close the connection, in whatever state it is."""
-        try:
-            self.connection.close()
-        except psycopg.Error:  # pragma: no cover - the server is gone, and so is the connection
-            logger.debug("closing the connection failed", exc_info=True)
+        self.connection.close()
 
 
 def connect(alias: str, *, name: str = "pgqueue worker", standby: bool = False) -> Session:
