@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.utils import translation
 
-from django_pgqueue import cancel, context, encoding, enqueue, retry
+from django_pgqueue import cancel, conf, encoding, enqueue, retry
 from django_pgqueue.context import acting_as
 from django_pgqueue.encoding import TOO_DEEP
 from django_pgqueue.models import Job
@@ -130,7 +130,7 @@ def test_a_context_that_cannot_be_restored_leaves_nothing_behind(
     settings.PGQUEUE = {"CONTEXT": [tasks.TENANT_PATH], "TIMEOUT": 60}
     with request():
         job = enqueue(task)
-    monkeypatch.setattr(context, "import_string", lambda path: "no variable")
+    monkeypatch.setattr(conf, "object_at", lambda setting, path: "no variable")
     producer = run_due()
     runner = producer._runner
     assert not list(runner.running())
