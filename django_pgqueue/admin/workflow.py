@@ -392,7 +392,7 @@ def drawing(workflow: Workflow, boxes: list[dict[str, Any]], title: str, summary
         [_anchor(parent), _anchor(child), arrow, workflow.nodes[parent].has_failed]
         for (parent, child), arrow in workflow.arrows.items()
     ]
-    return {"title": title, "summary": summary, "nodes": [_drawn(box) for box in boxes], "arrows": arrows}
+    return {"title": title, "summary": summary, "nodes": list(map(_drawn, boxes)), "arrows": arrows}
 
 
 def _drawn(box: dict[str, Any]) -> dict[str, Any]:

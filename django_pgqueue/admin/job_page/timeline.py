@@ -26,7 +26,6 @@ from .. import display
 from .formatter import Formatter, Section
 
 _A_LIFETIME = timedelta(days=50 * 365)
-
 #: What a part can be, in the order of the legend.
 KINDS = {
     "later": gettext_lazy("waited for its time"),

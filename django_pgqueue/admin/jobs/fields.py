@@ -284,9 +284,6 @@ def _note(job: Any) -> str:
     return format_html('<span title="{}">{}</span>', told, shown)
 
 
-# ----------------------------------------------------------------------------
-# The times of a job, in words.
-
 _A_LIFETIME = timedelta(days=50 * 365)
 
 
