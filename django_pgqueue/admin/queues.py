@@ -276,15 +276,12 @@ MOST_WORKERS = 50
 def existing_queue(alias: str, name: str) -> Queue | None:
     """Return an unsaved row for a queue that is in use, paused, or served; None if nothing knows its name."""
     name = name.replace("\0", "")
-    if name in queues_in_use(alias) or _is_named(alias, name):
-        return Queue(name=name)
-    return None
-
-
-def _is_named(alias: str, name: str) -> bool:
-    if Pause.objects.using(alias).filter(kind=Pause.Kind.QUEUE, name=name).exists():
-        return True
-    return any(name in queues for queues in Worker.objects.using(alias).values_list("queues", flat=True))
+    is_known = (
+        name in queues_in_use(alias)
+        or Pause.objects.using(alias).filter(kind=Pause.Kind.QUEUE, name=name).exists()
+        or any(name in queues for queues in Worker.objects.using(alias).values_list("queues", flat=True))
+    )
+    return Queue(name=name) if is_known else None
 
 
 def add_readings(

@@ -88,19 +88,15 @@ class ScheduleForm(ArgumentsForm, DatabaseForm):
         here = definition_of(self.instance)
         for name, field in self.fields.items():
             if name in declared and declared[name] != here.get(name):
-                text = gettext("Declared: %(value)s") % {
-                    "value": value_text(declared[name], name, self.instance)
-                }
-                text = escape(text)  # Django shows help texts as HTML, and the value may be an argument
+                value = value_text(declared[name], name, self.instance)
+                # Django shows help texts as HTML, and the value may be an argument.
+                text = escape(gettext("Declared: %(value)s") % {"value": value})
                 field.help_text = f"{text}. {field.help_text}" if field.help_text else f"{text}."
 
 
 def suggestions() -> dict[str, list[str]]:
     """Return the suggestions by the id of their list: tasks that this process can find, and time zones."""
-    return {
-        SUGGESTIONS["task_path"]: list(known_tasks()),
-        SUGGESTIONS["timezone"]: _zones(),
-    }
+    return {SUGGESTIONS["task_path"]: [*known_tasks()], SUGGESTIONS["timezone"]: _zones()}
 
 
 @cache
@@ -296,7 +292,8 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
         """Add the state of the schedule, buttons for the actions that this user may run on it now, and
         suggestions for the fields.
         """
-        context = {**super().page_context(request, obj), "pgqueue_suggestions": suggestions()}
+        context = super().page_context(request, obj)
+        context["pgqueue_suggestions"] = suggestions()
         if obj is None:
             return context
         if not self.has_change_permission(request, obj):  # then Django shows the values of the object
