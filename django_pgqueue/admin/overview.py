@@ -37,6 +37,7 @@ from .charts import MEDIA, Chart, Series, chosen_span, gauge, percentiles, span_
 from .console import console_page, may_view_failures, page_url
 from .failures import failure_block
 from .paused import in_words
+from .task_page import limit_words
 from .workers import state_badge
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
     running = {f"queue:{name}": depth.running for name, depth in (state.depths or {}).items()}
     running["*"] = sum(running.values())
     limited = {
-        key: {"text": _limit_text(limit, running.get(key, 0)), "url": url(Limit, "change", key)}
+        key: {"text": limit_words(limit, running.get(key, 0)), "url": url(Limit, "change", key)}
         for key, limit in (limits or {}).items()
     }
     workers = state.crew.workers if state.crew else []
@@ -274,17 +275,6 @@ def _queue_row(state: QueueState, name: str) -> dict[str, Any]:
         "is_late": is_late or unattended,
         "oldest_bar": gauge(depth.oldest_ready / (limit or 300), alarm=is_late),
     }
-
-
-def _limit_text(limit: Limit, running: int) -> str:
-    """Return how many jobs run of those that may, and the rate."""
-    parts = []
-    if limit.concurrency is not None:
-        numbers = {"running": number(running), "allowed": number(limit.concurrency)}
-        parts.append(_("%(running)s of %(allowed)s run") % numbers)
-    if limit.rate is not None and limit.per is not None:
-        parts.append(_("at most %(rate)s") % {"rate": formatting.rate(limit.rate, limit.per)})
-    return ", ".join(parts)
 
 
 def _worker_row(worker: Any, url: str) -> dict[str, Any]:

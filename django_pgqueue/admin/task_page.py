@@ -106,11 +106,24 @@ def _facts(alias: str, url: partial[str], path: str, task: Task[..., Any] | None
 def limit_facts(alias: str, url: partial[str], names: Iterable[str]) -> Iterator[Fact]:
     """Yield the limits with these names, and their numbers in force. ``url``: that of a page for the user."""
     for limit in Limit.objects.using(alias).filter(pk__in=names).order_by("-pk"):
-        parts = [_at_once(limit.concurrency)] if limit.concurrency is not None else []
-        if limit.rate is not None and limit.per is not None:
-            parts.append(_at_most(limit.rate, limit.per))
-        text = f"{limit.pk}: {', '.join(parts) or '-'}"
+        text = f"{limit.pk}: {limit_words(limit) or '-'}"
         yield Fact(_("Limit"), linked(url(Limit, "change", limit.pk), text))
+
+
+def limit_words(limit: Limit, running: int | None = None) -> str:
+    """Return how many jobs may run at once, and the rate. ``running``: how many of them run now."""
+    parts = []
+    if limit.concurrency is not None and running is None:
+        parts.append(_at_once(limit.concurrency))
+    elif limit.concurrency is not None:
+        numbers = {
+            "running": formatting.number(running or 0),
+            "allowed": formatting.number(limit.concurrency),
+        }
+        parts.append(_("%(running)s of %(allowed)s run") % numbers)
+    if limit.rate is not None and limit.per is not None:
+        parts.append(_at_most(limit.rate, limit.per))
+    return ", ".join(parts)
 
 
 def _at_once(count: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models.functions import Now
 
@@ -54,8 +54,7 @@ class Point:
         return self.failed + self.retried
 
 
-@dataclass(slots=True)
-class Part:
+class Part(NamedTuple):
     """The attempts of a group that failed in one task, queue, or version."""
 
     name: str
@@ -135,10 +134,7 @@ def points(alias: str, span: TimeSpan, fingerprints: Iterable[str]) -> dict[str,
 
 
 def parts(alias: str, fingerprint: str, span: TimeSpan, most: int = 20) -> dict[str, list[Part]]:
-    """Return the failures of a group in the span by "task", "queue" and "version", the most frequent first.
-
-    Raises ``TimeLimitReached``.
-    """
+    """Return the failures by "task", "queue" and "version", most first. Raises ``TimeLimitReached``."""
     found: dict[str, list[Part]] = {"task": [], "queue": [], "version": []}
     which = {"fingerprint": fingerprint, "most": most, **_counts(span)}
     for kind, *part in rows_within(alias, SPAN_TIMEOUT, _PARTS, which):
@@ -149,14 +145,11 @@ def parts(alias: str, fingerprint: str, span: TimeSpan, most: int = 20) -> dict[
 def _groups(alias: str, span: TimeSpan, **which: Any) -> list[GroupFigures]:
     defaults = {"fingerprint": "", "queue": "", "task": "", "muted": False, "most": 1}
     rows = rows_within(alias, SPAN_TIMEOUT, _GROUPS, {**defaults, **_counts(span), **which})
-    return [_redacted(GroupFigures(*row)) for row in rows]
-
-
-def _redacted(found: GroupFigures) -> GroupFigures:
-    """Redact the texts of the newest failure, as the page of its job does."""
-    path = found.tasks[0] if found.tasks else ""
-    found.message = beginning(found.message, _STORED, path)
-    found.traceback = redact_text(found.traceback, path)
+    found = [GroupFigures(*row) for row in rows]
+    for each in found:  # the texts of the newest failure are redacted as on the page of its job
+        path = each.tasks[0] if each.tasks else ""
+        each.message = beginning(each.message, _STORED, path)
+        each.traceback = redact_text(each.traceback, path)
     return found
 
 

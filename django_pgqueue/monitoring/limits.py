@@ -80,10 +80,7 @@ def rate_text(limit: int | None, per: timedelta | None, burst: int | None) -> st
 
 
 def numbers_text(limit: Limit, prefix: str = "") -> str:
-    """Return how many jobs may run at once, and at which rate; "" without a limit.
-
-    ``prefix``: "declared_" for the numbers in the code.
-    """
+    """Return how many jobs may run at once, and the rate. ``prefix``: "declared_" for those in the code."""
     concurrency = getattr(limit, f"{prefix}concurrency")
     at_once = "" if concurrency is None else number(concurrency)
     pace = rate_text(*(getattr(limit, f"{prefix}{name}") for name in ("rate", "per", "burst")))

@@ -148,10 +148,7 @@ class Depth:
 
 
 def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str, Depth]:
-    """Return these queues by name, those that have live jobs, and those that are paused.
-
-    Jobs are counted up to ``most``, for each queue and state.
-    """
+    """Return these queues, those with live jobs, and paused ones, jobs counted up to ``most``."""
     found = {name: Depth(name) for name in names}
     with connections[alias].cursor() as cursor:
         cursor.execute(_DEPTH_SQL, [most])

@@ -51,9 +51,7 @@ _CLASSES = range(1, len(HISTOGRAM_BOUNDS) + 2)
 
 
 def _sql(*names: str) -> str:
-    """Return a statement. It sums each class of the histograms by itself: this is much faster than to turn
-    the arrays into rows.
-    """
+    """Return a statement. To sum each class of a histogram is much faster than to turn arrays into rows."""
     sums = {
         f"{column}_sums": ", ".join(f"coalesce(sum(part.{column}[{n}]), 0)::bigint" for n in _CLASSES)
         for column in ("wait_histogram", "run_histogram")
@@ -131,10 +129,7 @@ def breakdown(
     task: str = "",
     most: int = 100,
 ) -> list[Figures]:
-    """Return the figures of the whole span for each queue or task, those with the most attempts first.
-
-    Raises ``TimeLimitReached``.
-    """
+    """Return the figures of the span by queue or task, most attempts first. Raises ``TimeLimitReached``."""
     which = {"queue": queue, "task": task, "of_task": by == "task" or bool(task), "by": by, "most": most}
     parameters = {"back": span.length, "step": span.grain, "source": span.table.value, **which}
     return [Figures(*row) for row in rows_within(alias, SPAN_TIMEOUT, _BREAKDOWN, parameters)]

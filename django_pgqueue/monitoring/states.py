@@ -136,9 +136,7 @@ def _read(alias: str, statement: str) -> dict[str, int]:
 
 
 def _exact_up_to(most: int, alias: str, shelves: str, seen: dict[str, int]) -> Counts:
-    """Return the numbers of jobs that were seen, and for those above ``most`` what the planner estimates, at
-    least what was seen.
-    """
+    """Return the numbers that were seen. Those above ``most`` are at least what the planner estimates."""
     found = {}
     for status, number in seen.items():
         found[status] = StateCount(number)

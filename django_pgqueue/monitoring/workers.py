@@ -30,9 +30,7 @@ class Vital(models.TextChoices):
 
 
 def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
-    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and the ``busy``
-    slots, also those that lost jobs take.
-    """
+    """Annotate workers ``with_age``, and with the ``busy`` slots, also those that lost jobs take."""
     running = LiveJob.objects.filter(status="running", worker=OuterRef("pk")).order_by()  # type: ignore[attr-defined]
     busy = Subquery(
         running.values("worker").annotate(n=models.Count("pk")).values("n"),
@@ -43,8 +41,8 @@ def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
 
 
 def with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
-    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and with the
-    ``allowed_silence``: the seconds after which it is looked at as a worker that may be dead.
+    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and the seconds of
+    ``allowed_silence``, after which one may be dead.
     """
     settings = conf.current()
     age = models.ExpressionWrapper(Now() - F("heartbeat_at"), output_field=models.DurationField())
@@ -106,9 +104,7 @@ def queues_text(worker: Worker) -> str:
 
 
 def state_text(worker: Any) -> str:
-    """Return the state of a worker ``with_vitals``, and that it was asked to end, if it has not seen that
-    yet.
-    """
+    """Return the state of a worker ``with_vitals``, and whether it was asked to end and has not seen that."""
     how = vital(worker)
     asked = {"replace": _("to be replaced"), "stop": _("to be stopped")}.get(worker.drain)
     if asked is None or how == Vital.DRAINING:
@@ -117,9 +113,7 @@ def state_text(worker: Any) -> str:
 
 
 def busy_text(worker: Any) -> str:
-    """Return how many jobs a worker ``with_vitals`` runs, of how many it can run at the same time. It may
-    have claimed more short jobs, which wait in its memory.
-    """
+    """Return how many jobs a worker ``with_vitals`` runs, of how many. More may wait in its memory."""
     ahead = worker.busy - worker.slots
     text = _("%(busy)d of %(slots)d") % {"busy": min(worker.busy, worker.slots), "slots": worker.slots}
     if worker.lost:
@@ -128,14 +122,11 @@ def busy_text(worker: Any) -> str:
 
 
 # ----------------------------------------------------------------------------
-# The workers of a database: how many are in which state, how many jobs they run, and which queues they
-# serve.
+# The workers of a database.
 
 
 class Crew:
-    """The workers, each with its state in ``vital``, read in one statement. If none of them runs, a second
-    statement asks whether one is starting.
-    """
+    """The workers, each with its state in ``vital``; if none of them runs, also whether one is starting."""
 
     def __init__(self, alias: str) -> None:
         self.workers: list[Any] = list(with_vitals(Worker.objects.using(alias)).order_by("host", "pid", "pk"))

@@ -186,9 +186,7 @@ def _snapshots(held: list[Any]) -> Judgment:
 
 
 def has_too_many(table: Any) -> bool:
-    """Return whether vacuum does not keep up. That of the live jobs runs early, that of others when a share
-    of the rows is dead.
-    """
+    """Return whether vacuum does not keep up. On live jobs it runs before a share of the rows is dead."""
     return bool(table.dead_rows > MOST_DEAD + (0 if table.name == LIVE else table.live_rows // 2))
 
 
