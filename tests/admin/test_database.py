@@ -40,7 +40,7 @@ def test_each_part_has_a_badge_and_the_line_that_says_when_to_act(
 def test_the_number_of_statements_is_constant(root: Client) -> None:
     with CaptureQueriesContext(connection) as captured:
         body(root, PAGE)
-    assert sum("statement_timeout" in entry["sql"] for entry in captured) == 7 + 2, (
+    assert sum("statement_timeout" in entry["sql"] for entry in captured) == 7 + 1, (
         "each part has its own limit"
     )
 
