@@ -61,7 +61,6 @@ def test_each_kind_of_user_is_offered_what_is_granted(user: str, all_offers: set
 
 
 def test_who_may_only_look_may_press_no_button(console: str) -> None:
-    viewer = client("viewer")
-    paths = buttons(viewer)
+    viewer, paths = client("viewer"), buttons(client("root"))
     assert len(paths) > 10
     assert {path: viewer.post(path).status_code for path in paths} == dict.fromkeys(paths, 403)
