@@ -13,8 +13,10 @@ FUNCTIONS = """
     # Names and words
     lock_key_v1 channel_v1 status_is_terminal status_is_claimable on_duty_v1
     # Enqueue
-    problem_v1 enqueue_only_v1 enqueue_v1 enqueue_many_v1 enqueue link_problem_v1 is_final_v1 count_v1
-    enter_batch_v1 mark_v1 attach_once_v1 attach_v1 wait_reason_v1 cycle_v1 link_v1 linked_v1 meet_v1
+    problem_v1 enqueue_only_v1 enqueue_v1 enqueue_many_v1 enqueue
+    # What a call runs after, and its batch
+    link_problem_v1 is_final_v1 count_v1 enter_batch_v1 mark_v1 attach_once_v1 attach_v1 wait_reason_v1
+    cycle_v1 link_v1 linked_v1 meet_v1
     # Claim
     first_due_between_v1 queues_between_v1 first_due_v1 groups_after_v1 fill_policy_v1 first_of_priorities_v1
     first_of_queues_v1 fitting_v1
