@@ -153,7 +153,8 @@ class RowActions(DatabaseAdmin[M]):
         rows = self.get_queryset(request).filter(pk=row.pk)
         page = self.press(request, name, row, rows, back)
         # The row may be gone: a resumed pause, or a cancelled job of a queue that does not keep jobs.
-        return page or HttpResponseRedirect(back if rows.exists() else self.address("changelist") + query)
+        is_there = rows.all().exists()  # not what was read before the action
+        return page or HttpResponseRedirect(back if is_there else self.address("changelist") + query)
 
     def press(
         self, request: HttpRequest, name: str, row: M, rows: QuerySet[M], back: str
