@@ -197,7 +197,7 @@ def test_another_site_pauses_in_its_database(root: Client) -> None:
     found = Pause.objects.using("other").get()
     assert Pause.objects.count() == 1
     answer = root.post(reverse("ops:django_pgqueue_pause_resume", args=[found.pk]))
-    assert answer["Location"] == reverse("ops:django_pgqueue_pause_changelist")  # the pause has no page any more
+    assert answer["Location"] == reverse("ops:django_pgqueue_pause_changelist")  # it has no page any more
     assert not Pause.objects.using("other").exists()
     assert Pause.objects.count() == 1
 
