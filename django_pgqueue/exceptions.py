@@ -151,7 +151,7 @@ def moment(where: str, value: datetime) -> datetime:
         return value
     if settings.USE_TZ:
         raise TypeError(
-            f"{where} takes an aware datetime. {value!r} has no time zone. Use now() or "
+            f"{where} must be an aware datetime. {value!r} has no time zone. Use now() or "
             "make_aware() of django.utils.timezone."
         )
     first, second = (value.replace(tzinfo=timezone.get_default_timezone(), fold=fold) for fold in (0, 1))
