@@ -8,6 +8,7 @@ import re
 import signal
 from io import StringIO
 from threading import Thread
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -124,6 +125,26 @@ def test_the_exporter_answers_until_it_is_stopped() -> None:
     serve(server)
     client.join()
     assert ['pgqueue_up{database="default"} 1.0' in body for body in bodies] == [True, True]
+
+
+def test_a_scrape_ends_that_runs_when_the_exporter_is_stopped() -> None:
+    def app(environ: Any, start_response: Any) -> list[bytes]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        start_response("200 OK", [])
+        return [b"whole"]
+
+    server = exporter(app, "127.0.0.1", 0)
+    bodies: list[bytes] = []
+
+    def ask() -> None:
+        with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as response:
+            bodies.append(response.read())
+
+    client = Thread(target=ask)
+    client.start()
+    serve(server)
+    client.join()
+    assert bodies == [b"whole"]
 
 
 def test_without_prometheus_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,9 @@ database. There is no token: whoever reaches the port may read.
 
 from __future__ import annotations
 
+import signal
 from argparse import ArgumentParser, ArgumentTypeError
-from contextlib import suppress
+from threading import Event
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -21,7 +22,7 @@ from ...monitoring.workers import Crew, busy_text, queues_text, state_text
 from ...postgres.roles import forbidden, installation, shortened, statements_to_drop, statements_to_make
 from .._arguments import at_least
 from .._output import print_json
-from .._parser import Subcommand, terminable
+from .._parser import Subcommand
 
 logger = get_logger(__name__)
 
@@ -180,9 +181,23 @@ def exporter(app: Any, address: str, port: int) -> WSGIServer:
 
 
 def serve(server: WSGIServer) -> None:
-    """Answer until SIGTERM or Ctrl-C."""
-    with terminable(), suppress(KeyboardInterrupt), server:
-        server.serve_forever()
+    """Answer until SIGTERM or Ctrl-C, and then to the end of the scrape.
+
+    Race: the signal comes during a scrape. An exception of its handler would be lost there, because wsgiref
+    takes it for one of the application.
+    """
+    stopping = Event()
+    before = {
+        each: signal.signal(each, lambda *_: stopping.set()) for each in (signal.SIGTERM, signal.SIGINT)
+    }
+    server.timeout = 0.5  # seconds until it looks again
+    try:
+        with server:
+            while not stopping.is_set():
+                server.handle_request()
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 SUBCOMMANDS = [
