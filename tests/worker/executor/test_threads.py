@@ -197,13 +197,21 @@ def test_a_thread_that_has_been_called_is_not_idle(
         end.set()
 
 
-def test_rows_that_come_while_a_thread_becomes_idle_are_not_left(executor: Executor) -> None:
-    """Race: a thread has found no row, and is not idle yet."""
-    for pk in range(2_000):
-        executor.submit(rows(pk), 1e-6)
-        if pk % 3 == 0:
-            until(lambda count=pk + 1: len(finished(executor)) == count)  # type: ignore[misc]
-    until(lambda: len(finished(executor)) == 2_000)
+def test_rows_that_come_while_a_thread_becomes_idle_are_not_left(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Race: a thread has found no row, and is not idle yet, so that nobody calls it for the new one."""
+    executor.slots = 1
+    run_rows, later = executor._run_rows, iter([rows(2)])
+
+    def then_a_row_comes(thread: Any) -> None:
+        run_rows(thread)
+        for more in later:
+            executor.submit(more, 1.0)
+
+    monkeypatch.setattr(executor, "_run_rows", then_a_row_comes)
+    executor.submit(rows(1), 1.0)
+    until(lambda: finished(executor) == [1, 2])
 
 
 def test_no_more_threads_than_slots(executor: Executor, runner: FakeRunner) -> None:
