@@ -6,11 +6,9 @@ section in ``docs/reference/commands.md``.
 
 from __future__ import annotations
 
-import signal
 import sys
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -28,17 +26,6 @@ DEFAULT = "status"
 
 #: Exit codes, besides 0 and 1: arguments that cannot be used, and what SIGINT and SIGPIPE end.
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Let SIGTERM end a subcommand that runs until it is stopped, as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
 
 #: What earlier versions and other queues call it.
 _ELSEWHERE = {

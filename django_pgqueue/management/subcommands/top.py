@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
 import sys
 import termios
 import threading
@@ -39,7 +40,7 @@ from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from .._arguments import seconds
 from .._output import bar, print_facts, print_table
-from .._parser import Subcommand, terminable
+from .._parser import Subcommand
 from .figures import DEPTH_HEAD, depth_counts, oldest_text, rate_of_jobs
 from .jobs import progress_text, readable
 
@@ -454,6 +455,16 @@ class _Poller(threading.Thread):
             connections[self._alias].close()
 
 
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end the drawing as Ctrl-C does, so that the terminal is restored."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def watch(alias: str, interval: float, console: Console) -> None:
     """Draw until ``q``, Ctrl-C or SIGTERM."""
     from rich.live import Live
@@ -462,7 +473,7 @@ def watch(alias: str, interval: float, console: Console) -> None:
     poller.start()
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False)
     try:
-        with terminable(), live, keys() as key:
+        with _terminable(), live, keys() as key:
             _draw_and_listen(poller, live, console, key)
     except KeyboardInterrupt:
         pass
