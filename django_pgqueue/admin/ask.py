@@ -65,8 +65,8 @@ def ask(
 ) -> TemplateResponse:
     """Return the page for an action on these rows. ``back``: the page to which the user may go back.
 
-    ``fields`` name the rows in another way. ``more`` is for the template: a "warning", the "url" of the form,
-    what is "selected", the "reason_length" of an action that takes a reason, and what ``bulk.confirm`` shows.
+    ``fields`` name the rows in another way. ``more`` is for the template: a "warning", what is "selected",
+    the "reason_length" of an action that takes a reason, and what ``bulk.confirm`` shows.
     """
     # Django needs the action of a list to find it again.
     kept = {FIELD: 1, **({"action": request.POST["action"]} if "action" in request.POST else {})}

@@ -39,7 +39,7 @@ from .display import Fact, linked
 from .failures import failure_block
 from .jobs.texts import breakable
 from .paused import details, paused, target
-from .schedules.page import how_soon, state_badge
+from .schedules.page import next_run, state_badge
 
 if TYPE_CHECKING:
     from .base import DatabaseAdmin
@@ -145,21 +145,10 @@ def _schedules(alias: str, url: partial[str], path: str) -> list[dict[str, Any]]
             "url": url(Schedule, "change", schedule.pk),
             "timing": words.timing(schedule),
             "state": state_badge(schedule),
-            "next": _next_run(schedule),
+            "next": next_run(schedule)[0],
         }
         for schedule in rows[:MOST_SCHEDULES]
     ]
-
-
-def _next_run(schedule: Any) -> str:
-    """Return how soon it runs; empty if it does not."""
-    if not schedule.is_active:
-        return ""
-    try:
-        [run] = words.next_runs(schedule, 1)
-    except ValueError:
-        return _("cannot run")
-    return how_soon(run, schedule.now)
 
 
 def _callers(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -151,8 +150,8 @@ def test_the_batch_that_was_searched_is_in_the_history(root: Client) -> None:
 def test_who_did_it_to_a_schedule(name: str, words: str, root: Client) -> None:
     paused_at = timezone.now() if name == "resume" else None
     row = ScheduleFactory.create(name="nightly", paused_at=paused_at)
-    fields = {"names": '["nightly"]', "confirmed": "1", "reason": "a holiday"}
-    assert root.post(url("act", name, model="schedule"), fields).status_code == 302
+    fields = {"confirmed": "1", "reason": "a holiday"}
+    assert root.post(url(name, "nightly", model="schedule"), fields).status_code == 302
     [entry] = LogEntry.objects.all()
     assert (entry.user.get_username(), entry.get_change_message()) == ("root", words)
     assert words in body(root, url("history", row.pk, model="schedule"))
@@ -209,6 +208,6 @@ def test_a_pause_that_was_over_before_the_button_has_no_entry(
 
 def test_each_of_many_schedules_has_its_entry(root: Client) -> None:
     names = [ScheduleFactory.create(name=f"nightly-{number}").pk for number in range(201)]
-    data = {"names": json.dumps(names), "confirmed": "1", "reason": "a holiday"}
-    root.post(url("act", "pause", model="schedule"), data)
+    data = {"action": "pause_schedules", "_selected_action": names, "confirmed": "1", "reason": "a holiday"}
+    root.post(url("changelist", model="schedule"), data)
     assert set(told()) == set(names)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.urls import reverse
 
 from django_pgqueue.admin import BatchAdmin, JobAdmin, ScheduleAdmin, WorkerAdmin
 from django_pgqueue.models import Job, JobProgress, Schedule
@@ -124,19 +123,18 @@ def test_a_button_of_a_schedule_asks_the_method(
     name: str, permission: str, root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ScheduleFactory.create(name="nightly")
-    address = reverse("admin:django_pgqueue_schedule_act", args=[name])
-    assert root.post(address, {"names": '["nightly"]'}).status_code == 200
+    address = url(name, "nightly", model="schedule")
+    assert root.post(address).status_code == 200
     monkeypatch.setattr(ScheduleAdmin, f"has_{permission}_permission", lambda self, request, obj=None: False)
     assert address not in body(root, url("change", "nightly", model="schedule"))
-    assert root.post(address, {"names": '["nightly"]'}).status_code == 403
+    assert root.post(address).status_code == 403
 
 
 def test_schedules_that_one_may_not_view(root: Client, one_is_hidden: None) -> None:
     for name in ("shown", "hidden"):
         ScheduleFactory.create(name=name)
-    address = reverse("admin:django_pgqueue_schedule_act", args=["pause"])
-    answer = root.post(address, {"names": '["shown", "hidden"]', "confirmed": "1"})
-    assert answer.status_code == 403
+    data = {"action": "pause_schedules", "_selected_action": ["shown", "hidden"], "confirmed": "1"}
+    assert root.post(url("changelist", model="schedule"), data).status_code == 403
     assert not Schedule.objects.filter(paused_at__isnull=False).exists()
 
 

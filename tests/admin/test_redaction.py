@@ -255,8 +255,7 @@ def test_schedules_are_redacted_wherever_they_are_shown(schedule: Schedule) -> N
     editor = staff("view_schedule", "view_arguments_job", "change_schedule", "enqueue_schedule")
     pages = [body(each, url(*page, model="schedule")) for each in (viewer, editor)
              for page in (("changelist",), ("change", "nightly"))]  # fmt: skip
-    address = url("act", "enqueue", model="schedule")
-    asked = editor.post(address, {"names": json.dumps(["nightly"]), "page": ""}).content.decode()
+    asked = editor.post(url("enqueue", "nightly", model="schedule")).content.decode()
     for page in (*pages, asked):
         assert "hunter2" not in page
         assert "k-1" not in page
@@ -277,7 +276,7 @@ def test_who_may_not_view_arguments_sees_none_of_a_schedule(permissions: tuple[s
     shown, seen = ([body(each, address) for address in addresses] for each in (client, seeing))
     for name in ("enqueue", "restore") if permissions == MAY_ACT else ():
         for each, pages in ((client, shown), (seeing, seen)):
-            answer = each.post(url("act", name, model="schedule"), {"names": '["nightly"]'})
+            answer = each.post(url(name, "nightly", model="schedule"))
             pages.append(answer.content.decode())
     assert all("zanzibar" in page for page in seen)
     assert not any("zanzibar" in page for page in shown)

@@ -8,7 +8,6 @@ import pytest
 from django.contrib.admin.utils import quote
 from django.db import connections
 from django.test import Client
-from django.urls import reverse
 
 from django_pgqueue import pause, set_limit
 from django_pgqueue.jobs.enqueue import enqueue
@@ -95,8 +94,8 @@ CHANGES: dict[str, tuple[str, Any, str, dict[str, Any]]] = {
     "delete a limit": ("limit", limited, "delete", {"post": "yes"}),
     "add a schedule": ("schedule", None, "add", SCHEDULE),
     "change a schedule": ("schedule", ScheduleFactory.create, "change", {**SCHEDULE, "cron": "5 5 * * *"}),
-    "pause a schedule": ("schedule", ScheduleFactory.create, "act", {"name": "pause"}),
-    "run a schedule": ("schedule", ScheduleFactory.create, "act", {"name": "enqueue"}),
+    "pause a schedule": ("schedule", ScheduleFactory.create, "pause", {}),
+    "run a schedule": ("schedule", ScheduleFactory.create, "enqueue", {}),
     "delete a schedule": ("schedule", ScheduleFactory.create, "delete", {"post": "yes"}),
 }
 
@@ -108,9 +107,6 @@ def test_what_is_changed_is_changed_where_one_writes(what: str, root: Client, se
     if row is not None:
         type(row)._default_manager.using("other").bulk_create([row])
     address = url(page, *([quote(row.pk)] if row and page != "overview" else []), model=model)
-    if page == "act":
-        address = reverse("admin:django_pgqueue_schedule_act", args=[data["name"]])
-        data = {"names": f'["{row.pk}"]', "confirmed": "1"}
     settings.DATABASE_ROUTERS = [Replica()]
     before = {alias: stored(alias) for alias in ("default", "other")}
     response = root.post(address, data)

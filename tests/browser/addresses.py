@@ -57,7 +57,6 @@ def _value(name: str, part: str) -> Any:
         "fingerprint": lambda _: _failed().error_fingerprint,
         "task_path": lambda _: _failed().task_path,
         "path": lambda _: _failed().task_path,
-        "name": lambda _: "pause",
     }
     if part not in known:
         raise LookupError(f"Add to known a value for <{part}> in the address of {name}.")

@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from django.urls import Resolver404, resolve
 
-from django_pgqueue.admin.schedules.actions import ACTIONS
 from django_pgqueue.models import FailureGroup, Job, JobBatch, Limit, Pause, Queue, Schedule, Worker
 
 from .addresses import NAMES, PREFIX, address, change, page
@@ -39,8 +38,7 @@ def name_of(url: str, fields: Mapping[str, str]) -> str | None:
     name = match.url_name or ""
     if not name.startswith(PREFIX):
         return None
-    given = [match.captured_kwargs.get("name"), *map(fields.get, TELLING)]
-    return " ".join([name.removeprefix(PREFIX), *filter(None, given)])
+    return " ".join([name.removeprefix(PREFIX), *filter(None, map(fields.get, TELLING))])
 
 
 class Pressed(set[str]):
@@ -65,8 +63,7 @@ def offered(client: Client) -> set[str]:
 
 def buttons(client: Client) -> set[str]:
     """Return the addresses that answer to a POST only."""
-    paths = [*map(address, NAMES), *(page("schedule_act", name) for name in ACTIONS)]
-    return {path for path in paths if client.get(path).status_code == 405}
+    return {path for path in map(address, NAMES) if client.get(path).status_code == 405}
 
 
 def _rows() -> Iterator[Model]:

@@ -54,8 +54,7 @@ def test_back_to_what_is_declared_means_the_declaration_that_is_being_written(
 ) -> None:
     schedules.declare("nightly", jitter=schedules.SHORT)
     declare_priority(worker, 9)
-    data = {"names": '["nightly"]', "page": "", "confirmed": "1"}
-    meanwhile(worker, root, url("act", "restore", model="schedule"), data)
+    meanwhile(worker, root, url("restore", "nightly", model="schedule"), {"confirmed": "1"})
     schedule = Schedule.objects.get()
     assert (schedule.jitter, schedule.priority, schedule.overridden) == (schedules.NONE, 9, [])
 
@@ -77,9 +76,9 @@ def test_an_edit_leaves_alone_what_a_new_declaration_changes(root: Client, worke
 def test_a_schedule_that_is_being_retired_does_not_run(root: Client, worker: Connection) -> None:
     schedules.declare("nightly")
     worker.execute("UPDATE pgqueue_schedule SET retired_at = now()")
-    data = {"names": '["nightly"]', "page": "", "confirmed": "1"}
-    response = meanwhile(worker, root, url("act", "enqueue", model="schedule"), data)
-    assert response["Location"] == url("changelist", model="schedule")
+    address, data = url("enqueue", "nightly", model="schedule"), {"confirmed": "1"}
+    response = meanwhile(worker, root, address, data)
+    assert response["Location"] == url("change", "nightly", model="schedule")
     assert not Job.objects.exists()
-    message, level = post(root, url("act", "enqueue", model="schedule"), **data)
+    message, level = post(root, address, **data)
     assert (message.startswith("No job is enqueued: "), level) == (True, "warning")

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 from zoneinfo import available_timezones
 
 from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Model, Q, QuerySet
-from django.http import (
-    Http404,
-    HttpRequest,
-    HttpResponse,
-    HttpResponseBadRequest,
-    HttpResponseBase,
-    HttpResponseRedirect,
-)
-from django.template.response import TemplateResponse
-from django.urls import URLPattern
-from django.utils.decorators import method_decorator
-from django.utils.html import escape, format_html
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import escape
 from django.utils.text import Truncator
 from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST
 
 from ... import formatting
 from ...explanation import schedules as words
@@ -36,15 +25,16 @@ from ...models import Schedule
 from ...models.schedule import definition_of
 from ...tasks.registry import known_tasks
 from .. import display
-from ..ask import ask, held, is_confirmed, listed, may_with_jobs
-from ..base import DatabaseAdmin, DatabaseForm
+from ..ask import RowActions, ask, held, is_confirmed, listed, may_with_jobs
+from ..base import DatabaseForm
 from ..display import with_more
+from ..history import action_words
 from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
 from ..lists import ConditionFilter
 from ..workers import Fleet
 from .actions import ACTIONS
-from .page import call_text, field_label, how_soon, outcome, state_badge, state_text, summary, value_text
+from .page import call_text, field_label, next_run, outcome, state_badge, state_text, summary, value_text
 
 if TYPE_CHECKING:
     from .actions import ScheduleAction
@@ -148,7 +138,7 @@ class OverriddenFilter(ConditionFilter):
     conditions: ClassVar = {"yes": (_("Yes"), ~Q(overridden=[])), "no": (_("No"), Q(overridden=[]))}
 
 
-class ScheduleAdmin(DatabaseAdmin[Schedule]):
+class ScheduleAdmin(RowActions[Schedule]):
     """Shows schedules, and can edit, pause, resume and run them.
 
     Only schedules that were made here, or that are retired, can be deleted: the next worker that starts would
@@ -166,6 +156,7 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
         (_("Missed and overlapping runs"), {"fields": ("catch_up", "catch_up_limit", "overlap")}),
     )
 
+    row_actions = ACTIONS
     actions = ("pause_schedules", "resume_schedules", "enqueue_schedules")
     pause_schedules = listed("pause", _("Pause selected %(verbose_name_plural)s"))
     resume_schedules = listed("resume", _("Resume selected %(verbose_name_plural)s"), "pause")
@@ -206,17 +197,7 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
     @admin.display(description=_("next run"), ordering="next_run_at")
     def next_run(self, schedule: Any) -> str:
         """How soon, and when. A run that is due and that no worker has noticed is marked."""
-        if not schedule.is_active:
-            return str(self.get_empty_value_display())
-        try:
-            [run] = words.next_runs(schedule, 1)
-        except ValueError as error:
-            alarm = '<strong class="pgqueue-alarm" title="{}">{}</strong>'
-            return format_html(alarm, str(error), _("cannot run"))
-        soon = how_soon(run, schedule.now)
-        if words.is_late(schedule):
-            soon = format_html('<strong class="pgqueue-alarm">{}</strong>', soon)
-        return with_more(soon, display.time(run))
+        return with_more(*next_run(schedule)) or str(self.get_empty_value_display())
 
     @admin.display(description=_("last run"), ordering="last_run_at")
     def last_run(self, schedule: Any) -> str:
@@ -298,15 +279,15 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
             return context
         if not self.has_change_permission(request, obj):  # then Django shows the values of the object
             vars(obj).update(shown_arguments(obj))
+        fitting = [
+            name
+            for name, action in ACTIONS.items()
+            if action.effect(obj).acts and self._may_on(request, action, obj)
+        ]
         return context | {
             "pgqueue": summary(self.admin_site, request, self.database, obj),
             "pgqueue_trouble": Fleet(self.database).standstill if obj.is_active else "",
-            "pgqueue_buttons": [
-                {"label": action.label, "url": self.address("act", name)}
-                for name, action in ACTIONS.items()
-                if action.effect(obj).acts and self._may_on(request, action, obj)
-            ],
-            "pgqueue_button_fields": [("names", json.dumps([obj.pk])), ("page", obj.pk)],
+            "pgqueue_buttons": self.buttons(request, obj, fitting),
         }
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
@@ -324,81 +305,49 @@ class ScheduleAdmin(DatabaseAdmin[Schedule]):
                 setattr(locked, name, getattr(obj, name))
             locked.save(using=self.writes_to)
 
-    # Actions: a button and an action of the list lead to the same page, which says what would happen to each
-    # schedule. Its form contains the names, so the action changes only schedules that were shown.
-
     def ask_or_act(
         self, request: HttpRequest, name: str, rows: QuerySet[Schedule], back: str
-    ) -> HttpResponse:
-        """Ask what an action of the list asks."""
-        return self._ask(request, name, list(rows.order_by("pk")))
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the actions to Django's own URLs."""
-        return [self.subpage("act/<slug:name>/", self.act_view, "act"), *super().get_urls()]
-
-    @method_decorator(require_POST)
-    def act_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
-        """Ask for confirmation, or act on the schedules that the confirmed form names."""
-        action = ACTIONS.get(name)
-        if action is None:
-            raise Http404
-        if not (self.has_view_permission(request) and self.may(request, action.permission)):
-            raise PermissionDenied
-        names = _names(request.POST.get("names", ""))
-        if not names:
-            return HttpResponseBadRequest()
-        found = list(self.get_queryset(request).filter(pk__in=names).order_by("pk"))
+    ) -> HttpResponse | None:
+        """Say what would happen to each schedule; if that was confirmed, do it."""
+        action, found, using = ACTIONS[name], list(rows), self.writes_to
         if not all(self._may_on(request, action, schedule) for schedule in found):
             raise PermissionDenied
-        page = request.POST.get("page", "")
         if not is_confirmed(request):
-            return self._ask(request, name, found, page)
-        reason = request.POST.get("reason", "").replace("\0", "").strip() if action.asks_for_reason else ""
-        changed = action(request, self.writes_to, found, reason)
-        level = messages.SUCCESS if changed else messages.WARNING
-        self.message_user(request, action.outcome(changed), level)
-        return HttpResponseRedirect(self._back(request, page if page in names else ""))
+            self.for_user(request, found)
+            effects, count = [action.effect(schedule) for schedule in found], len(found)
+            text = ngettext("%(number)s schedule is selected.", "%(number)s schedules are selected.", count)
+            length = Schedule._meta.get_field("pause_reason").max_length if name == "pause" else 0
+            selected = text % {"number": formatting.number(count)}
+            return ask(
+                self,
+                request,
+                action.title,
+                effects,
+                found,
+                back=back,
+                selected=selected,
+                reason_length=length,
+            )
+        reason = request.POST.get("reason", "").replace("\0", "").strip() if name == "pause" else ""
+        author, changed = request.user.get_username(), []
+        for schedule in found:
+            # Races: a worker that starts may write a new declaration now, and a user may delete the schedule.
+            with transaction.atomic(using=using):
+                locked = Schedule.objects.using(using).select_for_update(no_key=True).filter(pk=schedule.pk)
+                if any(action.run(each, author, reason) for each in locked):
+                    changed.append(schedule)
+        message = action_words(action.label)
+        if reason:
+            message += " " + gettext("Reason: %(reason)s") % {"reason": reason}
+        LogEntry.objects.log_actions(request.user.pk, changed, CHANGE, change_message=message)  # type: ignore[arg-type]
+        values = {"count": len(changed), "number": formatting.number(len(changed))}
+        words, level = (
+            (action.done % values, messages.SUCCESS) if changed else (action.undone, messages.WARNING)
+        )
+        self.message_user(request, str(words), level)
+        return None
 
     def _may_on(self, request: HttpRequest, action: ScheduleAction, schedule: Schedule) -> bool:
-        """Return whether this user may view this schedule and run the action on it."""
+        """Return whether this user may view this schedule, and change it if the action does so."""
         may_change = action.permission != "change" or self.has_change_permission(request, schedule)
-        return (
-            may_change
-            and self.has_view_permission(request, schedule)
-            and self.may(request, action.permission)
-        )
-
-    def _ask(
-        self, request: HttpRequest, name: str, found: Sequence[Schedule], page: str = ""
-    ) -> TemplateResponse:
-        self.for_user(request, found)
-        action, count = ACTIONS[name], len(found)
-        length = Schedule._meta.get_field("pause_reason").max_length if action.asks_for_reason else 0
-        text = ngettext("%(number)s schedule is selected.", "%(number)s schedules are selected.", count)
-        return ask(
-            self,
-            request,
-            action.title,
-            [action.effect(schedule) for schedule in found],
-            back=self._back(request, page),
-            url=self.address("act", name),
-            fields=[("names", json.dumps([schedule.pk for schedule in found])), ("page", page)],
-            selected=text % {"number": formatting.number(count)},
-            reason_length=length,
-        )
-
-    def _back(self, request: HttpRequest, page: str) -> str:
-        target = self.address("change", page) if page else self.address("changelist")
-        query = request.META["QUERY_STRING"]
-        return f"{target}?{query}" if query else target
-
-
-def _names(text: str) -> list[str]:
-    """Return the names in a form; nothing if it is not a list of names."""
-    try:
-        names = json.loads(text)
-    except ValueError:
-        return []
-    given = names if isinstance(names, list) else []
-    return [name for name in given if isinstance(name, str) and "\0" not in name]
+        return may_change and self.has_view_permission(request, schedule)

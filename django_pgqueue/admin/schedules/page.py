@@ -63,6 +63,23 @@ def how_soon(moment: datetime, now: datetime) -> str:
     return _("due for %(period)s") % {"period": formatting.period(now - moment)}
 
 
+def next_run(schedule: Any) -> tuple[str, str]:
+    """Format how soon a schedule runs, and when; both empty if it does not. A run that is due and that no
+    worker has noticed is marked.
+    """
+    if not schedule.is_active:
+        return "", ""
+    try:
+        [run] = words.next_runs(schedule, 1)
+    except ValueError as error:
+        alarm = '<strong class="pgqueue-alarm" title="{}">{}</strong>'
+        return format_html(alarm, str(error), _("cannot run")), ""
+    soon = how_soon(run, schedule.now)
+    if words.is_late(schedule):
+        soon = format_html('<strong class="pgqueue-alarm">{}</strong>', soon)
+    return soon, display.time(run)
+
+
 def outcome(run: Any) -> str:
     """Format what came of a run."""
     return breakable(str(run.get_outcome_display()))
