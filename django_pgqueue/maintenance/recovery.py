@@ -17,7 +17,7 @@ from typing import NamedTuple
 from .. import conf
 from ..formatting import counted, get_logger
 from ..postgres.session import Session
-from ..telemetry.log import Ending, is_logged, log_ending
+from ..telemetry.log import is_logged, log_ending
 
 logger = get_logger(__name__)
 BATCH = 1_000  # jobs in one statement
@@ -128,7 +128,7 @@ def log_lost_jobs(notable: str) -> int:
         if is_logged(job.outcome):
             # Other jobs may have run in the same process, so it is not known which of them took it down.
             words = "lost its process" if job.outcome == "crash" else job.outcome
-            log_ending(job, Ending(job.outcome, words, why=job.reason, error_class=job.error_class))
+            log_ending(job, job.outcome, words, why=job.reason, error_class=job.error_class)
     return sum(job.outcome != "crash" for job in jobs)
 
 

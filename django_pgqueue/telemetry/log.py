@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import conf
 from ..formatting import get_logger
@@ -24,31 +24,28 @@ _LEVEL_OF = {
 _RUNS_AGAIN = frozenset({"retry", "snooze", "wait", "crash", "unknown"})
 
 
-class Ending(NamedTuple):
-    """How an attempt ended."""
-
-    kind: str
-    words: str
-    """The kind in words, for the line."""
-    why: str = ""
-    delay: float = 0.0
-    """Seconds until the job runs again, if it does."""
-    error_class: str | None = None
-    waited: float | None = None
-    """In seconds, like ``ran``; None if it was not measured."""
-    ran: float | None = None
-    exc_info: Any = None
-    scope: Any = None
-    """The Sentry scope in which the job ran; see ``telemetry/sentry.py``."""
-
-
 def is_logged(kind: str) -> bool:
     """Return whether an ending of this kind is logged at all."""
-    return logger.isEnabledFor(_level_of(kind))
+    return logger.isEnabledFor(_LEVEL_OF.get(kind, logging.INFO))
 
 
-def log_ending(job: Any, ending: Ending) -> None:
+def log_ending(
+    job: Any,
+    kind: str,
+    words: str,
+    *,
+    why: str = "",
+    delay: float = 0.0,
+    error_class: str | None = None,
+    waited: float | None = None,
+    ran: float | None = None,
+    exc_info: Any = None,
+    scope: Any = None,
+) -> None:
     """Log one line for a job, a row with its columns, with its values as extras for structured logging.
+
+    ``words``: how the attempt ended. ``delay``: seconds until the job runs again, if it does. ``waited`` and
+    ``ran``: in seconds; None if they were not measured. ``scope``: that of Sentry in which the job ran.
 
     The level is INFO for done, cancelled and snoozed jobs, WARNING for an attempt that is retried, a crash or
     a lost lease, and ERROR for a failed job.
@@ -56,29 +53,28 @@ def log_ending(job: Any, ending: Ending) -> None:
     attempt = job.attempts - job.forgiven_attempts
     extra: dict[str, Any] = {
         "job_id": job.id, "task_path": job.task_path, "queue_name": job.queue_name, "attempt": attempt,
-        "outcome": ending.kind, "waited": ending.waited, "ran": ending.ran,
+        "outcome": kind, "waited": waited, "ran": ran,
     }  # fmt: skip
     if job.max_attempts is not None:
         extra["max_attempts"] = job.max_attempts
-    if ending.error_class is not None:
-        extra["error_class"] = ending.error_class
-    words = ending.words
-    if ending.kind in _RUNS_AGAIN:
-        words += _runs_again(ending.delay, extra)
+    if error_class is not None:
+        extra["error_class"] = error_class
+    if kind in _RUNS_AGAIN:
+        words += _runs_again(delay, extra)
     line = "job %s %s %s (queue %s, attempt %s"
     values: list[Any] = [
         job.id, job.task_path, words, job.queue_name,
         attempt if job.max_attempts is None else f"{attempt} of {job.max_attempts}",
     ]  # fmt: skip
-    if ending.waited is not None and ending.ran is not None:
+    if waited is not None and ran is not None:
         line += ", waited %.3f s, ran %.3f s"
-        values += [ending.waited, ending.ran]
+        values += [waited, ran]
     line += ")%s"
-    values.append(f": {ending.why}" if ending.why else "")
-    level = _level_of(ending.kind)
-    with sentry.report_scope(job, ending.scope):
+    values.append(f": {why}" if why else "")
+    level = _LEVEL_OF.get(kind, logging.INFO)
+    with sentry.job_scope(job, scope):
         try:
-            logger.log(level, line, *values, exc_info=ending.exc_info, extra=extra)
+            logger.log(level, line, *values, exc_info=exc_info, extra=extra)
         except BaseException:  # formatting the exception may raise, too; then the line is logged without it
             logger.log(level, line, *values, extra=extra)
 
@@ -92,10 +88,6 @@ def _redact_traceback(record: logging.LogRecord) -> bool:
 
 
 logger.addFilter(_redact_traceback)
-
-
-def _level_of(kind: str) -> int:
-    return _LEVEL_OF.get(kind, logging.INFO)
 
 
 def _runs_again(delay: float, extra: dict[str, Any]) -> str:

@@ -15,13 +15,10 @@ from typing import Any
 FLUSH_SECONDS = 2.0
 
 
-def job_scope(job: Any) -> AbstractContextManager[Any]:
-    """Run a job in a scope with its tags. The context manager returns the scope, or None without Sentry."""
-    return report_scope(job, None)
-
-
-def report_scope(job: Any, scope: Any) -> AbstractContextManager[Any]:
-    """Log a line about a job in its scope. ``scope``: that of its run, if it ran in this process."""
+def job_scope(job: Any, scope: Any = None) -> AbstractContextManager[Any]:
+    """Run a job, or log a line about it, in a scope with its tags: in that of its run, or in a new one. The
+    context manager returns the scope, or None without Sentry.
+    """
     sdk = _sdk()
     if sdk is None:
         return nullcontext()

@@ -26,6 +26,7 @@ CARRIER: ContextVar[Mapping[str, str] | None] = ContextVar("django_pgqueue.carri
 #: Bytes of a carrier that travel with a job. Baggage, which comes from outside, may be larger.
 _MOST = 4096
 _FLUSH_MILLISECONDS = 2000
+_SYSTEM = {"messaging.system": "pgqueue"}
 
 
 def in_use() -> bool:
@@ -129,7 +130,7 @@ def sending(queue_name: str | None, task_path: str | None) -> _NoSpan:
     otel = _otel()
     if otel is None:
         return NO_SPAN
-    attributes = _operation("send", "enqueue")
+    attributes = {**_SYSTEM, "messaging.operation.type": "send", "messaging.operation.name": "enqueue"}
     if queue_name is None:
         return _Span(otel, "enqueue", otel.trace.SpanKind.PRODUCER, attributes)
     attributes |= {"messaging.destination.name": queue_name, "pgqueue.task": str(task_path)}
@@ -142,7 +143,9 @@ def processing(job: Any, given: Mapping[str, str] | None) -> _NoSpan:
     if otel is None:
         return NO_SPAN
     attributes = {
-        **_operation("process", "process"),
+        **_SYSTEM,
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "process",
         "messaging.destination.name": job.queue_name,
         "messaging.message.id": str(job.id),
         "pgqueue.task": job.task_path,
@@ -150,14 +153,6 @@ def processing(job: Any, given: Mapping[str, str] | None) -> _NoSpan:
     }
     parent = otel.propagate.extract(given) if given else otel.context.get_current()
     return _Span(otel, f"process {job.queue_name}", otel.trace.SpanKind.CONSUMER, attributes, parent)
-
-
-def _operation(kind: str, name: str) -> dict[str, Any]:
-    return {
-        "messaging.system": "pgqueue",
-        "messaging.operation.type": kind,
-        "messaging.operation.name": name,
-    }
 
 
 def flush() -> None:

@@ -13,7 +13,7 @@ from django_pgqueue.monitoring.spans import percentile, percentile_text
 
 
 def histogram(times: list[float]) -> list[int]:
-    """As a worker counts (``producer.stats.Counter``)."""
+    """As a worker counts (``worker.producer.reporter.Accounts``)."""
     classes = [0] * (len(HISTOGRAM_BOUNDS) + 1)
     for time in times:
         classes[bisect_left(HISTOGRAM_BOUNDS, time)] += 1

@@ -64,12 +64,12 @@ def raise_the_mark(claimer: Claimer, connection: Connection, age: str = "5 secon
 
 def spend_the_ration(claimer: Claimer) -> None:
     """Pretend that the last rescan was expensive, so that the next one must wait for hours."""
-    claimer.claimer._places.ranges.rescanned(monotonic() - 1000, monotonic())
+    claimer.claimer._next_rescan = monotonic() + 50_000
 
 
 def allow_a_rescan(claimer: Claimer) -> None:
     """Pretend that it was cheap, so that the next one may run after 50 ms."""
-    claimer.claimer._places.ranges.rescanned(monotonic(), monotonic())
+    claimer.claimer._next_rescan = monotonic() + 0.05
 
 
 def test_a_job_committed_late_behind_the_mark_is_found_by_the_rescan(

@@ -182,5 +182,5 @@ def test_without_sentry_nothing_happens(sdk: Any, monkeypatch: pytest.MonkeyPatc
     else:
         monkeypatch.setitem(sys.modules, "sentry_sdk", sdk)
     sentry.flush()
-    with sentry.job_scope(claimed()) as scope, sentry.report_scope(claimed(), scope) as other:
+    with sentry.job_scope(claimed()) as scope, sentry.job_scope(claimed(), scope) as other:
         assert (scope, other) == (None, None)

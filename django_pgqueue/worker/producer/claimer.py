@@ -37,6 +37,9 @@ KEYS = 256
 """The gate decides about so many keys at a time. While it leaves jobs behind, a claim picks no more."""
 STEP_RATION = 4.0
 """The pause after a step of a pass through the groups, as a multiple of its duration, while jobs are due."""
+RESCAN_RATION = 50.0
+"""The pause after a rescan, as a multiple of its duration."""
+RESCAN_SOONEST = 0.05  # seconds
 MANY_RANGES = 200
 """If a search through all queues finds more than this, the next one is rationed."""
 SEARCH_RATION = 20.0
@@ -60,7 +63,7 @@ class Claimer:
         )
         self._searched = 0.0
         self._search_seconds = 0.0  # that the last search through all queues took, if it found many ranges
-        self._next_full_search = 0.0
+        self._next_full_search = self._next_rescan = 0.0
         self._owes_full_search = False  # since it was awake: what was enqueued then was not announced
         self._coming: dict[str, float] = {}
         """When the next job of a queue comes due, of which no range needs to be read until then."""
@@ -168,8 +171,7 @@ class Claimer:
 
     def may_search(self, now: float) -> bool:
         """Return whether the last search for new ranges is long enough ago to search again under load."""
-        places = self._places
-        return now - self._searched >= 0.05 and (places.has_groups or places.ranges.may_rescan(now))
+        return now - self._searched >= 0.05 and (self._places.has_groups or now >= self._next_rescan)
 
     @property
     def rest(self) -> float:
@@ -198,7 +200,7 @@ class Claimer:
         rather = self._search_seconds and (wanted or not asleep)
         is_allowed = started >= self._next_full_search and not rather
         full = thorough or is_allowed or (self._coming_until is not None and started >= self._coming_until)
-        rescan = full and (thorough or places.ranges.may_rescan(started))
+        rescan = full and (thorough or started >= self._next_rescan)
         queues = self._queues
         if not full:
             queues = [name for name in wanted.intersection(queues or wanted) if name not in self._except]
@@ -210,7 +212,7 @@ class Claimer:
             self._searched_all(found, now - started, now)
             self._owes_full_search = not asleep
         if rescan:
-            places.ranges.rescanned(started, now)
+            self._next_rescan = now + max(RESCAN_SOONEST, RESCAN_RATION * (now - started))
             places.begin_passes(now)
         due = self._learn(found, wanted, now)
         found_groups = self._go_on_with_passes(session, now, due=due)

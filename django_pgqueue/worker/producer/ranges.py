@@ -40,8 +40,6 @@ LAG = timedelta(seconds=0.5)
 FORGET_AFTER = 60.0  # seconds
 MOST_QUIET = 64
 """So many ranges are kept that have no jobs which are due: each claim reads all ranges."""
-RESCAN_RATION = 50.0  # the pause after a rescan, as a multiple of its duration
-RESCAN_SOONEST = 0.05  # seconds
 ARRIVALS = 500
 """How many jobs with a group a search reads in each range."""
 _FORGET_EVERY = 1.0  # seconds
@@ -79,86 +77,10 @@ class Range:
     used: float = 0.0
     due_since: float | None = None  # when its first job was due, as far as is known
 
-    def advance(self, row: Claimed, latest: datetime) -> None:
-        """Move the mark up to a job that was claimed, but not later than ``latest``."""
-        run_after = time_of(row.run_after)
-        reached = (run_after, row.id) if run_after <= latest else (latest, 0)
-        self.mark = max(self.mark, reached)
-
-    def waited(self, now: float) -> float:
-        """Return the seconds that its first job has waited, as far as is known."""
-        return 0.0 if self.due_since is None else now - self.due_since
-
-
-class Ranges:
-    """The ranges that a worker knows. Times are the database's; ``now`` is a monotonic clock in seconds."""
-
-    def __init__(self, orders: Orders | None = None) -> None:
-        self._orders = Orders() if orders is None else orders
-        self._ranges: dict[Key, Range] = {}
-        self._next_rescan = 0.0
-
-    def get(self, key: Key) -> Range | None:
-        """Return a range; None if it is not known."""
-        return self._ranges.get(key)
-
-    def keys(self) -> list[Key]:
-        """Return the ranges that may be read."""
-        if not self._orders.has_pauses:
-            return list(self._ranges)
-        return [key for key in self._ranges if not self._orders.stops(key[0])]
-
-    def emptied(self, keys: Iterable[Key]) -> None:
-        """Note that a claim has read these ranges to their end."""
-        for key in keys:
-            if found := self._ranges.get(key):
-                found.due_since = None
-
-    def known(self) -> list[list[Any]]:
-        """Return the arrays of a search for new ranges in the gaps."""
-        rows = [(*key, *self._ranges[key].mark) for key in self.keys()]
-        return [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
-
-    def advance(self, rows: Sequence[Claimed], now: float) -> None:
-        """Move the marks up to the last rows claimed. ``rows`` are in the order of the claim."""
-        if not rows:
-            return
-        latest = time_of(rows[0].last_attempted_at) - LAG
-        last = {(row.queue_name, row.priority): row for row in rows}
-        for key, row in last.items():
-            if found := self._ranges.get(key):
-                found.advance(row, latest)
-                found.used = now
-                found.due_since = now - row.waited
-
-    def learn(self, firsts: Iterable[FirstDue], now: float) -> None:
-        """Add new ranges, and lower the marks of ranges that have a job below their mark."""
-        for first in firsts:
-            key, mark = (first.queue_name, first.priority), first.mark
-            found = self._ranges.get(key)
-            if found is None:
-                found = self._ranges[key] = Range(mark, now)
-            if first.due_in <= 0:
-                found.used = now
-            found.due_since = now + first.due_in if first.due_in < 0 else None
-            found.mark = min(found.mark, mark)
-
-    def forget(self, now: float) -> None:
-        """Remove the ranges in which nothing was found for a minute. If very many have no jobs, also those in
-        which nothing was found for the longest time."""
-        quiet = [key for key, found in self._ranges.items() if found.due_since is None]
-        quiet.sort(key=lambda key: self._ranges[key].used, reverse=True)
-        old = [key for key in self._ranges if now - self._ranges[key].used > FORGET_AFTER]
-        for key in {*old, *quiet[MOST_QUIET:]}:
-            del self._ranges[key]
-
-    def may_rescan(self, now: float) -> bool:
-        """Return whether the last rescan is long enough ago."""
-        return now >= self._next_rescan
-
-    def rescanned(self, started: float, now: float) -> None:
-        """Note how long a rescan from the start has taken."""
-        self._next_rescan = now + max(RESCAN_SOONEST, (now - started) * RESCAN_RATION)
+    def advance(self, row: Claimed) -> None:
+        """Move the mark up to a job that was claimed, but never later than half a second before that."""
+        run_after, latest = time_of(row.run_after), time_of(row.last_attempted_at) - LAG
+        self.mark = max(self.mark, (run_after, row.id) if run_after <= latest else (latest, 0))
 
 
 def time_of(text: str) -> datetime:
@@ -192,15 +114,6 @@ PASS_RATION = 50.0
 """The pause after a pass, as a multiple of the time that its steps took."""
 NEEDED_RATION = 5.0
 """The same before one that is needed."""
-
-
-class Share(NamedTuple):
-    """What a claim takes of one group."""
-
-    group: str | None
-    quota: int
-    mark: str  # as text: a claim sends many, and a datetime takes four times as long
-    id: int
 
 
 class Groups:
@@ -244,23 +157,20 @@ class Groups:
     def wake(self, first: FirstDue) -> None:
         """Learn the first job of a group, which is due."""
         mark = first.mark
-        if group := self._ring.get(first.group_key):
-            group.mark = min(group.mark, mark)
-        else:
-            self._ring[first.group_key] = Range(mark)
+        group = self._ring.setdefault(first.group_key, Range(mark))
+        group.mark = min(group.mark, mark)
 
-    def include(self, mark: Mark | None) -> None:
-        """Let the jobs without a group take part from this mark on. None: there are none."""
-        if mark is None:
+    def shares(self, limit: int, plain: Mark | None = None) -> list[tuple[str, int, str | None, int]]:
+        """Return what the next claim takes: mark, id, group and quota. Those whose turn it was go to the end.
+
+        ``plain``: from where on there are jobs without a group. The mark is text, since a claim sends many,
+        and a datetime takes four times as long.
+        """
+        if plain is None:
             self._ring.pop(None, None)
-        elif group := self._ring.get(None):
-            group.mark = mark
         else:
-            self._ring[None] = Range(mark)
-
-    def shares(self, limit: int) -> list[Share]:
-        """Return whose jobs the next claim takes, and how many. Those whose turn it was go to the end."""
-        found: list[Share] = []
+            self._ring.setdefault(None, Range(plain)).mark = plain
+        found: list[tuple[str, int, str | None, int]] = []
         factor = 1
         if len(self._ring) < limit:
             factor = -(-limit // sum(self._weight(name) for name in self._ring)) if self._ring else 1
@@ -270,13 +180,13 @@ class Groups:
         for name, group in self._ring.items():
             quota = min(limit, factor * self._weight(name))
             run_after, job_id = group.mark
-            found.append(Share(name, quota, str(run_after), job_id))
+            found.append((str(run_after), job_id, name, quota))
             given += quota
             served += given - quota < limit
             if given >= enough:
                 break
-        for share in islice(found, served):
-            self._ring.move_to_end(share.group)
+        for _, _, name, _ in islice(found, served):
+            self._ring.move_to_end(name)
         return found
 
     def claimed(
@@ -292,7 +202,7 @@ class Groups:
             taken.setdefault(row.group_key, []).append(row)
         for name, got in taken.items():
             if name is not None and (group := self._ring.get(name)):
-                group.advance(got[-1], time_of(got[-1].last_attempted_at) - LAG)
+                group.advance(got[-1])
         last = max((place for place, (name, _) in enumerate(shares) if name in taken), default=0)
         for name, quota in shares if whole else shares[:last]:
             if name is not None and len(taken.get(name, ())) < quota:
@@ -350,31 +260,29 @@ class Turns:
             return self._keys
         levels: dict[int, list[Key]] = {}
         for key in self._keys:
-            levels.setdefault(self._level(key, waited), []).append(key)
+            level = key[1]
+            if self._aging is not None:
+                level += int(max(0.0, waited(key)) / self._aging)
+            levels.setdefault(level, []).append(key)
         order: list[Key] = []
         for level in sorted(levels, reverse=True) if self._aging else levels:
             order += self._in_turn(levels[level])
         return order
 
-    def _level(self, key: Key, waited: Callable[[Key], float]) -> int:
-        return key[1] if self._aging is None else key[1] + int(max(0.0, waited(key)) / self._aging)
-
     def _in_turn(self, keys: list[Key]) -> list[Key]:
-        total = 0
-        for key in keys:
-            weight = self._weights.get(key[0], 1)
+        weights = [self._weights.get(queue, 1) for queue, _ in keys]
+        for key, weight in zip(keys, weights, strict=True):
             self._gained[key] += weight
-            total += weight
         order = sorted(keys, key=self._gained.__getitem__, reverse=True)
-        self._gained[order[0]] -= total
+        self._gained[order[0]] -= sum(weights)
         return order
 
 
 class Places:
-    """What one worker knows of the queues. ``now`` is a monotonic clock in seconds.
+    """What one worker knows of the queues. Times are the database's; ``now`` is a monotonic clock in seconds.
 
     Jobs without a group are read range by range. If jobs of a range have groups, the range is read group by
-    group. A second set of ranges, ``times``, is for finding groups: it has the marks of a search that reads
+    group. A second mark of each range, in ``times``, is for finding groups: it is that of a search that reads
     the jobs with a group by time.
     """
 
@@ -386,8 +294,8 @@ class Places:
         aging: float | None,
     ) -> None:
         self._orders = orders
-        self.ranges = Ranges(orders)
-        self.times = Ranges(orders)
+        self._ranges: dict[Key, Range] = {}
+        self._times: dict[Key, Range] = {}
         self._groups: dict[Key, Groups] = {}
         self._group_weights = group_weights
         self._turns = Turns(queue_weights, aging)
@@ -395,19 +303,18 @@ class Places:
 
     def keys(self) -> list[Key]:
         """Return what the next claim reads."""
-        keys = self.ranges.keys()
-        return [*keys, *(key for key in self._awake() if key not in keys)] if self._groups else keys
+        keys = self._open(self._ranges)
+        return [*keys, *(key for key in self._awake() if key not in self._ranges)] if self._groups else keys
 
     def claim_parameters(self, limit: int, now: float) -> dict[str, Any]:
         """Return the arrays of the claim. ``groups`` and ``quotas`` are among them if there are groups."""
         awake = self._awake() if self._groups else {}
         rows: list[tuple[Any, ...]] = []
         for key in self._turns.next(self.keys(), lambda key: self._waited(key, now)):
-            known = self.ranges.get(key)
+            known = self._ranges.get(key)
             mark = None if known is None else known.mark
             if key in awake:
-                awake[key].include(mark)
-                rows += [(*key, *share[2:], *share[:2]) for share in awake[key].shares(limit)]
+                rows += [(*key, *share) for share in awake[key].shares(limit, mark)]
             elif mark is not None:
                 rows.append((*key, str(mark[0]) if awake else mark[0], mark[1], None, limit))
         names = ("queues", "priorities", "marks", "mark_ids", *(("groups", "quotas") if awake else ()))
@@ -417,16 +324,22 @@ class Places:
     def claimed(
         self, rows: Sequence[Claimed], asked: Mapping[str, Any], now: float, *, whole: bool, refused: bool
     ) -> None:
-        """Learn from the rows of a claim with these parameters, in the order of time.
+        """Learn from the rows of a claim with these parameters, in the order of time: move the marks up.
 
         ``whole``: it had room for more. ``refused``: some of the jobs that it has read may not start.
         """
-        self.ranges.advance([row for row in rows if row.group_key is None], now)
+        last = {(row.queue_name, row.priority): row for row in rows if row.group_key is None}
+        for key, row in last.items():
+            if found := self._ranges.get(key):
+                found.advance(row)
+                found.used = now
+                found.due_since = now - row.waited
         limited = set(asked.get("limited_queues", ()))
-        if whole and not limited:
-            keys = set(zip(asked["queues"], asked["priorities"], strict=True))
-            self.ranges.emptied(keys)
-            self.times.emptied(keys)
+        if whole and not limited:  # it has read these ranges to their end
+            for key in set(zip(asked["queues"], asked["priorities"], strict=True)):
+                for found in (self._ranges.get(key), self._times.get(key)):
+                    if found:
+                        found.due_since = None
         if "groups" not in asked:
             return
         # A group that gave less than its quota has no more jobs, unless its queue is full, or some may not
@@ -437,45 +350,51 @@ class Places:
             shares.setdefault((queue, priority), []).append((group, quota))
         for key, parts in shares.items():
             if groups := self._groups.get(key):
-                found = [row for row in rows if (row.queue_name, row.priority) == key]
+                given = [row for row in rows if (row.queue_name, row.priority) == key]
                 full = bool(limited & {"*", key[0]})
                 parts = [] if refused else parts if not full else [(name, 1) for name, _ in parts]
-                groups.claimed(parts, found, whole=whole and not full)
-                if found and (times := self.times.get(key)):
+                groups.claimed(parts, given, whole=whole and not full)
+                if given and (times := self._times.get(key)):
                     times.used = now
 
     def known(self, *, rescan: bool) -> list[list[Any]]:
-        """Return the arrays of a search: queues, whether with groups, priorities, and marks."""
+        """Return the arrays of a search in the gaps: queues, whether with groups, priorities, and marks."""
         # A rescan begins at the start. But while groups have jobs, it would only find the oldest of these
         # again, so it leaves that to a pass.
-        plain = Ranges().known() if rescan else self.ranges.known()
-        grouped = Ranges().known() if rescan and not self.has_groups else self.times.known()
-        kinds = [False] * len(plain[0]) + [True] * len(grouped[0])
-        queues, *others = (first + second for first, second in zip(plain, grouped, strict=True))
-        return [queues, kinds, *others]
+        plain = {} if rescan else self._ranges
+        times = {} if rescan and not self.has_groups else self._times
+        rows = [
+            (queue, ranges is times, priority, *ranges[queue, priority].mark)
+            for ranges in (plain, times)
+            for queue, priority in self._open(ranges)
+        ]
+        return [list(column) for column in zip(*rows, strict=True)] or [[], [], [], [], []]
 
     def learn(self, found: Iterable[FirstDue], now: float) -> None:
         """Learn from the first jobs of the ranges, and from the next jobs with a group."""
         grouped: dict[Key, list[FirstDue]] = {}
-        plain: list[FirstDue] = []
         for first in found:
             if first.group_key is None:
-                plain.append(first)
+                self._learn(self._ranges, first, now)
             else:
                 grouped.setdefault((first.queue_name, first.priority), []).append(first)
-        self.ranges.learn(plain, now)
         for key, firsts in grouped.items():
             self._learn_groups(key, firsts, now)
 
     def forget(self, now: float) -> None:
-        """Remove what nothing was found in for a minute."""
+        """Remove what nothing was found in for a minute. If very many ranges have no jobs, also those in
+        which nothing was found for the longest time."""
         if now < self._next_forget:
             return
         self._next_forget = now + _FORGET_EVERY
-        self.ranges.forget(now)
-        self.times.forget(now)
+        for ranges in (self._ranges, self._times):
+            newest = sorted(ranges.items(), key=lambda item: item[1].used, reverse=True)
+            old = [key for key, found in newest if now - found.used > FORGET_AFTER]
+            quiet = [key for key, found in newest if found.due_since is None]
+            for key in {*old, *quiet[MOST_QUIET:]}:
+                del ranges[key]
         for key, groups in list(self._groups.items()):
-            if not groups and self.times.get(key) is None:
+            if not groups and key not in self._times:
                 del self._groups[key]
 
     @property
@@ -492,10 +411,19 @@ class Places:
         """Return the passes that are on their way."""
         return [(key, groups) for key, groups in self._groups.items() if groups.in_pass]
 
+    def _learn(self, ranges: dict[Key, Range], first: FirstDue, now: float) -> None:
+        """Add a range, or lower the mark of one that has a job below it."""
+        mark = first.mark
+        found = ranges.setdefault((first.queue_name, first.priority), Range(mark, now))
+        if first.due_in <= 0:
+            found.used = now
+        found.due_since = now + first.due_in if first.due_in < 0 else None
+        found.mark = min(found.mark, mark)
+
     def _learn_groups(self, key: Key, firsts: list[FirstDue], now: float) -> None:
-        times = self.times.get(key)
+        times = self._times.get(key)
         if times is None:
-            self.times.learn(firsts[:1], now)
+            self._learn(self._times, firsts[0], now)
         due = [first for first in firsts if first.due_in <= 0]
         groups = self._groups.setdefault(key, Groups(self._group_weights))
         for first in due:
@@ -515,10 +443,15 @@ class Places:
         else:
             times.mark = moment, last.id
 
+    def _open(self, keys: Iterable[Key]) -> list[Key]:
+        if not self._orders.has_pauses:
+            return list(keys)
+        return [key for key in keys if not self._orders.stops(key[0])]
+
     def _awake(self) -> dict[Key, Groups]:
-        stops = self._orders.stops
-        return {key: groups for key, groups in self._groups.items() if groups and not stops(key[0])}
+        return {key: self._groups[key] for key in self._open(self._groups) if self._groups[key]}
 
     def _waited(self, key: Key, now: float) -> float:
-        both = self.ranges.get(key), self.times.get(key)
-        return max([found.waited(now) for found in both if found], default=0.0)
+        """Return the seconds that its first job has waited, as far as is known."""
+        both = self._ranges.get(key), self._times.get(key)
+        return max([now - found.due_since for found in both if found and found.due_since], default=0.0)

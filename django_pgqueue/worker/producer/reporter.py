@@ -27,7 +27,7 @@ from ...models.statistics import HISTOGRAM_BOUNDS
 from ...postgres.arrays import number_array, text_array
 from ...postgres.session import Session
 from ...redaction import redact_text
-from ...telemetry.log import Ending, is_logged, log_ending
+from ...telemetry.log import is_logged, log_ending
 from ...telemetry.log import logger as job_logger
 from ..executor.errors import Failure
 from ..executor.outcomes import Result
@@ -128,17 +128,14 @@ class Reporter:
                 locked.add(result.row.id)
                 in_a_row += 1
         if locked:
-            self._hold_back(locked)
+            logger.warning("jobs cannot be reported yet because their rows are locked: %d", len(locked))
+            # Others may be held back already: the next statement may meet a lock before they are tried again.
+            if not self._locked:
+                self._try_locked_at = monotonic() + TRY_LOCKED_AGAIN
+            self._locked += [result for result in self._waiting if result.row.id in locked]
+            self._waiting = [result for result in self._waiting if result.row.id not in locked]
         self._in_statement = len(self._waiting)
         return judged(self.sent(), answer)
-
-    def _hold_back(self, locked: set[int]) -> None:
-        logger.warning("jobs cannot be reported yet because their rows are locked: %d", len(locked))
-        # Others may be held back already: the next statement may meet a lock before they are tried again.
-        if not self._locked:
-            self._try_locked_at = monotonic() + TRY_LOCKED_AGAIN
-        self._locked += [result for result in self._waiting if result.row.id in locked]
-        self._waiting = [result for result in self._waiting if result.row.id not in locked]
 
     def readd_locked(self, now: float) -> bool:
         """If it is time, put the held-back outcomes among the others. Return whether there were any."""
@@ -282,41 +279,6 @@ class ProgressWriter:
 # ----------------------------------------------------------------------------
 # Count and log the reported attempts.
 
-
-class Accounts:
-    """The accounts of one worker process."""
-
-    def __init__(self) -> None:
-        self.unknown_tasks = UnknownTasks()
-        self._counter = Counter()
-
-    def close(self, result: Result, claimed_at: float | None) -> None:
-        """Count and log a reported attempt. ``claimed_at``: by the monotonic clock, if it is still known."""
-        row, outcome, ran, _, failure, _ = result
-        began = outcome.started or 0.0
-        waited = row.waited + (began - claimed_at if claimed_at is not None and began else 0.0)
-        self._counter.add(row, outcome.kind, max(0.0, waited), ran)
-        log_job(row, outcome, waited, ran, failure)
-        if outcome.kind == "unknown":
-            self.unknown_tasks.met(row, outcome.reason)
-
-    def write_if_due(self, session: Session, now: float) -> None:
-        """Add the counts to the table of statistics and to the log, if it is time."""
-        self.unknown_tasks.tell(now)
-        if self._counter.due(now):
-            self._counter.flush(session)
-
-    def write(self, session: Session) -> None:
-        """Add the counts now, because the worker ends."""
-        self.unknown_tasks.tell(monotonic(), all_of_them=True)
-        if self._counter.due(float("inf")):
-            self._counter.flush(session)
-
-
-# ----------------------------------------------------------------------------
-# Count in memory what ran, for ``JobStat``. The counts are added to the table every ten seconds and at the
-# end.
-
 STAT_SQL = (
     "SELECT pgqueue_stat_v1(%s::timestamptz[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],"
     " %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::double precision[], %s::double precision[])"
@@ -336,14 +298,27 @@ class _Minute:
         self.wait_seconds = self.run_seconds = 0.0
 
 
-class Counter:
-    """The counts since the last flush, by minute, queue and task. Only the producer uses it."""
+class Accounts:
+    """The accounts of one worker process: what ran, by minute, queue and task, for ``JobStat``. The counts
+    are added to the table every ten seconds and at the end.
+    """
 
     def __init__(self) -> None:
+        self.unknown_tasks = UnknownTasks()
         self._minutes: dict[tuple[str, str, str], _Minute] = {}
         self._flushed = 0.0
 
-    def add(self, row: Claimed, kind: str, waited: float, ran: float) -> None:
+    def close(self, result: Result, claimed_at: float | None) -> None:
+        """Count and log a reported attempt. ``claimed_at``: by the monotonic clock, if it is still known."""
+        row, outcome, ran, _, failure, _ = result
+        began = outcome.started or 0.0
+        waited = row.waited + (began - claimed_at if claimed_at is not None and began else 0.0)
+        self.count(row, outcome.kind, max(0.0, waited), ran)
+        log_job(row, outcome, waited, ran, failure)
+        if outcome.kind == "unknown":
+            self.unknown_tasks.met(row, outcome.reason)
+
+    def count(self, row: Claimed, kind: str, waited: float, ran: float) -> None:
         """Count one attempt in the minute of its claim; ``waited`` and ``ran`` are in seconds."""
         column = _COLUMNS.get(kind)
         if column is None:
@@ -359,22 +334,24 @@ class Counter:
         minute.wait_seconds += waited
         minute.run_seconds += ran
 
-    def due(self, now: float) -> bool:
-        """Return whether it is time to flush."""
-        return bool(self._minutes) and now - self._flushed >= FLUSH_EVERY
+    def write_if_due(self, session: Session, now: float) -> None:
+        """Add the counts to the table of statistics and to the log, if it is time."""
+        self.unknown_tasks.tell(now)
+        if now - self._flushed >= FLUSH_EVERY:
+            self._flush(session, now)
 
-    def flush(self, session: Session) -> None:
-        """Add the counts to the table."""
-        with session.aside("the statistics of tasks"):
-            session.run((STAT_SQL, self.take(monotonic())))
+    def write(self, session: Session) -> None:
+        """Add the counts now, because the worker ends."""
+        self.unknown_tasks.tell(monotonic(), all_of_them=True)
+        self._flush(session, monotonic())
 
-    def take(self, now: float) -> tuple[Any, ...]:
-        """Return the parameters of ``STAT_SQL`` for all counts, and reset them."""
+    def _flush(self, session: Session, now: float) -> None:
+        if not self._minutes:
+            return
         keys = sorted(self._minutes)
         minutes = [self._minutes[key] for key in keys]
-        self._minutes = {}
-        self._flushed = now
-        return (
+        self._minutes, self._flushed = {}, now
+        parameters = (
             text_array([f"{key[0]}:00+00" for key in keys]),
             text_array([key[1] for key in keys]),
             text_array([key[2] for key in keys]),
@@ -384,10 +361,9 @@ class Counter:
             number_array([minute.wait_seconds for minute in minutes]),
             number_array([minute.run_seconds for minute in minutes]),
         )
+        with session.aside("the statistics of tasks"):
+            session.run((STAT_SQL, parameters))
 
-
-# ----------------------------------------------------------------------------
-# Log a line for each attempt of this worker: how it ended, why, and when the job runs again.
 
 MESSAGE_LIMIT = 200
 """How many characters of an error's message are in the line. The traceback below it has the rest."""
@@ -403,14 +379,25 @@ _WORDS = {
 
 
 def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float, failure: Failure | None) -> None:
-    """Log the line of a job, if its level is enabled."""
+    """Log the line of an attempt, if its level is enabled: how it ended, why, and when the job runs again.
+
+    Why: the reason that the worker gives, or else the first line of the exception, shortened.
+    """
     if not is_logged(outcome.kind):
         return
     error = json.loads(outcome.error) if outcome.error is not None else None
-    ending = Ending(
+    why = outcome.reason or ""
+    if not why and error is not None:
+        first = error["message"].partition("\n")[0]
+        if len(first) > MESSAGE_LIMIT:
+            first = first[: MESSAGE_LIMIT - 1] + "…"
+        name = error["class"].removeprefix("builtins.")
+        why = f"{name}: {first}" if first else name
+    log_ending(
+        row,
         outcome.kind,
         _WORDS.get(outcome.kind, outcome.kind),
-        why=redact_text(_why(outcome, error), row.task_path),
+        why=redact_text(why, row.task_path),
         delay=outcome.delay or 0.0,
         error_class=error and error["class"],
         waited=waited,
@@ -419,34 +406,18 @@ def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float, failure: 
         exc_info=failure and (type(failure.error), failure.error, failure.error.__traceback__),
         scope=failure and failure.scope,
     )
-    log_ending(row, ending)
 
-
-def _why(outcome: Outcome, error: dict[str, Any] | None) -> str:
-    """Return the reason that the worker gives, or else the first line of the exception, shortened."""
-    if outcome.reason:
-        return outcome.reason
-    if error is None:
-        return ""
-    first = error["message"].partition("\n")[0]
-    if len(first) > MESSAGE_LIMIT:
-        first = first[: MESSAGE_LIMIT - 1] + "…"
-    name = error["class"].removeprefix("builtins.")
-    return f"{name}: {first}" if first else name
-
-
-# ----------------------------------------------------------------------------
-# Log one line per minute for each task that the worker does not know, regardless of how many jobs it has.
-#
-#     new --a job--> logged at once; for a minute, more jobs are only counted
-#     counted --the minute is over--> logged with the count, and counted for another minute; without jobs:
-#     forgotten
 
 TELL_EVERY = 60.0  # seconds
 
 
 class UnknownTasks:
-    """The unknown tasks of one worker process. Used only by the producer."""
+    """Logs one line per minute for each task that the worker does not know, however many jobs it has.
+
+    new --a job--> logged at once; for a minute, more jobs are only counted
+    counted --the minute is over--> logged with the count, and counted for another minute
+    counted --no job for a minute--> forgotten
+    """
 
     def __init__(self) -> None:
         self._told: dict[str, float] = {}

@@ -7,6 +7,7 @@ import time
 from time import monotonic
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection
 
@@ -42,23 +43,25 @@ def test_outcomes_wait_for_company_but_not_for_long(monkeypatch: pytest.MonkeyPa
     assert reporter.seconds_left(200.0) == 0
 
 
-def test_an_outcome_that_is_held_back_stays_when_another_one_meets_a_lock() -> None:
-    reporter = reporter_with(("retry", False))
-    reporter._hold_back({1})
-    reporter.add([Result(claimed(2), Outcome(2, 7))])  # before the first is tried again
-    reporter._hold_back({2})
-    assert reporter.ids() == {1, 2}
-    assert reporter.readd_locked(monotonic() + 60)
-    assert {result.row.id for result in reporter._waiting} == {1, 2}
+class Locked:
+    """A server where another session holds a lock on every row."""
+
+    def run(self, *statements: Any, durable: bool) -> None:
+        raise psycopg.errors.LockNotAvailable
 
 
-def test_an_outcome_that_is_held_back_is_not_put_off_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_that_is_held_back_stays_and_is_not_put_off_when_another_one_meets_a_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 100.0
     monkeypatch.setattr("django_pgqueue.worker.producer.reporter.monotonic", lambda: now)
-    reporter = reporter_with(("retry", False), ("retry", False))
-    reporter._hold_back({1})
+    session: Any = Locked()
+    reporter = reporter_with(("retry", False))
+    assert reporter.report_one_by_one(session) == []
     now += TRY_LOCKED_AGAIN / 2
-    reporter._hold_back({2})
+    reporter.add([Result(claimed(2), Outcome(2, 7))])  # before the first is tried again
+    assert reporter.report_one_by_one(session) == []
+    assert reporter.ids() == {1, 2}
     assert not reporter.readd_locked(now)
     assert reporter.readd_locked(100.0 + TRY_LOCKED_AGAIN)
     assert {result.row.id for result in reporter._waiting} == {1, 2}

@@ -10,7 +10,7 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.worker.producer.demand import Demand
 from django_pgqueue.worker.producer.inbox import Orders
-from django_pgqueue.worker.producer.ranges import FORGET_AFTER, SLICE, FirstDue, Groups, Places, in_turn
+from django_pgqueue.worker.producer.ranges import FORGET_AFTER, SLICE, FirstDue, Groups, Mark, Places, in_turn
 from tests.app import group_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import run_due
@@ -29,8 +29,8 @@ def known(*names: str, weights: dict[str, int] | None = None) -> Groups:
     return groups
 
 
-def shares(groups: Groups, limit: int) -> list[tuple[str | None, int]]:
-    return [(share.group, share.quota) for share in groups.shares(limit)]
+def shares(groups: Groups, limit: int, plain: Mark | None = None) -> list[tuple[str | None, int]]:
+    return [(group, quota) for _, _, group, quota in groups.shares(limit, plain)]
 
 
 def rows(*names: str | None) -> list[Claimed]:
@@ -76,11 +76,10 @@ def test_what_a_claim_did_not_come_to_stays_awake() -> None:
 
 def test_the_jobs_without_a_group_take_part() -> None:
     groups = known("a")
-    groups.include((datetime.fromisoformat(CLOCK), 3))
-    assert shares(groups, 4) == [("a", 2), (None, 2)]
-    groups.include(None)
+    plain = datetime.fromisoformat(CLOCK), 3
+    assert shares(groups, 4, plain) == [("a", 2), (None, 2)]
     assert shares(groups, 4) == [("a", 4)]
-    groups.include((datetime.fromisoformat(CLOCK), 3))
+    assert shares(groups, 4, plain) == [("a", 2), (None, 2)]
     groups.claimed([("a", 2), (None, 2)], rows(None, None), whole=True)
     assert not groups, "the statement for ranges is enough"
 

@@ -14,7 +14,8 @@ import pytest
 from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import MOST_COMING, Claimer
-from django_pgqueue.worker.producer.ranges import FORGET_AFTER, MOST_QUIET, FirstDue, Ranges
+from django_pgqueue.worker.producer.inbox import Orders
+from django_pgqueue.worker.producer.ranges import FORGET_AFTER, MOST_QUIET, FirstDue, Places
 from tests.plans.statements import CLAIM_INDEX, LIVE
 from tests.support.foreign import register, sql_claim
 from tests.support.jobs import add
@@ -150,14 +151,15 @@ def test_a_worker_for_some_queues_ignores_a_notification_about_others(
 
 
 def test_few_ranges_without_jobs_are_kept() -> None:
-    known = Ranges()
+    known = Places(Orders(), {}, {}, None)
     firsts = [FirstDue(f"q{number}", 0, str(LONG_AGO), 1, -9) for number in range(MOST_QUIET + 20)]
     for number, first in enumerate(firsts):
         known.learn([first], number / 100)
     known.forget(10)
     assert len(known.keys()) == len(firsts), "those with jobs are kept"
-    known.emptied([(first.queue_name, 0) for first in firsts])
-    known.forget(10)
+    asked = {"queues": [first.queue_name for first in firsts], "priorities": [0] * len(firsts)}
+    known.claimed([], asked, 10, whole=True, refused=False)
+    known.forget(20)
     assert known.keys() == [(first.queue_name, 0) for first in firsts[-MOST_QUIET:]]
     known.forget(FORGET_AFTER + 10)
     assert known.keys() == []

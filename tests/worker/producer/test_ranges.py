@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from django_pgqueue.jobs.claim import Claimed
-from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue, Ranges, Turns
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.producer.claimer import Claimer
+from django_pgqueue.worker.producer.inbox import Orders
+from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue, Places, Turns
 from tests.support.jobs import add
 from tests.support.sessions import Connect, Connection
 
@@ -31,17 +34,26 @@ def row(pk: int, ago: float, queue_name: str = "a", priority: int = 0, clock: da
     return Claimed(**values)
 
 
-def marks(of: Ranges) -> dict[tuple[str, int], tuple[datetime, int]]:
-    queues, priorities, times, ids = of.known()
+def places() -> Places:
+    return Places(Orders(), {}, {}, None)
+
+
+def advance(of: Places, rows: list[Claimed], now: float) -> None:
+    of.claimed(rows, {}, now, whole=False, refused=False)
+
+
+def marks(of: Places) -> dict[tuple[str, int], tuple[datetime, int]]:
+    queues, kinds, priorities, times, ids = of.known(rescan=False)
+    assert not any(kinds)
     return dict(zip(zip(queues, priorities, strict=True), zip(times, ids, strict=True), strict=True))
 
 
-def order(of: Ranges) -> list[tuple[str, int]]:
+def order(of: Places) -> list[tuple[str, int]]:
     return Turns().next(of.keys(), lambda key: 0.0)
 
 
 def test_a_range_begins_just_below_its_first_job() -> None:
-    known = Ranges()
+    known = places()
     assert known.keys() == []
     known.learn([first(ago=10, pk=5)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
@@ -49,45 +61,45 @@ def test_a_range_begins_just_below_its_first_job() -> None:
 
 @pytest.mark.parametrize("ago", [0.4, 0, -1, -86400])
 def test_a_mark_is_never_later_than_half_a_second_ago(ago: float) -> None:
-    known = Ranges()
+    known = places()
     known.learn([first(ago=ago)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 0.5 * SECOND, 0)}
 
 
 def test_a_claim_moves_the_mark_to_its_last_job() -> None:
-    known = Ranges()
+    known = places()
     known.learn([first(ago=10), first("b", ago=10)], 0)
-    known.advance([row(5, 10), row(6, 9), row(7, 3)], 1)
+    advance(known, [row(5, 10), row(6, 9), row(7, 3)], 1)
     assert marks(known) == {("a", 0): (CLOCK - 3 * SECOND, 7), ("b", 0): (CLOCK - 10 * SECOND, 4)}
 
 
 def test_jobs_of_one_time_are_told_apart_by_their_id() -> None:
-    known = Ranges()
+    known = places()
     known.learn([first(ago=10)], 0)
-    known.advance([row(5, 10), row(6, 10)], 1)
+    advance(known, [row(5, 10), row(6, 10)], 1)
     assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 6)}
 
 
 @pytest.mark.parametrize("ago", [0.4, 0])
 def test_a_claim_moves_the_mark_no_further_than_half_a_second_ago(ago: float) -> None:
-    known = Ranges()
+    known = places()
     known.learn([first(ago=10)], 0)
-    known.advance([row(7, ago)], 1)
+    advance(known, [row(7, ago)], 1)
     assert marks(known) == {("a", 0): (CLOCK - 0.5 * SECOND, 0)}
 
 
 def test_a_claim_never_lowers_a_mark() -> None:
-    known = Ranges()
+    known = places()
     known.learn([first(ago=10)], 0)
-    known.advance([row(7, 3)], 1)
-    known.advance([row(6, 9)], 1)
-    known.advance([row(8, 0, clock=CLOCK - 60 * SECOND)], 1)
-    known.advance([], 1)
+    advance(known, [row(7, 3)], 1)
+    advance(known, [row(6, 9)], 1)
+    advance(known, [row(8, 0, clock=CLOCK - 60 * SECOND)], 1)
+    advance(known, [], 1)
     assert marks(known) == {("a", 0): (CLOCK - 3 * SECOND, 7)}
 
 
 def test_a_head_below_the_mark_lowers_it_and_one_above_does_not_raise_it() -> None:
-    known = Ranges()
+    known = places()
     known.learn([first(ago=10)], 0)
     known.learn([first(ago=5)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
@@ -96,7 +108,7 @@ def test_a_head_below_the_mark_lowers_it_and_one_above_does_not_raise_it() -> No
 
 
 def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
-    known = Ranges()
+    known = places()
     known.learn([first("a", 0), first("b", 0), first("c", 0), first("z", 5), first("a", -3)], 0)
     turns = Turns()
     orders = [turns.next(known.keys(), lambda key: 0.0) for _ in range(3)]
@@ -108,9 +120,9 @@ def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
 
 
 def test_a_range_without_jobs_is_forgotten_after_a_minute() -> None:
-    known = Ranges()
+    known = places()
     known.learn([first("a"), first("b"), first("c")], 0)
-    known.advance([row(5, 3, "b")], 30)
+    advance(known, [row(5, 3, "b")], 30)
     known.learn([first("c")], 50)
     known.forget(FORGET_AFTER)
     assert len(known.keys()) == 3
@@ -119,15 +131,28 @@ def test_a_range_without_jobs_is_forgotten_after_a_minute() -> None:
     assert {queue for queue, _ in order(known)} == {"b", "c"}
 
 
-def test_rescans_are_rationed_by_their_cost() -> None:
-    known = Ranges()
-    assert known.may_rescan(100)
-    known.rescanned(100.0, 100.2)
-    assert not known.may_rescan(110.1)
-    assert known.may_rescan(110.3)
-    known.rescanned(200.0, 200.0001)
-    assert not known.may_rescan(200.04)
-    assert known.may_rescan(200.06)
+def test_rescans_are_rationed_by_their_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, cost = 100.0, 0.2
+    rescans: list[float] = []
+
+    class Server:
+        def rows(self, query: str, parameters: Any) -> list[Any]:
+            nonlocal now
+            if not parameters[2]:  # no marks
+                rescans.append(now)
+            now += cost
+            return []
+
+    monkeypatch.setattr("django_pgqueue.worker.producer.claimer.monotonic", lambda: now)
+    server: Any = Server()
+    claimer = Claimer(WorkerOptions(), worker=1)
+    claimer._places.learn([first()], 100.0)
+    claimer.search(server)
+    cost = 0.0001
+    for now in (110.1, 110.3, 110.34, 110.36):
+        if claimer.may_search(now):
+            claimer.search(server)
+    assert rescans == [100.0, 110.3, 110.36]
 
 
 # -- what the search in SQL returns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,45 +12,64 @@ from django_pgqueue import enqueue
 from django_pgqueue.models import JobStat
 from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 from django_pgqueue.postgres.session import connect
-from django_pgqueue.worker.producer.reporter import FLUSH_EVERY, STAT_SQL, Counter
+from django_pgqueue.worker.producer.reporter import FLUSH_EVERY, Accounts
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import run_due
 
 
+class Server:
+    """Counts what would be written."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    @contextmanager
+    def aside(self, what: str) -> Iterator[None]:
+        yield
+
+    def run(self, statement: tuple[str, Any]) -> None:
+        self.written += 1
+
+
 def test_it_is_due_when_there_is_something_and_the_time_has_come() -> None:
-    counter = Counter()
-    assert not counter.due(FLUSH_EVERY)
-    counter.add(claimed(), "done", 0.1, 0.1)
-    assert not counter.due(FLUSH_EVERY - 1)
-    assert counter.due(FLUSH_EVERY)
-    counter.take(FLUSH_EVERY)
-    assert not counter.due(3 * FLUSH_EVERY)
+    accounts, server = Accounts(), Server()
+    session: Any = server
+
+    def is_written(now: float) -> bool:
+        before = server.written
+        accounts.write_if_due(session, now)
+        return server.written > before
+
+    assert not is_written(FLUSH_EVERY)
+    accounts.count(claimed(), "done", 0.1, 0.1)
+    assert not is_written(FLUSH_EVERY - 1)
+    assert is_written(FLUSH_EVERY)
+    assert not is_written(3 * FLUSH_EVERY)
 
 
 @pytest.mark.parametrize("kind", ["snooze", "release", "unknown", "lost"])
 def test_what_has_not_ended_an_attempt_is_not_counted(kind: str) -> None:
-    counter = Counter()
-    counter.add(claimed(), kind, 0.1, 0.1)
-    assert not counter.due(FLUSH_EVERY)
+    accounts, server = Accounts(), Server()
+    session: Any = server
+    accounts.count(claimed(), kind, 0.1, 0.1)
+    accounts.write(session)
+    assert not server.written
 
 
 @pytest.mark.django_db(transaction=True)
 def test_minutes_queues_and_tasks_apart_and_added_up() -> None:
-    counter = Counter()
+    accounts = Accounts()
     session = connect("default")
 
-    def flush() -> None:
-        session.run((STAT_SQL, counter.take(0.0)))
-
-    counter.add(claimed(last_attempted_at="2026-11-21 01:38:16.5+00"), "done", 0.5, 0.25)
-    counter.add(claimed(last_attempted_at="2026-11-21 01:38:59+00"), "done", 0.5, 0.25)
-    counter.add(claimed(last_attempted_at="2026-11-21 01:39:00+00"), "failed", 1e9, 0.0)
-    counter.add(claimed(queue_name="mail"), "retry", 0.0, 0.0)
-    counter.add(claimed(task_path='odd"path\\'), "cancelled", 0.0, 0.0)
-    flush()
-    counter.add(claimed(last_attempted_at="2026-11-21 01:38:00+00"), "done", 1.0, 1.0)
-    flush()
+    accounts.count(claimed(last_attempted_at="2026-11-21 01:38:16.5+00"), "done", 0.5, 0.25)
+    accounts.count(claimed(last_attempted_at="2026-11-21 01:38:59+00"), "done", 0.5, 0.25)
+    accounts.count(claimed(last_attempted_at="2026-11-21 01:39:00+00"), "failed", 1e9, 0.0)
+    accounts.count(claimed(queue_name="mail"), "retry", 0.0, 0.0)
+    accounts.count(claimed(task_path='odd"path\\'), "cancelled", 0.0, 0.0)
+    accounts.write(session)
+    accounts.count(claimed(last_attempted_at="2026-11-21 01:38:00+00"), "done", 1.0, 1.0)
+    accounts.write(session)
     session.close()
 
     def row(**which: Any) -> JobStat:
