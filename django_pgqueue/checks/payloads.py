@@ -14,10 +14,11 @@ from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, con
 
 from ..exceptions import WrongBackend
 from ..maintenance.payloads import is_installed, payload_models, undeclared
-from ..maintenance.schedules import database_of, import_task_modules
+from ..maintenance.schedules import database_of
 from ..models import DeclaredTask, Job, JobPayload, Queue, Schedule
 from ..postgres.aliases import same_database
 from ..postgres.roles import shortened
+from ..tasks.paths import discover
 from ..tasks.payload import task_of_model
 from .backends import check, message, settings_are_broken
 from .database import checkable, unapplied
@@ -38,7 +39,7 @@ def check_payloads(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     yield from _overridden()
     if settings_are_broken() or not payload_models():
         return
-    import_task_modules()
+    discover()
     for model in payload_models():
         yield from (*_homes(model), *_references(model))
 
@@ -52,7 +53,7 @@ def check_payload_triggers(
     """
     if not databases or settings_are_broken():
         return
-    import_task_modules()
+    discover()
     for model in payload_models():
         task = task_of_model(model)
         alias = router.db_for_write(model)

@@ -26,12 +26,12 @@ from ..compat import INVALID_TASKS, InvalidTask, task_backends
 from ..conf import BUILT_IN
 from ..context import variable
 from ..exceptions import InvalidKey, UnknownTask, WrongBackend
-from ..maintenance.schedules import database_of, import_task_modules
+from ..maintenance.schedules import database_of
 from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings
 from ..schedules.policy import call_keys
 from ..tasks.keys import limit_name, limit_numbers
 from ..tasks.links import LONGEST_ALIAS
-from ..tasks.paths import AT_SETUP, app_of, check_path, is_task_module, second_name, task_modules
+from ..tasks.paths import AT_SETUP, check_path, discover, is_task_module, second_name, task_modules
 from ..tasks.routing import default_backend, implicit_backend, is_test, our_aliases
 from ..tasks.signatures import check_call
 from ..tasks.task import Task, declared_tasks, find_task
@@ -126,7 +126,7 @@ def check_schedules(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """
     if settings_are_broken() or not (conf.current().schedules or declared_schedules()):
         return
-    import_task_modules()
+    discover()
     good, wrong = schedules_in_settings()
     for name, problem in wrong.items():
         yield message(
@@ -236,7 +236,7 @@ def _not_imported(broken: set[str]) -> Iterator[CheckMessage]:
     known = _with_their_imports(task_modules(), {module.partition(".")[0] for module in tasks})
     for module in sorted(tasks.keys() - known):
         names = ", ".join(sorted(set(tasks[module])))
-        config = app_of(module)
+        config = apps.get_containing_app_config(module)
         remedy = (
             f"Put an app that contains {module} into INSTALLED_APPS"
             if config is None

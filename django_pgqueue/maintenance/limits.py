@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
 from typing import Any
-
-from django.apps import apps
 
 from ..formatting import get_logger
 from ..postgres.session import Session
 from ..tasks.keys import limit_name, limit_numbers
+from ..tasks.paths import is_visible
 from ..tasks.task import declared_tasks
 
 logger = get_logger(__name__)
@@ -65,7 +62,7 @@ class DeclaredLimits:
         """
         declared = _declared()
         query = "SELECT name, declared_by FROM pgqueue_limit WHERE declared_by <> ''"
-        gone = {name: by for name, by in session.rows(query) if name not in declared and _is_known(by)}
+        gone = {name: by for name, by in session.rows(query) if name not in declared and is_visible(by)}
         if not gone:
             return
         for (name,) in session.rows(_WITHDRAW_SQL, (list(gone), list(gone.values()))):
@@ -81,20 +78,3 @@ def _declared() -> dict[str, tuple[Any, ...]]:
         limit_name(task): (*limit_numbers(task), task.module_path.rpartition(".")[0])
         for task in tasks if task.concurrency or task.rate_limit
     }  # fmt: skip
-
-
-def _is_known(module: str) -> bool:
-    """Return whether this process knows what a module declares: it belongs to an app, and was imported or
-    does not exist any more. Another project with the same database may have other modules.
-    """
-    if apps.get_containing_app_config(module) is None:
-        return False
-    if module in sys.modules:
-        return True
-    try:
-        return find_spec(module) is None
-    except ModuleNotFoundError:  # the package that contained it
-        return True
-    except Exception as error:
-        logger.debug("%s cannot be found: %r", module, error)
-        return False

@@ -27,10 +27,11 @@ from ..models import JobPayload
 from ..postgres.aliases import same_database
 from ..schedules.policy import stored_policy
 from ..tasks.keys import limit_name
+from ..tasks.paths import discover
 from ..tasks.payload import column_of, task_of_model
 from ..tasks.task import Task, declared_tasks, find_task
 from ..tasks.unique import fixed_key, unique_options
-from .schedules import database_of, import_task_modules
+from .schedules import database_of
 
 logger = get_logger(__name__)
 
@@ -135,7 +136,7 @@ def is_installed(alias: str) -> bool:
 
 def _tasks(alias: str) -> list[Task[..., Any]]:
     """Return the tasks that workers would find at their paths, in the order of these."""
-    import_task_modules()
+    discover()
     found = {}
     for path in {task.module_path for task in declared_tasks()}:
         try:
@@ -159,24 +160,18 @@ def _is_in(task: Task[..., Any], alias: str) -> bool:
 def _row(task: Task[..., Any], relation: int | None = None) -> dict[str, Any]:
     """Return the columns of a task, as an enqueue would fill in those of a job."""
     rule, model, unique = task.concurrency or task.rate_limit, task.payload, task.unique
-    limit_column = group_column = None
-    computed = []
-    if rule is not None and rule.key not in (None, ()):
-        computed.append("limit_key")
-        limit_column = None if model is None else column_of(model, str(rule.key))
-    if task.group is not None:
-        computed.append("group_key")
-        group_column = None if model is None else column_of(model, str(task.group))
-    if unique is not None and unique.key != ():
-        computed.append("unique_key")
+    limit = None if rule is None or rule.key == () else rule.key
+    keys = {name: key for name, key in (("limit_key", limit), ("group_key", task.group)) if key is not None}
+    columns = {} if model is None else {name: column_of(model, str(key)) for name, key in keys.items()}
+    is_unique = unique is not None and unique.key != ()
     return {
         **stored_policy(task),
         "limit_name": None if rule is None else limit_name(task),
         "unique_options": None if unique is None else {**fixed_key(unique, task), **unique_options(unique)},
-        "computed_keys": computed,
+        "computed_keys": [*keys, "unique_key"] if is_unique else [*keys],
         "model": None if model is None else model._meta.label,
         "relation": relation,
-        "limit_column": limit_column,
-        "group_column": group_column,
+        "limit_column": columns.get("limit_key"),
+        "group_column": columns.get("group_key"),
         "keeps": model is not None and bool(model.keep_rows),
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import SimpleNamespace
 
 from .. import conf
 from ..formatting import counted, get_logger
@@ -123,24 +123,10 @@ def log_lost_jobs(notable: str) -> int:
     Race: two supervisors may recover the same workers. A job is in the answer to the one that moved it, so it
     gets one line. It gets none if that supervisor loses its connection before the answer arrives.
     """
-    jobs = [_LostJob(**job) for job in json.loads(notable)]
+    jobs = [SimpleNamespace(**job) for job in json.loads(notable)]  # columns of ``give_back_v1.sql``
     for job in jobs:
         if is_logged(job.outcome):
             # Other jobs may have run in the same process, so it is not known which of them took it down.
             words = "lost its process" if job.outcome == "crash" else job.outcome
             log_ending(job, job.outcome, words, why=job.reason, error_class=job.error_class)
     return sum(job.outcome != "crash" for job in jobs)
-
-
-class _LostJob(NamedTuple):
-    """A job as the functions return it, with the same names (``sql/give_back_v1.sql``)."""
-
-    id: int
-    task_path: str
-    queue_name: str
-    attempts: int
-    forgiven_attempts: int
-    max_attempts: int | None
-    outcome: str
-    error_class: str | None
-    reason: str

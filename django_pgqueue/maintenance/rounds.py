@@ -101,8 +101,10 @@ class Rounds:
     def _rotate(self, session: Session) -> float:
         tell_foreign_locks(session)
         with session.aside("the rotation of history"):
-            if rotate(session):
-                return 1.0
+            did: str = session.value("SELECT pgqueue_rotate_v2()")
+            if did.startswith(("emptied", "moved", "restarted")):
+                logger.info("history: %s", did)
+                return 1.0  # there may be more to do
         return min(ROTATE_AT_MOST, max(1.0, conf.current().retention.total_seconds() / 60)) * _jitter()
 
     # Nets under composition. The functions that end jobs settle what waits for them. Some of it they leave to
@@ -191,12 +193,3 @@ def sweep(session: Session) -> int:
             _said.add(name)
             logger.warning(text, name)
     return max(int(swept), requeued_strays(int(strays), notable))
-
-
-def rotate(session: Session) -> bool:
-    """Rotate the history ring if it is time. Return whether there may be more to do."""
-    did: str = session.value("SELECT pgqueue_rotate_v2()")
-    has_done = did.startswith(("emptied", "moved", "restarted"))
-    if has_done:
-        logger.info("history: %s", did)
-    return has_done

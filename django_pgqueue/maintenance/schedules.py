@@ -12,7 +12,7 @@ nothing has changed, and nothing is locked.
 
 from __future__ import annotations
 
-import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +28,7 @@ from ..models.schedule import definition_of, differences
 from ..postgres.aliases import same_database
 from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings, settings_module
 from ..schedules.policy import known_policy
-from ..tasks.paths import task_modules
+from ..tasks.paths import discover, is_visible
 from ..tasks.routing import default_backend, is_ours, resolve
 from ..tasks.task import Task, find_task
 
@@ -44,9 +44,12 @@ def synchronize(alias: str) -> None:
 
     If someone holds a lock on a row for ten seconds, this is logged, and nothing has changed.
     """
-    import_task_modules()
+    discover()
     known = Schedule.objects.using(alias)
-    _import_declaring_modules(known.filter(source="code").values_list("declared_by", flat=True).distinct())
+    for name in known.filter(source="code").values_list("declared_by", flat=True).distinct():
+        if apps.get_containing_app_config(name) is not None:
+            with suppress(Exception, SystemExit):  # whatever the module raises: it is not visible then
+                import_module(name)
     declared = _declared_for(alias)
     if not _changes(list(known), declared):
         return
@@ -58,12 +61,6 @@ def synchronize(alias: str) -> None:
             _write(alias, _changes(list(known.select_for_update(no_key=True)), declared))
     except OperationalError as error:
         logger.error("the schedules were not synchronized: %s. Restart this worker.", str(error).strip())
-
-
-def import_task_modules() -> None:
-    """Import the modules that declare tasks, as the system checks do, which report those that fail."""
-    for name in task_modules():
-        _import(name)
 
 
 def database_of(task: Task[..., Any]) -> str:
@@ -104,7 +101,10 @@ def _changes(rows: list[Schedule], declared: dict[str, Declaration]) -> dict[str
     changes = {name: _update(present.get(name), each) for name, each in declared.items()}
     for name, row in present.items():
         if name not in declared:
-            changes[name] = _retirement(row) or _new_policy(row)
+            changes[name] = _retirement(row)
+            policy = known_policy(row.task_path, row.args, row.kwargs)
+            if not changes[name] and policy not in (None, row.policy):
+                changes[name] = {"policy": policy}
     return {name: values for name, values in changes.items() if values}
 
 
@@ -124,7 +124,7 @@ def _update(row: Schedule | None, declaration: Declaration) -> dict[str, Any]:
     values = {name: value for name, value in new.items() if getattr(row, name) != value}
     if row.retired_at is not None:
         values["retired_at"] = None
-    if "declared_by" in values and row.declared_by and not _is_visible(row.declared_by):
+    if "declared_by" in values and row.declared_by and not is_visible(row.declared_by):
         logger.warning(
             "schedule %r is now declared by %s, no longer by %s. If another project declares it, too, give "
             "it another name.", row.name, declaration.declared_by, row.declared_by,
@@ -138,14 +138,8 @@ def _retirement(row: Schedule) -> dict[str, Any]:
     if row.source == "settings":
         is_gone = row.declared_by == settings_module() and row.name not in conf.current().schedules
     else:
-        is_gone = _is_visible(row.declared_by)
+        is_gone = is_visible(row.declared_by)
     return {"retired_at": Now()} if is_gone else {}
-
-
-def _new_policy(row: Schedule) -> dict[str, Any]:
-    """Return the policy of the task of a schedule that nobody declares, if it has changed."""
-    policy = known_policy(row.task_path, row.args, row.kwargs)
-    return {} if policy is None or policy == row.policy else {"policy": policy}
 
 
 def _write(alias: str, changes: dict[str, dict[str, Any]]) -> None:
@@ -158,30 +152,3 @@ def _write(alias: str, changes: dict[str, dict[str, Any]]) -> None:
         else:
             rows.bulk_create([Schedule(name=name, **values)], ignore_conflicts=True)
             logger.info("schedule %r: added", name)
-
-
-def _import_declaring_modules(names: Any) -> None:
-    for name in names:
-        if name and apps.get_containing_app_config(name) is not None:
-            _import(name)
-
-
-def _is_visible(module: str) -> bool:
-    """Return whether this process knows what the module declares: it belongs to an app, and was imported, or
-    does not exist any more.
-    """
-    if apps.get_containing_app_config(module) is None:
-        return False
-    return module in sys.modules or _import(module)
-
-
-def _import(name: str) -> bool:
-    """Import a module. Return False if it exists, but cannot be imported."""
-    try:
-        import_module(name)
-    except ModuleNotFoundError as error:
-        return error.name is not None and (name == error.name or name.startswith(f"{error.name}."))
-    except (Exception, SystemExit) as error:  # whatever the module raises
-        logger.debug("%s cannot be imported: %r", name, error)
-        return False
-    return True

@@ -133,7 +133,14 @@ def schedule(
             check_call(task, declaration.args, declaration.kwargs)
         except (TypeError, ValueError, InvalidTask) as error:
             raise InvalidTask(f"The schedule {name or path!r} of {path} is wrong: {error}") from error
-        _register(task, declaration)
+        before, _ = _declared.get(declaration.name, (None, None))
+        # Another object at the same path: its module was imported again.
+        if before is not None and (before is task or before.module_path != path):
+            raise InvalidTask(
+                f"The schedule {declaration.name!r} is declared twice, for {before.module_path} and for "
+                f"{path}. Give each schedule another name: @schedule(name=...)."
+            )
+        _declared[declaration.name] = (task, declaration)
         return task
 
     return declare
@@ -170,17 +177,6 @@ def settings_module() -> str:
 
 #: The declarations of ``@schedule`` by name, each with its task.
 _declared: dict[str, tuple[Task[..., Any], Declaration]] = {}
-
-
-def _register(task: Task[..., Any], declaration: Declaration) -> None:
-    before, _ = _declared.get(declaration.name, (None, None))
-    # Another object at the same path: its module was imported again.
-    if before is not None and (before is task or before.module_path != task.module_path):
-        raise InvalidTask(
-            f"The schedule {declaration.name!r} is declared twice, for {before.module_path} and for "
-            f"{task.module_path}. Give each schedule another name: @schedule(name=...)."
-        )
-    _declared[declaration.name] = (task, declaration)
 
 
 def _arguments(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import accumulate, groupby
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 LOOK_LIMIT = 1_000  # schedules in one look
-FIRE_LIMIT = 2_000  # runs in one statement, as in ``enqueue_many``
+FIRE_LIMIT = 2_000  # about as many runs in one statement as in ``enqueue_many``
 SPREAD = 0.05  # seconds; not all supervisors look at the same moment
 STUCK_PAUSE = 0.25  # seconds; an open transaction edits what is due, or holds the unique key of its job
 MOST_STUCK = 10  # schedules in one round whose keys were held; waiting for more would delay the heartbeat
@@ -94,11 +95,6 @@ class Firing:
         self.next_round = float("inf")
         """When ``run`` must be called next, by the monotonic clock."""
 
-    @property
-    def parameters(self) -> dict[str, list[str]]:
-        """The parameters of `NEXT_LOOK`."""
-        return _left_out(self.broken)
-
     def look_in(self, seconds: float | None, now: float) -> None:
         """Look then, or earlier if that was planned. None: there is nothing to look at."""
         if seconds is not None and self._is_on:
@@ -112,7 +108,7 @@ class Firing:
         plans = due_plans(session.rows, self.broken)
         fired = _fire(session.rows, plans, self.broken)
         self.next_round = float("inf")
-        seconds: float | None = session.value(f"SELECT {NEXT_LOOK}", self.parameters)
+        seconds: float | None = session.value(f"SELECT {NEXT_LOOK}", left_out(self.broken))
         # Not if nothing was due yet: a run may have become due between the two statements.
         if seconds is not None and seconds <= 0 and plans and not fired:
             seconds = STUCK_PAUSE
@@ -135,10 +131,13 @@ def fire_due(rows: Rows, broken: dict[str, str]) -> int:
 def due_plans(rows: Rows, broken: dict[str, str]) -> list[Plan]:
     """Read the schedules that are due, and decide what to do with each."""
     plans = []
-    for row in rows(_DUE_SQL, _left_out(broken)):
+    for row in rows(_DUE_SQL, left_out(broken)):
         due = Due(*row)
         try:
-            plans.append(plan(due)._replace(policy=_policy(due.call)))
+            found = plan(due)
+            if due.call is not None and (policy := known_policy(*json.loads(due.call))) is not None:
+                found = found._replace(policy=json.dumps(policy))
+            plans.append(found)
         except (ValueError, OverflowError) as error:
             _leave_out(broken, due, error)
     return plans
@@ -147,7 +146,8 @@ def due_plans(rows: Rows, broken: dict[str, str]) -> list[Plan]:
 def fire_plans(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
     """Fire together; if the database refuses that, one by one, to find out which schedule is at fault.
 
-    A schedule is not at fault if an open transaction holds the unique key of its job. It stays due.
+    A schedule is not at fault if an open transaction holds the unique key of its job. It stays due. Each time
+    the order is another, so that all have their turn if many keys are held.
     """
     try:
         ((moved,),) = rows(_FIRE_SQL, _parameters(plans))
@@ -161,15 +161,6 @@ def fire_plans(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
         if len(plans) == 1:
             _leave_out(broken, plans[0], error)
             return 1
-    return _fire_each(rows, plans, broken)
-
-
-def _fire(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
-    return sum(fire_plans(rows, chunk, broken) for chunk in _chunks(plans))
-
-
-def _fire_each(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
-    """Fire one by one, in another order each time, so that all have their turn if many keys are held."""
     moved = stuck = 0
     for one in random.sample(plans, len(plans)):
         fired = fire_plans(rows, [one], broken)
@@ -180,13 +171,15 @@ def _fire_each(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
     return moved
 
 
-def _left_out(broken: dict[str, str]) -> dict[str, list[str]]:
+def _fire(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
+    numbered = zip(accumulate(len(each.runs) for each in plans), plans, strict=True)
+    chunks = groupby(numbered, key=lambda pair: pair[0] // FIRE_LIMIT)
+    return sum(fire_plans(rows, [each for _, each in chunk], broken) for _, chunk in chunks)
+
+
+def left_out(broken: dict[str, str]) -> dict[str, list[str]]:
+    """Return the parameters of `NEXT_LOOK`."""
     return {"broken": [f"{name}/{version}" for name, version in broken.items()]}
-
-
-def _policy(call: str | None) -> str | None:
-    policy = None if call is None else known_policy(*json.loads(call))
-    return None if policy is None else json.dumps(policy)
 
 
 def _parameters(plans: list[Plan]) -> tuple[Any, ...]:
@@ -203,28 +196,14 @@ def _parameters(plans: list[Plan]) -> tuple[Any, ...]:
     )
 
 
-def _chunks(plans: list[Plan]) -> Iterator[list[Plan]]:
-    chunk: list[Plan] = []
-    size = 0
-    for each in plans:
-        if chunk and size + len(each.runs) > FIRE_LIMIT:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(each)
-        size += len(each.runs)
-    if chunk:
-        yield chunk
-
-
 def _leave_out(broken: dict[str, str], schedule: Due | Plan, error: Exception) -> None:
     broken[schedule.name] = schedule.version
     # The rest of what the database says is the source of a function.
     what = str(error).strip().partition("\n")[0].removesuffix(".")
     logger.error(
         "schedule %r does not fire: %s. Correct it, in the admin or with SQL; after that it fires again.",
-        schedule.name,
-        what,
-    )
+        schedule.name, what,
+    )  # fmt: skip
 
 
 # ----------------------------------------------------------------------------

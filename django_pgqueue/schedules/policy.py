@@ -29,21 +29,17 @@ logger = get_logger(__name__)
 
 
 def known_policy(task_path: str, args: Any, kwargs: Any) -> dict[str, Any] | None:
-    """Return the policy of the task at a path for a call; None if this process cannot import it."""
-    try:
-        task = find_task(task_path)
-    except UnknownTask:
-        return None
-    return policy_of(task, args, kwargs)
-
-
-def policy_of(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
-    """Return what the task and the settings say about the jobs of this call, as JSON.
+    """Return what the task at a path and the settings say about the jobs of a call, as JSON; None if this
+    process cannot import the task.
 
     ``options`` are those of the SQL functions: the keys. ``problem`` says instead why they cannot be
     computed; then the schedule does not fire.
     """
     call = {"args": args, "kwargs": kwargs}
+    try:
+        task = find_task(task_path)
+    except UnknownTask:
+        return None
     try:
         task = scheduled_task(task, args, kwargs)
         return {**stored_policy(task), **call, "options": call_keys(task, args, kwargs)}
@@ -131,7 +127,9 @@ def problems(row: Any) -> dict[str, list[str]]:
             ("args", lambda: _check_type("args", row.args, list, "list")),
             ("kwargs", lambda: _check_type("kwargs", row.kwargs, dict, "object")),
             ("task_path", lambda: find_task(row.task_path)),
-            ("args", lambda: _check_arguments(row)),
+            ("args", lambda: check_call(find_task(row.task_path), row.args, row.kwargs)),
+            ("args", lambda: call_keys(find_task(row.task_path), row.args, row.kwargs)),
+            ("args", lambda: encode_arguments(row.args, row.kwargs, conf.current().max_json_bytes)),
         ),
         **_first_problem(("queue_name", lambda: row.queue_name and options.queue_name(row.queue_name))),
     }
@@ -149,10 +147,3 @@ def _first_problem(*checks: tuple[str, Callable[[], object]]) -> dict[str, list[
 def _check_type(name: str, value: Any, kind: type, what: str) -> None:
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a JSON {what}. It is {value!r}.")
-
-
-def _check_arguments(row: Any) -> None:
-    task = find_task(row.task_path)
-    check_call(task, row.args, row.kwargs)
-    call_keys(task, row.args, row.kwargs)
-    encode_arguments(row.args, row.kwargs, conf.current().max_json_bytes)

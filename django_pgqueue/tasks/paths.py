@@ -39,7 +39,7 @@ def task_modules(configs: Iterable[AppConfig] | None = None) -> Iterator[str]:
     """Yield the modules that exist and may declare tasks, of some apps or of all."""
     for config in apps.get_app_configs() if configs is None else configs:
         for name in conf.current().task_modules:
-            if config.module is not None and config.name != _OURS and _exists(config, name):
+            if config.module is not None and config.name != _OURS and _exists(f"{config.name}.{name}"):
                 yield f"{config.name}.{name}"
 
 
@@ -72,9 +72,16 @@ def is_task_module(module: str) -> bool:
     return module in _OUR_TASKS or f"{module}.".startswith(tuple(named))
 
 
-def _exists(config: AppConfig, name: str) -> bool:
-    """Return whether an app has a module. The name may have dots."""
-    path = f"{config.name}.{name}"
+def is_visible(module: str) -> bool:
+    """Return whether this process knows what a module declares: it belongs to an app, and was imported or
+    does not exist any more. Another project with the same database may have other modules.
+    """
+    is_of_app = apps.get_containing_app_config(module) is not None
+    return is_of_app and (module in sys.modules or not _exists(module))
+
+
+def _exists(path: str) -> bool:
+    """Return whether there is a module. What contains it is imported."""
     try:
         return path in sys.modules or find_spec(path) is not None
     except ModuleNotFoundError as error:
@@ -121,7 +128,7 @@ def _why_not(module: str) -> str | None:
     """
     if other := _other_name(module):
         return f"Its app is installed by another name: import the task from {other!r} everywhere."
-    if (config := app_of(module)) is not None:
+    if (config := apps.get_containing_app_config(module)) is not None:
         rest = module.removeprefix(f"{config.name}.")
         if config.module is None or not module_has_submodule(config.module, rest.partition(".")[0]):
             return None
@@ -136,12 +143,6 @@ def _why_not(module: str) -> str | None:
         "Put its package into INSTALLED_APPS and its name into TASK_MODULES in PGQUEUE, or import it in "
         "ready() of an app."
     )
-
-
-def app_of(module: str) -> AppConfig | None:
-    """Return the innermost installed app that contains a module."""
-    found = [config for config in apps.get_app_configs() if module.startswith(f"{config.name}.")]
-    return max(found, key=lambda config: len(config.name), default=None)
 
 
 def _other_name(module: str) -> str | None:

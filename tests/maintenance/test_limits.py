@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from django_pgqueue import reset_limit
-from django_pgqueue.maintenance import limits
 from django_pgqueue.maintenance.limits import DeclaredLimits
 from django_pgqueue.models import Limit
 from django_pgqueue.postgres.session import Session, connect
+from django_pgqueue.tasks import paths
 from tests.app import limit_tasks
 from tests.support.sessions import Connect, start
 
@@ -95,7 +95,7 @@ def test_only_modules_that_this_process_knows_are_asked(
     session: Session, monkeypatch: pytest.MonkeyPatch, module: str, is_gone: bool
 ) -> None:
     monkeypatch.setattr(
-        limits, "find_spec", lambda name: object() if name.endswith("not_imported") else find_spec(name)
+        paths, "find_spec", lambda name: object() if name.endswith("not_imported") else find_spec(name)
     )
     add("removed", module)
     assert withdrawn(session) == ({"removed"} if is_gone else set())
@@ -107,7 +107,7 @@ def test_a_package_that_cannot_be_imported_is_left_alone(
     def fail(name: str) -> None:
         raise RuntimeError(name)
 
-    monkeypatch.setattr(limits, "find_spec", fail)
+    monkeypatch.setattr(paths, "find_spec", fail)
     add("removed", "tests.app.broken.tasks")
     assert withdrawn(session) == set()
 

@@ -16,7 +16,7 @@ from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.schedules import fire as fire_module
 from django_pgqueue.schedules.fire import NEXT_LOOK, PUNCTUAL, Firing
-from django_pgqueue.schedules.policy import policy_of
+from django_pgqueue.schedules.policy import known_policy
 from tests.app import tasks
 from tests.support.factories import ScheduleFactory
 from tests.support.jobs import value
@@ -89,7 +89,7 @@ def test_a_run_that_is_not_due_waits(one: Connection) -> None:
 
 def test_the_policy_of_the_task_applies(one: Connection) -> None:
     schedule = overdue(task_path="tests.app.tasks.mail", args=[1])
-    assert schedule.policy == policy_of(tasks.mail, [1], {})
+    assert schedule.policy == known_policy(tasks.mail.module_path, [1], {})
     fire(one)
     (job,) = jobs_of(schedule)
     assert (job.queue_name, job.priority, job.max_attempts, job.timeout, job.on_lost) == (

@@ -36,7 +36,7 @@ from ...postgres.session import (
     connect,
     is_standby,
 )
-from ...schedules.fire import NEXT_LOOK
+from ...schedules.fire import NEXT_LOOK, left_out
 from ..sessions import LONGEST_PAUSE, Outage
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class Heartbeat:
         times = {"interval": settings.heartbeat, "lease": settings.lease}
         late: float | None
         due: float | None
-        late, due = session.row(_BEAT_SQL, {**states, **times, **self._rounds.schedules.parameters})
+        late, due = session.row(_BEAT_SQL, {**states, **times, **left_out(self._rounds.schedules.broken)})
         self._sent = states
         self._may_skip = late is None and settings.lease >= 6 * settings.heartbeat
         if due is not None and self._fires and self._listen(session):
