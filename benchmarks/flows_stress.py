@@ -238,9 +238,9 @@ def meddle(session: Session) -> None:
         session.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         session.all("SELECT count(*) FROM pgqueue_edge")
         time.sleep(choice.choice(DELAYS))
-        session.all("SELECT pgqueue_cancel_v1(%s::bigint[])", ids)
+        session.all("SELECT pgqueue_cancel(%s::bigint[])", ids)
     elif what == "edit":
-        session.all("SELECT pgqueue_edit_v1(%s::bigint[], 1, NULL, NULL, NULL)", ids)
+        session.all("SELECT pgqueue_edit(%s::bigint[], 1)", ids)
     elif what in ("cancel", "retry"):
         session.all(f"SELECT pgqueue_{what}_v1(%s::bigint[])", ids)
     else:
@@ -296,7 +296,7 @@ def main() -> None:
     time.sleep(options.minutes * 60)
     stress.ends = True
     time.sleep(1)
-    execute("SELECT pgqueue_close_batch_v1(id) FROM pgqueue_batch WHERE is_open AND finished_at IS NULL")
+    execute("SELECT pgqueue_close_batch(id) FROM pgqueue_batch WHERE is_open AND finished_at IS NULL")
     deadline = time.monotonic() + 60 + 60 * options.minutes
     while one("SELECT EXISTS (SELECT FROM pgqueue_job_live WHERE status <> 'blocked')") or rows(_LATE):
         if time.monotonic() > deadline:

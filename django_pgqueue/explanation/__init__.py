@@ -26,7 +26,7 @@ from .words import plain, sentence
 
 __all__ = ["Reason", "awhy", "fix", "why"]
 
-_SQL = "SELECT code, facts::text FROM pgqueue_why_v1(%s, %s, %s)"
+_SQL = "SELECT code, facts::text FROM pgqueue_why(%s, %s, %s)"
 _MESSAGE = "SELECT left(errors -> -1 ->> 'message', %s) FROM pgqueue_job WHERE id = %s"
 _SHOWN = 500  # characters of the message of an error, as in sql/why_error_v1.sql
 _READ = 10_000

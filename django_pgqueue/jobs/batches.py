@@ -295,19 +295,19 @@ class BatchRows:
 
     def open(self, alias: str, name: str) -> int:
         """Open a batch, and return its id."""
-        return int(_call(alias, "SELECT pgqueue_open_batch_v1(%s)", name))
+        return int(_call(alias, "SELECT pgqueue_open_batch(%s)", name))
 
     def close(self, alias: str, batch: int) -> None:
         """Let it end when none of its jobs is live."""
-        _call(alias, "SELECT pgqueue_close_batch_v1(%s)", batch)
+        _call(alias, "SELECT pgqueue_close_batch(%s)", batch)
 
     def cancel(self, alias: str, batch: int) -> int:
         """Cancel its jobs, and return how many."""
-        return int(_call(alias, "SELECT pgqueue_cancel_batch_v1(%s)", batch))
+        return int(_call(alias, "SELECT pgqueue_cancel_batch(%s)", batch))
 
     def retry(self, alias: str, batch: int) -> int:
         """Run its failed jobs again, and return how many."""
-        return int(_call(alias, "SELECT pgqueue_retry_batch_v1(%s)", batch))
+        return int(_call(alias, "SELECT pgqueue_retry_batch(%s)", batch))
 
     def row(self, alias: str, batch: int) -> JobBatch:
         """Read it. Raise ``JobBatch.DoesNotExist``."""

@@ -28,9 +28,9 @@ from ..tasks.task import AnyTask, adopt
 # ----------------------------------------------------------------------------
 # Pause and resume a queue, a task, or everything.
 
-_PAUSE = "SELECT pgqueue_pause_v1(%s, %s, %s, %s, %s::timestamptz, %s::double precision)"
+_PAUSE = "SELECT pgqueue_pause(%s, %s, %s, %s, %s::timestamptz, %s * interval '1 second')"
 _AHEAD = "SELECT date_part('epoch', %s::timestamptz - clock_timestamp())"
-_RESUME = "SELECT pgqueue_resume_v1(%s, %s)"
+_RESUME = "SELECT pgqueue_resume(%s, %s)"
 
 
 @hints
@@ -319,7 +319,7 @@ class RateLimiter:
             raise ValueError(f"The number of starts to take must be a whole number of at least 1, not {n!r}.")
         alias = self._using or default_backend().home()
         try:
-            statement = "SELECT pgqueue_take_rate_v1(%s, %s, %s::integer, %s)"
+            statement = "SELECT pgqueue_take_rate(%s, %s, %s::integer, %s)"
             return float(fetch_value(alias, statement, self.name, self.key, n, only_look))
         except DataError as error:
             # The function refuses what makes no sense, and says how to mend it.
@@ -344,7 +344,7 @@ def with_key(jobs: QuerySet[Any], key: str) -> QuerySet[Any]:
 # ----------------------------------------------------------------------------
 # Drain a worker: ask it to finish its jobs and end. It hears of it when the caller's transaction commits.
 
-_DRAIN = "SELECT pgqueue_drain_worker_v1(%s, %s)"
+_DRAIN = "SELECT pgqueue_drain_worker(%s, %s)"
 
 
 def drain_worker(worker: Worker | int, /, *, replace: bool = True, using: str | None = None) -> bool:

@@ -137,7 +137,7 @@ def send_event(job: Job | int | str | TaskResult[Any, Any], name: str, value: An
     text = encode_result(value, conf.current().max_json_bytes, "value")
     step_name("send_event(job, name)", name)
     try:
-        return bool(fetch_value(alias, "SELECT pgqueue_send_event_v1(%s, %s, %s::jsonb)", pk, name, text))
+        return bool(fetch_value(alias, "SELECT pgqueue_send_event(%s, %s, %s::jsonb)", pk, name, text))
     except IntegrityError as error:
         if getattr(error.__cause__, "sqlstate", None) != _NO_SUCH_JOB:
             raise

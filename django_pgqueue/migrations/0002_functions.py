@@ -24,7 +24,7 @@ FUNCTIONS = """
     shelf_v1 add_error_v1 add_log_v1 fingerprint_v1 finish_v1 finish_one_v1 finish forget_progress_v1
     note_failures_v2 last_progress_v1
     # What people ask for
-    drop_v1 cancel_v1 cancel retry_v1 retry run_now_v1 run_now edit_v1 edit extend_v1 extend
+    drop_v1 cancel retry run_now edit extend
     # Recover
     give_back_v1 crashed_v1 forget_workers_v1 recover_v1 recover_worker_v1 allowed_silence_v1 dead_workers_v1
     end_sessions_v1 recover_dead_v1 recover_strays_v1
@@ -40,23 +40,22 @@ FUNCTIONS = """
     limit_problem_v1 key_problem_v1 release_v1 replace_v1 gate_v1 room_v1 repair_lines_v1 release_limit_v1
     declare_limits_v1 set_limit_v1 limit_name_v1 set_limit reset_limit_v1 reset_limit
     # Pauses
-    pause_v1 pause resume_v1 resume unpause_v1 drain_worker_v1 drain_worker
+    pause resume unpause_v1 drain_worker
     # Workers in any language
-    random_v1 register_worker_v1 register_worker heartbeat_v1 heartbeat unregister_worker_v1 unregister_worker
+    random_v1 register_worker heartbeat unregister_worker
     pick_groups_v1 pick_v1 put_aside_v1 claim_v1 claim
     # Rates
-    starts_left_v1 next_start_v1 settle_rates_v1 charge_v1 charge_queues_v1 take_rate_v1 take_rate
-    blocked_by_v1 blocked_by
+    starts_left_v1 next_start_v1 settle_rates_v1 charge_v1 charge_queues_v1 take_rate
+    blocked_by
     # Steps
-    record_step_v1 wait_v1 send_event_v1 send_event has_event_v1 wake_steps_v1 unfold_steps_v1 fold_steps_v1
+    record_step_v1 wait_v1 send_event has_event_v1 wake_steps_v1 unfold_steps_v1 fold_steps_v1
     settle_v1
     # The end of jobs and batches
     lock_children_v1 lock_batches_v1 end_batches_v1 cut_v1 unblock_v1 hold_back_v1 reopen_v1
     # Batches
-    open_batch_v1 open_batch close_batch_v1 close_batch cancel_batch_v1 cancel_batch retry_batch_v1
-    retry_batch batch_counts_v1 batch_counts
+    open_batch close_batch cancel_batch retry_batch batch_counts
     # Why a job waits
-    parents_v1 parents parent_state_v1
+    parents parent_state_v1
     # Maintenance
     repair_batches_v1 repair_edges_v1 sweep_batches_v1 check_references_v1 sweep_payloads_v1
     # Payloads
@@ -71,11 +70,11 @@ FUNCTIONS = """
     # Why a job does not run
     why_error_v1 why_is_unknown_v1 why_over_v1 why_running_v1 why_after_v1 why_later_v1 why_paused_v1
     why_longest_v1 why_holders_v1 why_place_v1 why_limited_v1 why_held_v1 why_workers_v1 why_higher_v1
-    why_earlier_v1 why_ahead_v1 why_turn_v1 why_v1 why
+    why_earlier_v1 why_ahead_v1 why_turn_v1 why
     # Groups of failures
     note_failures_v1 fold_failures_v1 forget_failures_v1 tell_failures_v1
     # What a role that may only enqueue reads
-    result_v1 result
+    result
     # Sizes
     retain_bound_v1 check_size_v1
 """

@@ -48,7 +48,12 @@ def cancel(jobs: Jobs, /) -> int:
     cancelled at its next ``await``, and a sync task can check ``current_job().cancel_requested``. Return the
     number of changed rows, which does not include finished jobs.
     """
-    return _change("SELECT pgqueue_cancel_v1({ids})", jobs)
+    return len(cancel_ids(jobs))
+
+
+def cancel_ids(jobs: Jobs) -> list[int]:
+    """Like `cancel`, but return the primary keys of the jobs that changed."""
+    return _change("pgqueue_cancel({ids})", jobs)
 
 
 acancel = for_async(cancel)
@@ -63,7 +68,12 @@ def retry(jobs: Jobs, /, *, done: bool = False) -> int:
     jobs do not change, and neither do those that wait for other jobs or in the wait queue of their limit key.
     A finished job stays in history if another job has its unique key. Return the number of changed rows.
     """
-    return _change("SELECT pgqueue_retry_v1({ids}, %s)", jobs, bool(done))
+    return len(retry_ids(jobs, done=done))
+
+
+def retry_ids(jobs: Jobs, *, done: bool = False) -> list[int]:
+    """Like `retry`, but return the primary keys of the jobs that changed."""
+    return _change("pgqueue_retry({ids}, %s)", jobs, bool(done))
 
 
 aretry = for_async(retry)
@@ -72,7 +82,12 @@ aretry = for_async(retry)
 @_changing
 def run_now(jobs: Jobs, /) -> int:
     """Run jobs now that wait for a later time, and change nothing else. Return the number of changed jobs."""
-    return _change("SELECT pgqueue_run_now_v1({ids})", jobs)
+    return len(run_now_ids(jobs))
+
+
+def run_now_ids(jobs: Jobs) -> list[int]:
+    """Like `run_now`, but return the primary keys of the jobs that changed."""
+    return _change("pgqueue_run_now({ids})", jobs)
 
 
 arun_now = for_async(run_now)
@@ -96,17 +111,28 @@ def edit(
 
     Raise ``TypeError`` if there is nothing to change, and ``ValueError`` for a bad value.
     """
+    return len(edit_ids(jobs, priority=priority, run_after=run_after, queue_name=queue_name))
+
+
+def edit_ids(
+    jobs: Jobs,
+    *,
+    priority: int | None = None,
+    run_after: datetime | timedelta | None = None,
+    queue_name: str | None = None,
+) -> list[int]:
+    """Like `edit`, but return the primary keys of the jobs that changed."""
     if priority is None and run_after is None and queue_name is None:
         raise TypeError("edit() changes nothing: give it a priority, run_after or queue_name.")
     try:
         moment, delay = validation.run_after(run_after)
         return _change(
-            "SELECT pgqueue_edit_v1({ids}, %s::integer, %s::timestamptz, %s::double precision, %s)",
+            "pgqueue_edit({ids}, %s::integer, %s::timestamptz, %s, %s::interval)",
             jobs,
             None if priority is None else validation.priority(priority),
             moment,
-            None if delay is None else delay.total_seconds(),
             None if queue_name is None else validation.queue_name(queue_name),
+            delay,
         )
     except InvalidTask as error:
         raise ValueError(f"edit(): {error}") from None
@@ -124,31 +150,35 @@ def extend(jobs: Jobs, duration: float | timedelta, /) -> int:
     are running. The worker reads the deadline again before it times a job out, so an extension works until
     that moment. Raise ``TypeError`` or ``ValueError`` if this is not a duration of up to 100 years.
     """
-    return _change(
-        "SELECT count(*) FROM pgqueue_extend_v1({ids}, %s)", jobs, seconds("extend(jobs, duration)", duration)
-    )
+    return len(extend_ids(jobs, duration))
+
+
+def extend_ids(jobs: Jobs, duration: float | timedelta) -> list[int]:
+    """Like `extend`, but return the primary keys of the jobs that changed."""
+    found = seconds("extend(jobs, duration)", duration)
+    return _change("pgqueue_extend({ids}, %s * interval '1 second')", jobs, found)
 
 
 aextend = for_async(extend)
 
 
-def _change(statement: str, jobs: Any, *more: Any) -> int:
-    """Run a statement on jobs. ``{ids}`` in it stands for an array of ids; it returns how many it changed."""
+def _change(call: str, jobs: Any, *more: Any) -> list[int]:
+    """Call a function on jobs. ``{ids}`` stands for an array of ids. Return the ids of those that changed."""
     given = [jobs] if isinstance(jobs, _ONE) or not isinstance(jobs, Iterable) else list(jobs)
-    changed, ids = 0, dict[str, list[int]]()
+    changed, ids = list[int](), dict[str, list[int]]()
     for each in given:
         if isinstance(each, QuerySet):
-            changed += _change_all(statement, each, *more)
+            changed += _change_all(call, each, *more)
         else:
             alias, pk = locate(each)
             ids.setdefault(alias, []).append(pk)
     for alias, some in ids.items():
-        changed += fetch_value(alias, statement.format(ids="%s::bigint[]"), some, *more)
+        changed += fetch_value(alias, "SELECT " + call.format(ids="%s::bigint[]"), some, *more)
     return changed
 
 
-def _change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
-    """Run the statement on the jobs of a queryset, in the database that the router selects for writing."""
+def _change_all(call: str, jobs: QuerySet[Any], *more: Any) -> list[int]:
+    """Call the function on the jobs of a queryset, in the database that the router selects for writing."""
     if not issubclass(jobs.model, Changes):
         raise TypeError(
             f"A queryset of {jobs.model.__name__} does not contain jobs. Use one of Job, such as "
@@ -162,8 +192,8 @@ def _change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
     try:
         ids, parameters = query.get_compiler(alias).as_sql()
     except EmptyResultSet:
-        return 0
-    changed: int = fetch_value(alias, statement.format(ids=f"ARRAY({ids})"), *parameters, *more)
+        return []
+    changed: list[int] = fetch_value(alias, "SELECT " + call.format(ids=f"ARRAY({ids})"), *parameters, *more)
     return changed
 
 

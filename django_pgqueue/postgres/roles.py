@@ -24,7 +24,7 @@ from ..formatting import get_logger
 logger = get_logger(__name__)
 _FOLDER = Path(__file__).parent
 
-CALLED = ("pgqueue_enqueue_v1", "pgqueue_enqueue_many_v1", "pgqueue_policy_v1", "pgqueue_result_v1")
+CALLED = ("pgqueue_enqueue_v1", "pgqueue_enqueue_many_v1", "pgqueue_policy_v1", "pgqueue_result")
 """The functions that run with the rights of their owner, and that only the two roles may call.
 
 ``pgqueue_enqueue`` and ``pgqueue_result``, the stable names, call them with the rights of their callers. The

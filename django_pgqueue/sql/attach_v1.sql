@@ -8,7 +8,7 @@
 -- in the order in which an end of a member and its batch locks them.
 --
 -- Race: a parent that has failed is retried at this moment. The retry waits for the lock of its row in history, and then
--- sees the edge (retry_v1.sql). If it was first, the job is live, so this looks again. It holds locks of other jobs by
+-- sees the edge (retry.sql). If it was first, the job is live, so this looks again. It holds locks of other jobs by
 -- then, so it waits for nobody: a parent that ends without the mark is found by maintenance (repair_edges_v1.sql).
 CREATE FUNCTION pgqueue_attach_v1() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

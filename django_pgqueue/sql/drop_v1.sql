@@ -1,8 +1,8 @@
 -- Move jobs that do not run to history as cancelled. The caller has locked their rows. p_reasons says why, if nobody has
--- asked for it: one for each of p_ids. Why a job has waited is over with it. Returns how many were moved, their limit keys, and those with marks, for
+-- asked for it: one for each of p_ids. Why a job has waited is over with it. Returns the ids of those that were moved, their limit keys, and those with marks, for
 -- pgqueue_settle_v1.
 CREATE FUNCTION pgqueue_drop_v1(
-    p_ids bigint[], p_reasons text[], OUT dropped integer, OUT freed text[], OUT marked pgqueue_ended_v1[]
+    p_ids bigint[], p_reasons text[], OUT dropped bigint[], OUT freed text[], OUT marked pgqueue_ended_v1[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     ring pgqueue_ring;
@@ -34,7 +34,7 @@ BEGIN
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1('cancelled', queue.retention, queue.failed_retention, ring) IS NOT NULL
     )
-    SELECT count(*), array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL),
+    SELECT coalesce(array_agg(gone.id), '{}'), array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL),
         array_agg(ROW(gone.id, 'cancelled', gone.marks, gone.batch)::pgqueue_ended_v1) FILTER (WHERE gone.marks <> 0)
     INTO dropped, freed, marked FROM gone;
 END $$;

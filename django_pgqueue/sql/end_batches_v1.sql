@@ -14,7 +14,7 @@
 -- statement reads both, under the lock of the batch.
 --
 -- The first are batches of which members have ended. The others are looked at by the session that has locked their rows, or
--- who comes again (close_batch_v1.sql, repair_batches_v1.sql): who ends the last member then queues for the row, and no
+-- who comes again (close_batch.sql, repair_batches_v1.sql): who ends the last member then queues for the row, and no
 -- member has to be locked.
 CREATE FUNCTION pgqueue_end_batches_v1(p_batches bigint[], p_others bigint[]) RETURNS TABLE (id bigint, outcome text, is_final boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

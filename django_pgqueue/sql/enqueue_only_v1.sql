@@ -1,7 +1,7 @@
 -- The options of a job that another role than the owner of the functions enqueues. A role that may change the table of
 -- jobs gets them back as they are. Any other one has only the right to enqueue (manage.py pgqueue roles): what would
 -- change, hold up or reveal the jobs of others is refused, and the job carries the name of the role in its context, by
--- which pgqueue_result_v1 knows whose it is. So other jobs have no column for this.
+-- which pgqueue_result knows whose it is. So other jobs have no column for this.
 --
 -- The role is that of SET ROLE, which the server lets only its members choose, or that of the session. current_user is
 -- the owner here. If the functions run with the rights of their callers, the tables are what protects them.

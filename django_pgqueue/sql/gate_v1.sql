@@ -165,8 +165,8 @@ BEGIN
     END IF;
 
     IF judged.skipped IS NOT NULL THEN
-        more := pgqueue_cancel_v1(
-            judged.skipped, 'skipped: as many jobs of its limit key were running as its limit allows');
+        more := cardinality(pgqueue_cancel(
+            judged.skipped, 'skipped: as many jobs of its limit key were running as its limit allows'));
         ended := ended + more;
         moved := moved + more;
         left_behind := left_behind - more;

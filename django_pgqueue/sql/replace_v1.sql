@@ -29,5 +29,5 @@ BEGIN
         ))
         FOR UPDATE SKIP LOCKED);
     RETURN CASE WHEN older = '{}' THEN 0
-        ELSE pgqueue_cancel_v1(older, 'replaced by a newer job of its limit key') END;
+        ELSE cardinality(pgqueue_cancel(older, 'replaced by a newer job of its limit key')) END;
 END $$;

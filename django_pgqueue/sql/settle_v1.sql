@@ -1,5 +1,5 @@
 -- Jobs with marks are over: do what depends on it. Unmarked jobs never come here. p_batches may have ended as well, or not
--- yet: close_batch_v1.sql.
+-- yet: close_batch.sql.
 --
 -- Mark 1: the job has rows in pgqueue_step, which its row in history contains by now. Mark 8: it may have a row in
 -- pgqueue_progress. Mark 4: its batch counts it, and may be over by it. Mark 2: others wait for it. What waits for a job

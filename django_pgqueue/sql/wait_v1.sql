@@ -9,7 +9,7 @@ DECLARE
     now timestamptz;
     step pgqueue_step;
 BEGIN
-    -- Race: an event may come now. It locks the row of the job first, too (pgqueue_send_event_v1).
+    -- Race: an event may come now. It locks the row of the job first, too (pgqueue_send_event).
     UPDATE pgqueue_job_live AS job SET current_step = p_name, marks = job.marks | 1
     WHERE job.id = p_job AND job.lease = p_lease;
     held := FOUND;

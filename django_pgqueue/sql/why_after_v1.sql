@@ -1,4 +1,4 @@
--- What a job waits for that was enqueued after others (why_v1.sql). What needs help comes first: a parent that
+-- What a job waits for that was enqueued after others (why.sql). What needs help comes first: a parent that
 -- has failed, then a batch that was not closed. If all parents have finished, maintenance still has to tell the job so.
 CREATE FUNCTION pgqueue_why_after_v1(p_id bigint, OUT code text, OUT facts jsonb)
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
@@ -13,7 +13,7 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
             SELECT waits.*, CASE waits.state
                 WHEN 'failed' THEN CASE waits.if_failed WHEN 'hold' THEN 1 ELSE 4 END
                 WHEN 'open' THEN 2 WHEN 'done' THEN 4 WHEN 'cancelled' THEN 4 WHEN 'gone' THEN 4 ELSE 3 END AS rank
-            FROM pgqueue_parents_v1(p_id) AS waits
+            FROM pgqueue_parents(p_id) AS waits
         ) AS ranked
     ) AS parent
 $$;

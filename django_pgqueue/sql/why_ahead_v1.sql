@@ -1,4 +1,4 @@
--- Which jobs start before a waiting one (why_v1.sql), as the claim reads them: the due jobs of higher priorities in the
+-- Which jobs start before a waiting one (why.sql), as the claim reads them: the due jobs of higher priorities in the
 -- queues of its worker, then those of its queue and priority that were due earlier. Of several workers, the one with the
 -- fewest of them counts. A job of a group waits for those of its group, while groups take turns. One that is blocked by
 -- its limit key is in the wait queue of the key: what stands before it is its place, and the first one starts next.

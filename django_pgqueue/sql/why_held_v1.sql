@@ -1,4 +1,4 @@
--- Why no worker may take a waiting job, whoever they are (why_v1.sql): it has expired, waits for a time, for other jobs,
+-- Why no worker may take a waiting job, whoever they are (why.sql): it has expired, waits for a time, for other jobs,
 -- for the end of a pause, or for a limit. NULL: a worker may take it.
 CREATE FUNCTION pgqueue_why_held_v1(p_job pgqueue_job_live, p_now timestamptz, OUT code text, OUT facts jsonb)
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$

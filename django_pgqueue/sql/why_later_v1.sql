@@ -1,4 +1,4 @@
--- Why a job waits for a time (why_v1.sql): for a sleep or an event, for a worker that knows its task, for its next attempt,
+-- Why a job waits for a time (why.sql): for a sleep or an event, for a worker that knows its task, for its next attempt,
 -- because it was snoozed or put back, or because it was enqueued for later. An attempt that failed has left an error that
 -- is younger than the claim of the attempt.
 CREATE FUNCTION pgqueue_why_later_v1(p_job pgqueue_job_live, OUT code text, OUT facts jsonb)

@@ -1,4 +1,4 @@
--- Which limit holds a job (why_v1.sql): that of its limit key, of its queue, or of the installation. A job that is
+-- Which limit holds a job (why.sql): that of its limit key, of its queue, or of the installation. A job that is
 -- not in line yet meets the limits of queues first, as in the claim. Running jobs are counted up to the limit.
 CREATE FUNCTION pgqueue_why_limited_v1(p_job pgqueue_job_live, p_now timestamptz, OUT code text, OUT facts jsonb)
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$

@@ -1,4 +1,4 @@
--- Those of the running jobs that have run the longest, for why_v1.sql.
+-- Those of the running jobs that have run the longest, for why.sql.
 CREATE FUNCTION pgqueue_why_longest_v1(p_ids bigint[], p_most integer) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT coalesce(jsonb_agg(jsonb_build_object('id', one.id, 'task_path', one.task_path, 'since', one.last_attempted_at)

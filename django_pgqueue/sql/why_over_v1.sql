@@ -1,4 +1,4 @@
--- How a job that is not live has ended (why_v1.sql), or that there is none.
+-- How a job that is not live has ended (why.sql), or that there is none.
 CREATE FUNCTION pgqueue_why_over_v1(p_id bigint, OUT code text, OUT facts jsonb)
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT coalesce(min(job.status), 'unknown'), coalesce(jsonb_agg(jsonb_build_object(

@@ -1,4 +1,4 @@
--- Which pause holds a job (why_v1.sql): that of everything, that of its queue, then that of its task. A job that was put
+-- Which pause holds a job (why.sql): that of everything, that of its queue, then that of its task. A job that was put
 -- aside for a pause that has ended is let go in a moment, by a worker or by maintenance.
 CREATE FUNCTION pgqueue_why_paused_v1(p_job pgqueue_job_live, OUT code text, OUT facts jsonb)
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$

@@ -1,4 +1,4 @@
--- How many jobs of its key and queue start before this one, counted up to p_most (why_v1.sql). A job that is not in line
+-- How many jobs of its key and queue start before this one, counted up to p_most (why.sql). A job that is not in line
 -- yet comes after those of its priority that are. Two conditions instead of one with an OR: only plain bounds end a scan of
 -- the index, and the rest of a line may be long.
 CREATE FUNCTION pgqueue_why_place_v1(p_job pgqueue_job_live, p_most integer) RETURNS integer

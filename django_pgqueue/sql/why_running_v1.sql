@@ -1,4 +1,4 @@
--- What a running job is doing (why_v1.sql): it runs, it was asked to stop, or its worker is lost. The ids of workers are
+-- What a running job is doing (why.sql): it runs, it was asked to stop, or its worker is lost. The ids of workers are
 -- text, because a program that reads JSON numbers as floats would round them.
 CREATE FUNCTION pgqueue_why_running_v1(
     p_job pgqueue_job_live, p_now timestamptz, p_lease double precision, OUT code text, OUT facts jsonb

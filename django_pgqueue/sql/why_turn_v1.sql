@@ -1,4 +1,4 @@
--- Why a job that a worker may take, and for which there is a slot, has not started (why_v1.sql): the workers do not know
+-- Why a job that a worker may take, and for which there is a slot, has not started (why.sql): the workers do not know
 -- its task, another session has locked its row, or others come first. Otherwise it should start within a moment, unless the
 -- transaction that asks has not committed what it wrote: no worker can see that.
 --

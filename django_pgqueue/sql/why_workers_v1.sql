@@ -1,4 +1,4 @@
--- Whether workers can take jobs of a queue (why_v1.sql): no_worker if none that is alive serves it, and busy if all slots
+-- Whether workers can take jobs of a queue (why.sql): no_worker if none that is alive serves it, and busy if all slots
 -- of those that do are taken. Otherwise the code is NULL. Workers that are silent or ending start nothing; one in another
 -- language sends heartbeats at its own pace, so it is silent after half of the lease. Jobs that a worker has lost still take their slots. queues and excluded are what the
 -- workers serve, each combination once, as JSON arrays.

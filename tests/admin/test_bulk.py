@@ -20,7 +20,7 @@ from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.jobs import chunks
 from django_pgqueue.jobs.steps import MOST_STEPS
 from django_pgqueue.models import Job
-from django_pgqueue.models.changes import run_now
+from django_pgqueue.models.changes import run_now_ids
 from django_pgqueue.testing import AttemptResult, run_jobs
 from tests.support.factories import JobFactory, WorkerFactory
 
@@ -230,10 +230,10 @@ def test_an_interrupted_chunk_is_done_again_and_no_other_is(
     confirmed(root, ask(root, "run_now_jobs", jobs[0], across=True))
     seen: list[list[int]] = []
 
-    def die_in_the_second(found: Any) -> int:
+    def die_in_the_second(found: Any) -> list[int]:
         pks = sorted(found.values_list("pk", flat=True))
         seen.append(pks)
-        changed = run_now(found)
+        changed = run_now_ids(found)
         if len(seen) == 2:
             raise SystemExit("the worker dies after its jobs changed, before it is recorded")
         return changed

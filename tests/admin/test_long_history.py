@@ -132,7 +132,7 @@ def test_a_job_is_found_without_reading_others(root: Client) -> None:
 
 
 #: Parts of statements that read jobs by their ids: to retry them, and to see which have changed.
-BY_IDS = ("pgqueue_retry_v1(ARRAY", '"pgqueue_job"."id" AS "pk", ((pgqueue_job.tableoid, pgqueue_job.ctid)')
+BY_IDS = ("pgqueue_retry(ARRAY", '"pgqueue_job"."id" AS "pk", "pgqueue_job"."task_path" AS "task_path" FROM')
 
 
 def assert_reads_little(statements: list[str], most: int = 1000) -> None:

@@ -128,10 +128,10 @@ def test_e009_tables_made_without_migrations(empty: str) -> None:
 @pytest.mark.django_db
 def test_e010_a_function_is_missing() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION pgqueue_run_now_v1")
+        cursor.execute("DROP FUNCTION pgqueue_run_now")
     (message,) = database_problems("default")
     assert message.id == "pgqueue.E010"
-    assert "lacks functions of this version: pgqueue_run_now_v1." in message.msg
+    assert "lacks functions of this version: pgqueue_run_now." in message.msg
     assert ids(check_database(None, databases=["default"])) == ["pgqueue.E010"]
 
 
@@ -149,7 +149,7 @@ def test_w004_a_function_of_a_later_version() -> None:
 def test_functions_that_the_search_path_does_not_find_do_not_count() -> None:
     with connection.cursor() as cursor:
         cursor.execute("CREATE SCHEMA elsewhere")
-        cursor.execute("ALTER FUNCTION pgqueue_run_now_v1 SET SCHEMA elsewhere")
+        cursor.execute("ALTER FUNCTION pgqueue_run_now SET SCHEMA elsewhere")
     assert ids(database_problems("default")) == ["pgqueue.E010"]
 
 

@@ -92,7 +92,7 @@ def test_an_operator_extends_a_timeout() -> None:
     assert seconds_until(deadline) == pytest.approx(3600, abs=60)
     with connections["default"].cursor() as cursor:
         cursor.execute(statements("extend").replace("[1]", f"[{job.pk}]").replace("1 hour", "2 hours"))
-        assert cursor.fetchone() == (1,)
+        assert cursor.fetchone() == ([job.pk],)
     later = fresh(job).deadline
     assert later is not None
     assert seconds_until(later) == pytest.approx(7200, abs=60)

@@ -230,7 +230,7 @@ def test_the_answer_to_a_heartbeat(one: Connection, worker: int) -> None:
     sql_claim(one, worker)
     assert heartbeat(one, worker) == (True, [], False)
     cancel(one, [second])
-    one.execute("SELECT pgqueue_drain_worker_v1(%s, false)", (worker,))
+    one.execute("SELECT pgqueue_drain_worker(%s, false)", (worker,))
     assert heartbeat(one, worker) == (True, [second], True)
     add(one)
     assert sql_claim(one, worker) == []

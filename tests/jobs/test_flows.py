@@ -387,7 +387,7 @@ def test_what_is_asked_of_a_job_that_waits(one: Connection) -> None:
     (job,) = add(one)
     child = after(one, [job])
     assert retry(one, [child]) == 0
-    assert value(one, "SELECT pgqueue_run_now_v1(ARRAY[%s::bigint])", child) == 0
+    assert value(one, "SELECT pgqueue_run_now(ARRAY[%s::bigint])", child) == []
     assert edit(one, [child], priority=7, run_after="2090-01-01 UTC") == 1
     assert (status(one, child), reason(one, child)) == ("blocked", f"waits for job {job}")
     end(one, job)

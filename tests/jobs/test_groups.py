@@ -55,7 +55,7 @@ def test_a_job_keeps_its_group_for_its_whole_life(one: Connection) -> None:
         done: "a",
         cancelled: "b",
     }
-    assert value(one, "SELECT pgqueue_retry_v1(ARRAY[%s]::bigint[], true)", done) == 1
+    assert value(one, "SELECT pgqueue_retry(ARRAY[%s]::bigint[], true)", done) == [done]
     assert value(one, "SELECT group_key FROM pgqueue_job_live WHERE id = %s", done) == "a"
 
 

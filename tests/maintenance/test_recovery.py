@@ -331,8 +331,8 @@ def test_extending_takes_a_duration(seconds: Any) -> None:
 
 def test_extending_by_plain_sql() -> None:
     job = JobFactory.create(running=True, deadline=timezone.now())
-    assert value("SELECT pgqueue_extend(ARRAY[%s::bigint], '1 minute')", job.pk) == 1
-    assert value("SELECT pgqueue_extend(ARRAY[%s::bigint], '1 minute')", job.pk + 1) == 0
+    assert value("SELECT pgqueue_extend(ARRAY[%s::bigint], '1 minute')", job.pk) == [job.pk]
+    assert value("SELECT pgqueue_extend(ARRAY[%s::bigint], '1 minute')", job.pk + 1) == []
     assert seconds_left(job) > 50
 
 

@@ -137,5 +137,5 @@ def test_one_sweep_at_a_time_and_none_waits_for_a_locked_row(one: Connection, co
 
 def test_a_retry_brings_a_kept_job_back(one: Connection) -> None:
     (job,) = over(one, KEPT, "29 days", status="failed")
-    assert value(one, "SELECT pgqueue_retry(ARRAY[%s::bigint])", job) == 1
+    assert value(one, "SELECT pgqueue_retry(ARRAY[%s::bigint])", job) == [job]
     assert [row.id for row in claim(one)] == [job]

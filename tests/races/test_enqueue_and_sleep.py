@@ -233,7 +233,7 @@ def test_what_becomes_claimable_again_wakes(sleeper: Sleeper, other: Connection)
     assert sleeper.heard(other) == ["wake default"]
     finish(other, [retried], "retry", delay=3600)
     assert sleeper.heard(other) == []
-    other.execute("SELECT pgqueue_run_now_v1(ARRAY[%s::bigint])", (later,))
+    other.execute("SELECT pgqueue_run_now(ARRAY[%s::bigint])", (later,))
     assert sleeper.heard(other) == ["wake default"]
 
 

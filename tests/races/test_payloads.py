@@ -167,7 +167,7 @@ def test_a_key_that_is_taken_twice(connect: Connect, row: int) -> None:
     order = Order.objects.create()
     first, second = connect(), connect(autocommit=True)
     delete(first, row)
-    first.execute("SELECT pgqueue_retry_v1(ARRAY[%s::bigint])", (row,))
+    first.execute("SELECT pgqueue_retry(ARRAY[%s::bigint])", (row,))
     query = "INSERT INTO receipts_receipt (job_id, order_id, email) VALUES (%s, %s, 'x')"
     first.execute(query, (row, order.pk))
     again = start(second, Connection.execute, query, (row, order.pk)).blocked()

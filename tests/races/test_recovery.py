@@ -26,7 +26,7 @@ def recover(connection: Connection, worker: int = 1) -> int:
 
 
 def extend(connection: Connection, job: int, lease: int | None = None) -> list[int]:
-    query = "SELECT pgqueue_extend_v1(ARRAY[%s::bigint], 60, %s)"
+    query = "SELECT unnest(pgqueue_extend(ARRAY[%s::bigint], '1 minute', %s))"
     return [row[0] for row in connection.execute(query, (job, lease)).fetchall()]
 
 

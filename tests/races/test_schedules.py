@@ -123,7 +123,7 @@ def test_a_waiting_run_is_woken_once(one: Connection, two: Connection) -> None:
     Schedule.objects.update(next_run_at=ago(minutes=1))
     fire(two)
     assert outcomes(schedule) == ["enqueued", "waiting"]
-    two.execute("SELECT pgqueue_cancel_v1(%s::bigint[])", ([jobs_of(schedule)[0].pk],))
+    two.execute("SELECT pgqueue_cancel(%s::bigint[])", ([jobs_of(schedule)[0].pk],))
     plans = due_plans(rows_of(two), {})
     assert fire(one) == 1
     one.commit()

@@ -17,7 +17,7 @@ def test_all_statements_of_an_answer_see_one_moment(connect: Connect) -> None:
     job = JobFactory.create(failed=True).pk
     retrying.execute("LOCK TABLE pgqueue_job_live IN ACCESS EXCLUSIVE MODE")
     asked = start(asking, value, "SELECT code FROM pgqueue_why(%s)", job).blocked()
-    assert value(retrying, "SELECT pgqueue_retry(ARRAY[%s::bigint])", job) == 1
+    assert value(retrying, "SELECT pgqueue_retry(ARRAY[%s::bigint])", job) == [job]
     retrying.commit()
     assert asked.result() == "failed"
     assert value(asking, "SELECT code FROM pgqueue_why(%s)", job) == "no_worker"

@@ -178,7 +178,7 @@ def test_functions_with_the_rights_of_their_owner_are_not_for_everybody(
         ("pgqueue_enqueue_many_v1", False, True, True),
         ("pgqueue_enqueue_v1", False, True, True),
         ("pgqueue_policy_v1", False, True, True),
-        ("pgqueue_result_v1", False, True, True),
+        ("pgqueue_result", False, True, True),
         ("pgqueue_rotate_v1", False, False, True),
     ]
 

@@ -72,9 +72,8 @@ def test_a_migrate_gives_the_roles_rights_to_the_functions_and_tables_that_it_ad
     def add(**kwargs: Any) -> None:
         connection = connections[place.alias]
         with connection.cursor() as cursor, connection.schema_editor() as editor:
-            cursor.execute("DROP FUNCTION pgqueue_result, pgqueue_result_v1")
-            for name in ("result_v1", "result"):
-                cursor.execute((SQL_FOLDER / f"{name}.sql").read_text(), None)
+            cursor.execute("DROP FUNCTION pgqueue_result")
+            cursor.execute((SQL_FOLDER / "result.sql").read_text(), None)
             editor.delete_model(FailureGroup)
             editor.create_model(FailureGroup)
 
@@ -136,15 +135,14 @@ def test_a_database_without_roles_stays_as_it_is(bare: Place) -> None:
 
 def test_a_check_tells_what_the_roles_lack(place: Place) -> None:
     assert database_problems(place.alias) == []
-    place.ask(f'REVOKE EXECUTE ON FUNCTION pgqueue_result_v1 FROM "{place.enqueuer}"')
-    place.ask("GRANT EXECUTE ON FUNCTION pgqueue_result_v1 TO PUBLIC")
+    place.ask(f'REVOKE EXECUTE ON FUNCTION pgqueue_result FROM "{place.enqueuer}"')
+    place.ask("GRANT EXECUTE ON FUNCTION pgqueue_result TO PUBLIC")
     place.ask("ALTER FUNCTION pgqueue_wake_v1 SECURITY INVOKER")
     place.ask(f'REVOKE USAGE ON SEQUENCE pgqueue_job_id_seq FROM "{place.worker}"')
     (warning,) = database_problems(place.alias)
     assert warning.id == "pgqueue.W009"
     assert (
-        "pgqueue_wake_v1 runs with the rights of its caller, everybody may call pgqueue_result_v1"
-        in warning.msg
+        "pgqueue_wake_v1 runs with the rights of its caller, everybody may call pgqueue_result" in warning.msg
     )
     assert f"{place.worker} lacks rights to pgqueue_job_id_seq" in warning.msg
     assert warning.hint is not None

@@ -168,8 +168,8 @@ def test_an_unknown_name_is_an_error_of_the_server() -> None:
 
 def test_cancel_and_retry_by_plain_sql() -> None:
     first, second = enqueued("'a.b'").pk, enqueued("'a.b'").pk
-    assert sql("SELECT pgqueue_cancel(ARRAY[%s, %s]::bigint[])", first, second) == 2
-    assert sql("SELECT pgqueue_retry(ARRAY[%s::bigint])", first) == 1
+    assert sql("SELECT pgqueue_cancel(ARRAY[%s, %s]::bigint[])", first, second) == [first, second]
+    assert sql("SELECT pgqueue_retry(ARRAY[%s::bigint])", first) == [first]
     assert dict(Job.objects.values_list("pk", "status")) == {first: "pending", second: "cancelled"}
 
 

@@ -200,7 +200,7 @@ def test_a_job_that_is_moved_to_a_later_time_by_hand_does_not_hold_up_its_line(o
 
 def put_off(connection: Connection, job: int, seconds: float) -> int:
     """Edit the time of a job."""
-    return int(value(connection, "SELECT pgqueue_edit_v1(%s, NULL, NULL, %s, NULL)", [job], seconds))
+    return len(value(connection, "SELECT pgqueue_edit(%s, delay => %s * interval '1 s')", [job], seconds))
 
 
 def test_a_job_in_line_that_is_edited_to_a_later_time_leaves_the_line(one: Connection) -> None:
@@ -265,8 +265,8 @@ def test_retry_and_run_now_leave_a_paused_job_with_a_key_out_of_the_line(one: Co
     one.execute("SELECT pgqueue_pause('task', 'tests.app.tasks.noop')")
     claim(one)
     finish(one, [first], "paused", reason="paused")
-    value(one, "SELECT pgqueue_retry_v1(%s)", [first])
-    value(one, "SELECT pgqueue_run_now_v1(%s)", [first])
+    value(one, "SELECT pgqueue_retry(%s)", [first])
+    value(one, "SELECT pgqueue_run_now(%s)", [first])
     assert live(one) == {first: "blocked"}
     assert line(one) == []
 

@@ -137,7 +137,7 @@ def whole_life(connection: Connection) -> None:
         == 1
     )
     connection.execute("SELECT pgqueue_retain_v1('1 day', '2 days')")
-    connection.execute("SELECT pgqueue_run_now_v1(ARRAY[%s::bigint])", (third,))
+    connection.execute("SELECT pgqueue_run_now(ARRAY[%s::bigint])", (third,))
     (swept,) = over(connection, 9, "3 days", status="failed")
     assert value(connection, "SELECT pgqueue_sweep_v1(10)") == 1
     assert swept not in statuses(connection)
@@ -173,8 +173,8 @@ def test_a_schema_of_its_own_under_a_role_that_owns_nothing_else(connect: Connec
         assert value(stranger, "SHOW search_path") == '"$user", public'
         job = value(stranger, "SELECT jobs.pgqueue_enqueue('a.b')")
         assert value(stranger, "SELECT status FROM jobs.pgqueue_job WHERE id = %s", job) == "pending"
-        assert value(stranger, "SELECT jobs.pgqueue_cancel(ARRAY[%s::bigint])", job) == 1
-        assert value(stranger, "SELECT jobs.pgqueue_retry(ARRAY[%s::bigint])", job) == 1
+        assert value(stranger, "SELECT jobs.pgqueue_cancel(ARRAY[%s::bigint])", job) == [job]
+        assert value(stranger, "SELECT jobs.pgqueue_retry(ARRAY[%s::bigint])", job) == [job]
         # Even a table with the same name earlier in the path does not confuse the functions.
         stranger.execute("CREATE TEMP TABLE pgqueue_ring AS SELECT 1 AS one")
         assert value(stranger, "SELECT jobs.pgqueue_rotate_v1()") == "nothing to do"

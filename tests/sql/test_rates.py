@@ -251,7 +251,7 @@ def test_an_application_takes_starts_of_the_same_rate(one: Connection) -> None:
     assert take(one, "8", 3) == 0
     move_state(one, "k/7", -86_400)
     assert take(one, "7") <= 10.001  # the clock has stepped back
-    look = "SELECT pgqueue_take_rate_v1('k', '9', 1, true)"
+    look = "SELECT pgqueue_take_rate('k', '9', 1, true)"
     assert [value(one, look) for _ in range(5)] == [0.0] * 5
 
 

@@ -94,23 +94,23 @@ def columns_between(text: str, start: str, end: str) -> list[str]:
 SET_BY = {
     "finish_v1": {"steps", "shelf", "status", "waiting_reason", "finished_at", "duration"},
     "drop_v1": {"steps", "shelf", "status", "cancel_requested_at", "finished_at", "waiting_reason"},
-    "retry_v1": {
+    "retry": {
         "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "lost_in_a_row",
         "worker", "lease", "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration",
         "result", "wait_position", "steps",
     },
 }  # fmt: skip
 # The columns among them with values of the last attempt, which a retry resets to the table's defaults.
-RESET_BY_RETRY = SET_BY["retry_v1"] - {"status", "run_after", "forgiven_attempts", "wait_position"}
+RESET_BY_RETRY = SET_BY["retry"] - {"status", "run_after", "forgiven_attempts", "wait_position"}
 
 
 @pytest.mark.parametrize("name", SET_BY)
 def test_every_column_is_named_by_each_function_that_moves_a_job(name: str) -> None:
     text = (SQL_FOLDER / f"{name}.sql").read_text()
-    target = "INSERT INTO pgqueue_job_live (" if name == "retry_v1" else "INSERT INTO pgqueue_job ("
+    target = "INSERT INTO pgqueue_job_live (" if name == "retry" else "INSERT INTO pgqueue_job ("
     inserted = columns_between(text, target, ")")
     assert len(inserted) == len(set(inserted))
-    assert set(inserted) == (COLUMNS - RESET_BY_RETRY if name == "retry_v1" else COLUMNS)
+    assert set(inserted) == (COLUMNS - RESET_BY_RETRY if name == "retry" else COLUMNS)
     carried = set(re.findall(r"\bgone\.([a-z_]+)", text.split(target, 1)[1]))
     assert COLUMNS - SET_BY[name] <= carried
 

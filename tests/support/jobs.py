@@ -144,19 +144,19 @@ def finish(
 
 def cancel(connection: Connection, jobs: Sequence[int]) -> int:
     """Run the statement of ``cancel()``."""
-    return int(value(connection, "SELECT pgqueue_cancel_v1(%s::bigint[])", list(jobs)))
+    return len(value(connection, "SELECT pgqueue_cancel(%s::bigint[])", list(jobs)))
 
 
 def retry(connection: Connection, jobs: Sequence[int]) -> int:
     """Run the statement of ``retry(done=True)``."""
-    return int(value(connection, "SELECT pgqueue_retry_v1(%s::bigint[], true)", list(jobs)))
+    return len(value(connection, "SELECT pgqueue_retry(%s::bigint[], true)", list(jobs)))
 
 
 def edit(connection: Connection, jobs: Sequence[int], **values: Any) -> int:
     """Edit with the function for plain SQL. ``values`` are its parameters."""
     given = ", ".join(f"{name} => %({name})s" for name in values)
     row = connection.execute(
-        f"SELECT pgqueue_edit(%(jobs)s, {given})", {"jobs": list(jobs), **values}
+        f"SELECT cardinality(pgqueue_edit(%(jobs)s, {given}))", {"jobs": list(jobs), **values}
     ).fetchone()
     assert row is not None
     return int(row[0])

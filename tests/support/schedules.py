@@ -64,4 +64,4 @@ def outcomes(schedule: Schedule | str) -> list[str]:
 
 def end(connection: Connection, job: int) -> None:
     """Cancel a job that has not started, so that it is over."""
-    connection.execute("SELECT pgqueue_cancel_v1(%s::bigint[])", ([job],))
+    connection.execute("SELECT pgqueue_cancel(%s::bigint[])", ([job],))

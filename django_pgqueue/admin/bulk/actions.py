@@ -304,8 +304,8 @@ class Action:
     label: Any
     title: Any = ""
     """The title of the confirmation page."""
-    run: Callable[..., int]
-    """Called with a queryset, and with the values of the form, if there is one. Returns how many changed."""
+    run: Callable[..., list[int]]
+    """Called with a queryset, and with the values of the form, if there is one. It returns which changed."""
     fits: Callable[[Any], bool]
     """Whether the page of a job offers it. The database decides whether the job changes."""
     done: Any
@@ -365,7 +365,7 @@ ACTIONS = {
             label=gettext_lazy("Retry"),
             title=gettext_lazy("Retry jobs"),
             # The confirmation page lists done jobs, with a permission of their own.
-            run=partial(changes.retry, done=True),
+            run=partial(changes.retry_ids, done=True),
             fits=_can_retry,
             done=ngettext_lazy("%(number)s job runs again.", "%(number)s jobs run again.", "count"),
             refused=gettext_lazy(
@@ -378,7 +378,7 @@ ACTIONS = {
             permission="run_now",
             label=gettext_lazy("Run now"),
             title=gettext_lazy("Run jobs now"),
-            run=changes.run_now,
+            run=changes.run_now_ids,
             # The page of a job has the time of the server.
             fits=lambda job: Status(job.status).is_claimable and job.run_after > job.now,
             done=ngettext_lazy("%(number)s job is due now.", "%(number)s jobs are due now.", "count"),
@@ -389,7 +389,7 @@ ACTIONS = {
             permission="edit",
             label=gettext_lazy("Edit"),
             title=gettext_lazy("Edit jobs"),
-            run=changes.edit,
+            run=changes.edit_ids,
             fits=lambda job: not job.is_finished and job.status != Status.RUNNING,
             done=ngettext_lazy("%(number)s job was edited.", "%(number)s jobs were edited.", "count"),
             refused=gettext_lazy(
@@ -401,7 +401,7 @@ ACTIONS = {
         Action(
             permission="extend",
             label=gettext_lazy("Give it one more hour"),
-            run=lambda jobs: changes.extend(jobs, EXTENSION),
+            run=lambda jobs: changes.extend_ids(jobs, EXTENSION),
             fits=lambda job: job.status == Status.RUNNING and job.deadline is not None,
             done=ngettext_lazy(
                 "%(number)s job has one more hour.", "%(number)s jobs have one more hour each.", "count"
@@ -412,7 +412,7 @@ ACTIONS = {
             permission="cancel",
             label=gettext_lazy("Cancel"),
             title=gettext_lazy("Cancel jobs"),
-            run=changes.cancel,
+            run=changes.cancel_ids,
             fits=lambda job: not job.is_finished and job.cancel_requested_at is None,
             done=ngettext_lazy(
                 "%(number)s job was cancelled, or asked to stop if it was running.",

@@ -24,8 +24,7 @@ from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core import signing
 from django.db import transaction
-from django.db.models import Q, QuerySet, TextField
-from django.db.models.expressions import RawSQL
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -263,10 +262,6 @@ def _start(
     return HttpResponseRedirect(reverse(name, args=[job.pk], current_app=admin.admin_site.name))
 
 
-#: The leaf and the place in it: each UPDATE writes a version in another place.
-_VERSION = RawSQL("(pgqueue_job.tableoid, pgqueue_job.ctid)::text", (), TextField())
-
-
 def act_here(
     admin: DatabaseAdmin[Job],
     request: HttpRequest,
@@ -288,17 +283,11 @@ def act_here(
     changed, is_whole, told = 0, True, list[Any]()
 
     def change(jobs: QuerySet[Job]) -> int:
-        """The functions of the queue return how many jobs they have changed, but not which. Nobody else can
-        change a locked row, so a job has changed if its row is another version than before, or is gone.
-        """
-        if len(told) > MOST_AT_ONCE:
-            return action.run(jobs, **values)
-        before: list[Any] = list(jobs.annotate(version=_VERSION).only("pk", "task_path").order_by("pk"))
-        number = action.run(jobs, **values)
-        now = Job.objects.using(alias).filter(pk__in=[job.pk for job in before])
-        versions = dict(now.annotate(version=_VERSION).values_list("pk", "version"))
-        told.extend(job for job in before if versions.get(job.pk) != job.version)
-        return number
+        # Before they change: a job that is cancelled may be gone then.
+        named = [] if len(told) > MOST_AT_ONCE else list(jobs.only("pk", "task_path").order_by("pk"))
+        ids = set(action.run(jobs, **values))
+        told.extend(job for job in named if job.pk in ids)
+        return len(ids)
 
     def commit(_number: int, take: Callable[[], Chunk | None]) -> Chunk | None:
         # A search for text may read a long history before it finds the next job.

@@ -99,7 +99,7 @@ class Order(Shown):
         moment = {
             name: datetime.fromisoformat(self.values[name]) for name in self.values if name == "run_after"
         }
-        return self.kind.run(jobs, **{**self.values, **moment})
+        return len(self.kind.run(jobs, **{**self.values, **moment}))
 
     def request(self) -> HttpRequest:
         """Return a request for the list, by the user as he or she is now. Raise ``Refused`` if the user, or

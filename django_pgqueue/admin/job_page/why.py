@@ -134,7 +134,7 @@ def limits_of(alias: str, job: Job) -> list[JobLimit]:
     if job.is_finished:
         return []
     with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT * FROM pgqueue_blocked_by_v1(%s)", [job.pk])
+        cursor.execute("SELECT * FROM pgqueue_blocked_by(%s)", [job.pk])
         return [JobLimit(*row) for row in cursor.fetchall()]
 
 

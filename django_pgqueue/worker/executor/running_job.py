@@ -44,7 +44,7 @@ from .timeouts import Timeout
 # Race: the task may read its event at the same time as the worker asks it to stop.
 _LOCK = Lock()
 
-_EXTEND_SQL = "SELECT pgqueue_extend_v1(ARRAY[%s::bigint], %s, %s)"
+_EXTEND_SQL = "SELECT pgqueue_extend(ARRAY[%s::bigint], %s * interval '1 second', %s)"
 
 
 class RunningJob:
@@ -142,7 +142,7 @@ class RunningJob:
         try:
             with apart.cursor() as cursor:
                 cursor.execute(_EXTEND_SQL, [self.row.id, more, self.row.lease])
-                return cursor.fetchone() is not None
+                return bool(cursor.fetchone()[0])
         finally:
             if apart is not connection:
                 apart.close()
