@@ -69,7 +69,14 @@ def broken_entries() -> Iterator[CheckMessage]:
         elif "BACKEND" not in params:
             yield message("E004", f"{where} has no BACKEND.", f'Add "BACKEND": "{OURS}".')
         elif (cls := backend_class(params)) is None:
-            yield _not_a_backend(where, params["BACKEND"])
+            # A path that contains the name of this package, or is similar, is probably meant to be it.
+            path = str(params["BACKEND"])
+            is_meant = "pgqueue" in path.lower() or get_close_matches(path, [OURS])
+            yield message(
+                "E004",
+                f"{where}: the BACKEND {params['BACKEND']!r} cannot be imported, or is not a task backend.",
+                f'Use "{OURS}".' if is_meant else f'Correct the path. The backend of this queue is "{OURS}".',
+            )
         elif is_ours(cls):
             try:
                 cls(alias, dict(params))
@@ -110,13 +117,3 @@ def silence_django() -> None:
         for package in PACKAGES:
             if package == "django.tasks" or apps.is_installed(package):
                 registry.registered_checks.discard(import_module(f"{package}.checks").check_tasks)
-
-
-def _not_a_backend(where: str, path: Any) -> CheckMessage:
-    # A path that contains the name of this package, or is similar, is probably meant to be this backend.
-    is_meant = "pgqueue" in str(path).lower() or get_close_matches(str(path), [OURS])
-    return message(
-        "E004",
-        f"{where}: the BACKEND {path!r} cannot be imported, or is not a task backend.",
-        f'Use "{OURS}".' if is_meant else f'Correct the path. The backend of this queue is "{OURS}".',
-    )

@@ -11,26 +11,24 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Tags
 from django.db import NotSupportedError, OperationalError, connections
 from django.db.migrations.executor import MigrationExecutor
-from django.db.migrations.operations import RunSQL, SeparateDatabaseAndState
-from django.db.migrations.operations.base import Operation
 from django.db.models import Max, Model
 
 from .. import conf
-from ..models import Job, JobBatch, JobPayload, LiveJob, QueueStatus, Ring
+from ..maintenance.payloads import payload_models
+from ..models import Job, JobBatch, LiveJob, QueueStatus, Ring
+from ..operations import SQL_FOLDER
 from ..postgres.roles import filtered, kept_roles, lacking, shortened
 from .backends import check, message
 from .tasks import queue_databases
 
 _LABEL = "django_pgqueue"
-_ROUTINE = re.compile(r"\b(CREATE|DROP) (?:FUNCTION|PROCEDURE) (pgqueue_\w+)")
+_ROUTINE = re.compile(r"^(CREATE|DROP) (?:FUNCTION|PROCEDURE) (pgqueue_\w+)", re.MULTILINE)
 _INSTALLED = (
     "SELECT proname FROM pg_proc WHERE starts_with(proname, 'pgqueue_') AND pg_function_is_visible(oid)"
     " UNION ALL "
@@ -83,8 +81,6 @@ def database_problems(alias: str) -> list[CheckMessage]:
 
     Raises ``OperationalError`` if the server cannot be reached.
     """
-    if connections[alias].vendor != "postgresql":
-        return []  # E001 reports this
     try:
         return list(_problems(alias))
     except NotSupportedError as problem:
@@ -92,7 +88,8 @@ def database_problems(alias: str) -> list[CheckMessage]:
 
 
 def _problems(alias: str) -> Iterator[CheckMessage]:
-    tables, functions = _tables(), _functions()
+    models: list[type[Model]] = [*apps.get_app_config(_LABEL).get_models(), LiveJob]
+    tables, functions = {model._meta.db_table for model in models}, _functions()
     with connections[alias].cursor() as cursor:
         cursor.execute(_INSTALLED, (sorted(tables),))
         installed = {name for (name,) in cursor.fetchall()}
@@ -119,7 +116,7 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
             f"{', '.join(sorted(unknown))}.",
             "If this process is older than the last migration, restart it with the new version.",
         )
-    hidden = list(_row_security(alias))
+    hidden = list(_row_security(alias, tables))
     yield from hidden
     if any(isinstance(each, Error) for each in hidden):
         return  # the rest reads these tables
@@ -129,16 +126,16 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
     yield from _roles(alias)
 
 
-def _row_security(alias: str) -> Iterator[CheckMessage]:
+def _row_security(alias: str, tables: Iterable[str]) -> Iterator[CheckMessage]:
     hint = "Give the role of the workers BYPASSRLS (ALTER ROLE ... BYPASSRLS)"
-    if names := filtered(alias, sorted(_tables())):
+    if names := filtered(alias, sorted(tables)):
         yield message(
             "E028",
             f"Row-level security hides rows from the role of the database {alias!r}: it applies to "
             f"{', '.join(names)}.",
             f"{hint}. Or disable it: ALTER TABLE {names[0]} DISABLE ROW LEVEL SECURITY",
         )
-    elif names := filtered(alias, sorted({model._meta.db_table for model in _payload_models()})):
+    elif names := filtered(alias, sorted(model._meta.db_table for model in payload_models())):
         yield message(
             "W015",
             f"Row-level security may hide payloads from the role of the database {alias!r}: it applies to "
@@ -215,18 +212,13 @@ def _encoding(alias: str) -> Iterator[CheckMessage]:
 
 def _sequence(alias: str) -> Iterator[CheckMessage]:
     """Compare the sequence with the rows that have its numbers: jobs, batches, and payloads."""
-    models: list[type[Model]] = [Job, JobBatch]
-    models += [model for model in _payload_models() if model._meta.pk.name == "job"]
-    taken = {}
+    models: list[type[Model]] = [Job, JobBatch, *payload_models()]
     with connections[alias].cursor() as cursor:
-        for model in models:
-            cursor.execute(
-                "SELECT to_regclass(%s) IS NOT NULL",
-                [connections[alias].ops.quote_name(model._meta.db_table)],
-            )
-            if cursor.fetchone() == (True,):
-                rows = model._base_manager.using(alias)
-                taken[model._meta.db_table] = rows.aggregate(most=Max("pk"))["most"] or 0
+        present = connections[alias].introspection.table_names(cursor)
+        taken = {
+            model._meta.db_table: model._base_manager.using(alias).aggregate(most=Max("pk"))["most"] or 0
+            for model in models if model._meta.db_table in present
+        }  # fmt: skip
         # Read last, so that it is ahead of what was committed before.
         cursor.execute("SELECT last_value - (NOT is_called)::integer FROM pgqueue_job_id_seq")
         (last,) = cursor.fetchone()
@@ -238,10 +230,6 @@ def _sequence(alias: str) -> Iterator[CheckMessage]:
             f"{taken[table]}. New jobs would get ids that are taken.",
             f"Run in SQL: SELECT setval('pgqueue_job_id_seq', {taken[table]})",
         )
-
-
-def _payload_models() -> list[type[JobPayload]]:
-    return [model for model in apps.get_models() if issubclass(model, JobPayload) and not model._meta.proxy]
 
 
 def unapplied(alias: str, label: str) -> list[str]:
@@ -259,27 +247,11 @@ def _too_old(alias: str, problem: NotSupportedError) -> CheckMessage:
     )
 
 
-def _tables() -> set[str]:
-    models: list[type[Model]] = [*apps.get_app_config(_LABEL).get_models(), LiveJob]
-    return {model._meta.db_table for model in models}
-
-
 @cache
 def _functions() -> frozenset[str]:
-    """Return the names of the functions and procedures that exist after the last migration."""
-    package = import_module(f"{_LABEL}.migrations")
-    names = sorted(module.name for module in iter_modules(package.__path__))
-    present: dict[str, bool] = {}
-    for name in names:
-        for text in _statements(import_module(f"{package.__name__}.{name}").Migration.operations):
-            present.update((routine, word == "CREATE") for word, routine in _ROUTINE.findall(text))
-    return frozenset(routine for routine, is_there in present.items() if is_there)
-
-
-def _statements(operations: Iterable[Operation]) -> Iterator[str]:
-    for operation in operations:
-        if isinstance(operation, SeparateDatabaseAndState):
-            yield from _statements(operation.database_operations)
-        elif isinstance(operation, RunSQL):
-            parts = [operation.sql] if isinstance(operation.sql, str) else operation.sql
-            yield from (part if isinstance(part, str) else part[0] for part in parts)
+    """Return the names of the functions and procedures that exist after the last migration: those that a file
+    creates and no file drops. A name that is dropped is not used again.
+    """
+    files = SQL_FOLDER.glob("*.sql")
+    found = {match for file in files for match in _ROUTINE.findall(file.read_text(encoding="utf-8"))}
+    return frozenset(name for word, name in found if word == "CREATE" and ("DROP", name) not in found)

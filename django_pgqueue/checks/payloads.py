@@ -11,6 +11,7 @@ from typing import Any
 from django.apps import apps
 from django.core.checks import CheckMessage, Tags
 from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, connections, models, router
+from django.db.models import DO_NOTHING
 
 from ..exceptions import WrongBackend
 from ..maintenance.payloads import is_installed, payload_models, undeclared
@@ -106,29 +107,26 @@ def _reference(field: Any, target: type[models.Model]) -> Iterator[CheckMessage]
     hint = f"Write {kind}({target.__name__}, {wanted}{', null=True' if field.many_to_one else ''})."
     if field.remote_field.parent_link:
         hint = f"Do not inherit from {target.__name__}: refer to it. A row that is a job is a JobPayload."
+    number = "W012"
     if target is Job and _has_constraint(field):
-        yield message(
-            "E025",
-            f"{where} references jobs with a constraint, which the database would refuse: jobs are in a "
-            "partitioned table, and move between its partitions.",
-            hint,
+        number = "E025"
+        problem = (
+            "references jobs with a constraint, which the database would refuse: jobs are in a partitioned "
+            "table, and move between its partitions."
         )
     elif _has_constraint(field) and not _deletes_in_database(field):
-        yield message(
-            "W012",
-            f"{where} references rows of {target.__name__} with a constraint. The queue deletes them with "
-            "plain SQL when they are no longer needed, and the database would refuse that.",
-            hint,
+        problem = (
+            f"references rows of {target.__name__} with a constraint. The queue deletes them with plain SQL "
+            "when they are no longer needed, and the database would refuse that."
         )
-    elif not (
-        field.many_to_many or _deletes_in_database(field) or field.remote_field.on_delete is models.DO_NOTHING
-    ):
-        yield message(
-            "W012",
-            f"{where} has a rule for deleted rows of {target.__name__} that is never applied: the queue "
-            "deletes them with plain SQL.",
-            hint,
+    elif field.many_to_many or _deletes_in_database(field) or field.remote_field.on_delete is DO_NOTHING:
+        return
+    else:
+        problem = (
+            f"has a rule for deleted rows of {target.__name__} that is never applied: the queue deletes them "
+            "with plain SQL."
         )
+    yield message(number, f"{where} {problem}", hint)
 
 
 def _overridden() -> Iterator[CheckMessage]:
@@ -204,8 +202,7 @@ def _has_constraint(field: Any) -> bool:
 
 def _deletes_in_database(field: Any) -> bool:
     """Return whether the database applies the rule, as Django 6.1 has added."""
-    names = ("DB_CASCADE", "DB_SET_NULL", "DB_SET_DEFAULT")
-    rules = [getattr(models, name) for name in names if hasattr(models, name)]
+    rules = [getattr(models, name, None) for name in ("DB_CASCADE", "DB_SET_NULL", "DB_SET_DEFAULT")]
     return not field.many_to_many and field.remote_field.on_delete in rules
 
 
