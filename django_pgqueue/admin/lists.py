@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import MAXYEAR, UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import MAXYEAR, datetime, timedelta
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -15,9 +15,9 @@ from django.conf import settings
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import PAGE_VAR, ChangeList
+from django.core.exceptions import ValidationError
 from django.db import connections
-from django.db.models import Model, OrderBy, Q, QuerySet
-from django.db.models.expressions import Combinable
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -68,16 +68,6 @@ class KeysetChangeList(ChangeList):
         """Return the order of the rows: newest first, unless a subclass overrides it."""
         return NEWEST
 
-    def get_ordering(
-        self, request: HttpRequest, queryset: QuerySet[Any]
-    ) -> list[str | Combinable | OrderBy]:  # the stubs' type of the parent
-        """Return a default; ``get_results`` orders the rows of the page."""
-        return ["-pk"]
-
-    def get_ordering_field_columns(self) -> dict[int, Any]:
-        """Mark no column as sorted."""
-        return {}
-
     def get_results(self, request: HttpRequest) -> None:
         """Read one page, and one more row to find out whether there is another page."""
         self.order = self.get_order()
@@ -85,16 +75,20 @@ class KeysetChangeList(ChangeList):
         if is_sent and self.model_admin.get_actions(request):  # no list: Django asks which rows match
             self._describe([])
             return
-        place = read_place(self.order, request.GET.get(PAGE_VAR, ""))
+        address = request.GET.get(PAGE_VAR, "")
+        place = self.order.place(self.model, address.removeprefix("-"))
+        backward = place is not None and address.startswith("-")
+        if backward:
+            self.order = self.order.backward()
         found, end = self._find_in_time(place)
         more = len(found) > self.list_per_page
         found = found[: self.list_per_page]
-        if place is not None and place.backward:
+        if backward:
             found.reverse()
-        self._link(found, place, more, end)
+        self._link(found, place, more, end, backward=backward)
         self._describe(self._rows([values[-1] for values in found]))
 
-    def _find_in_time(self, place: KeysetPlace | None) -> tuple[list[Values], Values | None]:
+    def _find_in_time(self, place: Values | None) -> tuple[list[Values], Values | None]:
         """Return what ``_find`` returns for the largest window that can be read within the time limit."""
         windows = [self.window, *(max(1, self.window // part) for part in SMALLER)]
         for self.window in windows:
@@ -104,7 +98,7 @@ class KeysetChangeList(ChangeList):
         self.gave_up_after = SECONDS * len(windows)
         return [], None
 
-    def _find(self, place: KeysetPlace | None) -> tuple[list[Values], Values | None]:
+    def _find(self, place: Values | None) -> tuple[list[Values], Values | None]:
         """Return the places of the rows of the page and of one more, and the end of the window, if any."""
         rows, end = self.queryset, None
         searched: QuerySet[Any] | None = self.model_admin.searched_rows(self)
@@ -112,7 +106,7 @@ class KeysetChangeList(ChangeList):
             last = self.order.keys(searched, place, self.window + 1, skip=self.window - 1)
             if len(last) == 2:  # the last row of the window, and one beyond it
                 end = last[0]
-                rows = rows.filter(self.order.up_to(end, place is not None and place.backward))
+                rows = rows.filter(self.order.up_to(end))
         return self.order.keys(rows, place, self.list_per_page + 1), end
 
     def _rows(self, keys: list[int]) -> list[Model]:
@@ -125,14 +119,16 @@ class KeysetChangeList(ChangeList):
         by_key = {row.pk: row for row in rows}
         return [by_key[key] for key in keys if key in by_key]
 
-    def _link(self, found: list[Values], place: KeysetPlace | None, more: bool, end: Values | None) -> None:
+    def _link(
+        self, found: list[Values], place: Values | None, more: bool, end: Values | None, *, backward: bool
+    ) -> None:
         """Set the links to other pages."""
         self.cut = end is not None and not more
         if not found and place is None and end is None:
             return
-        here = place.values if place else end
+        here = place or end
         first, last = (found[0], found[-1]) if found else (here, here)
-        if place is not None and place.backward:
+        if backward:
             self.older = self._page(last)
             self.newer = self._page(first if more else end, backward=True)
         else:
@@ -151,116 +147,82 @@ class KeysetChangeList(ChangeList):
     def _page(self, values: Values | None, *, backward: bool = False) -> str | None:
         if values is None:
             return None
-        return self.get_query_string({PAGE_VAR: self.order.address(values, backward=backward)})
+        text = "~".join(map(str, reversed(values)))
+        return self.get_query_string({PAGE_VAR: f"-{text}" if backward else text})
 
 
 # ----------------------------------------------------------------------------
 # Orders of a list that are supported by an index, and places in them.
 #
-# An order is a list of columns that ends with the key. A place consists of the values of a row in these
-# columns. In the URL, it is a list of integers, the key first: ``p=7``, or ``p=7:1767225600000000`` for a
-# row with a time. A leading minus requests the rows before the place instead of those after it.
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ADDRESS = re.compile(r"(-?)(\d{1,18}(?::-?\d{1,18})*)", re.ASCII)
-
-
-class Column(NamedTuple):
-    """One column of an order."""
-
-    name: str
-    descending: bool = False
-    is_time: bool = False
-
-
-class KeysetPlace(NamedTuple):
-    """The row after which a page starts, or before which it ends."""
-
-    values: Values
-    backward: bool = False
+# A place consists of the values of a row in the columns of the order. In the URL, the key comes first:
+# ``p=7``, or ``p=7~2026-01-01 00:00:00+00:00`` in an order by time. A leading minus requests the rows before
+# the place instead of those after it.
 
 
 @dataclass(frozen=True, slots=True)
 class KeysetOrder:
-    """Columns that end with the key, and the parts of a table that have an index on them."""
+    """Columns as in ``order_by()``, the key last, and the parts of a table that have an index on them."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[str, ...]
     split: Callable[[QuerySet[Any]], list[QuerySet[Any]]] = lambda rows: [rows]
     """Splits rows into parts, each of which has an index in this order."""
 
     @property
     def names(self) -> list[str]:
         """The names of the columns."""
-        return [column.name for column in self.columns]
+        return [column.removeprefix("-") for column in self.columns]
 
-    def keys(
-        self, rows: QuerySet[Any], place: KeysetPlace | None, limit: int, *, skip: int = 0
-    ) -> list[Values]:
+    def backward(self) -> KeysetOrder:
+        """Return the opposite order."""
+        columns = (column[1:] if column.startswith("-") else f"-{column}" for column in self.columns)
+        return replace(self, columns=tuple(columns))
+
+    def place(self, model: type[Model], address: str) -> Values | None:
+        """Return the place in a URL; None for the first page and for an invalid place."""
+        fields: list[Any] = [model._meta.get_field(name) for name in self.names]
+        try:
+            texts = zip(fields, reversed(address.split("~")), strict=True)
+            return tuple(field.to_python(text) for field, text in texts)
+        except (ValueError, ValidationError):
+            return None
+
+    def keys(self, rows: QuerySet[Any], place: Values | None, limit: int, *, skip: int = 0) -> list[Values]:
         """Return the values of up to ``limit`` rows after the place, without the first ``skip`` of them.
 
         Each range of the index of each part is read separately, and only as far as needed. With an OR over
         the columns, PostgreSQL would read the index from its start.
         """
-        names, backward = self.names, place is not None and place.backward
-        ordered = [f"{'-' if column.descending != backward else ''}{column.name}" for column in self.columns]
         ranges = [
-            part.filter(bound).order_by(*ordered).values_list(*names)
+            part.filter(bound).order_by(*self.columns).values_list(*self.names)[:limit]
             for part in self.split(rows)
-            for bound in (self._after(place.values, backward) if place else [Q()])
+            for bound in (self._after(place) if place else [Q()])
         ]
         if not ranges:
             return []
-        first, *others = [some[:limit] for some in ranges]
+        first, *others = ranges
         if others:
-            first = first.union(*others, all=True).order_by(*ordered)[:limit]
-        return list(first[skip:]) if skip else list(first)
+            first = first.union(*others, all=True).order_by(*self.columns)[:limit]
+        return list(first[skip:])
 
-    def up_to(self, values: Values, backward: bool) -> Q:
+    def up_to(self, place: Values) -> Q:
         """Return a condition for the rows up to a place. The bound on the first column ends an index scan."""
-        flipped = [*self._after(values, not backward), Q(**dict(zip(self.names, values, strict=True)))]
-        return self._beyond(0, values, not backward, "e") & reduce(or_, flipped)
+        order, here = self.backward(), Q(**dict(zip(self.names, place, strict=True)))
+        return order._beyond(0, place, "e") & reduce(or_, order._after(place), here)
 
-    def _after(self, values: Values, backward: bool) -> list[Q]:
+    def _after(self, place: Values) -> list[Q]:
         """Return the ranges that together contain all rows after a place, the nearest one first."""
         return [
-            Q(**dict(zip(self.names, values[:length], strict=False))) & self._beyond(length, values, backward)
-            for length in reversed(range(len(values)))
+            Q(**dict(zip(self.names, place[:length], strict=False))) & self._beyond(length, place)
+            for length in reversed(range(len(place)))
         ]
 
-    def _beyond(self, place: int, values: Values, backward: bool, bound: str = "") -> Q:
+    def _beyond(self, column: int, place: Values, bound: str = "") -> Q:
         """Return the condition that a column is after its value; with "e" as ``bound``, also at it."""
-        column = self.columns[place]
-        comparison = "lt" if column.descending != backward else "gt"
-        return Q(**{f"{column.name}__{comparison}{bound}": values[place]})
-
-    def address(self, values: Values, *, backward: bool = False) -> str:
-        """Return a place in the form for the URL."""
-        *others, key = (
-            (value - _EPOCH) // timedelta(microseconds=1) if column.is_time else value
-            for column, value in zip(self.columns, values, strict=True)
-        )
-        return f"{'-' if backward else ''}{':'.join(map(str, [key, *others]))}"
+        comparison = "lt" if self.columns[column].startswith("-") else "gt"
+        return Q(**{f"{self.names[column]}__{comparison}{bound}": place[column]})
 
 
-NEWEST = KeysetOrder((Column("pk", descending=True),))
-
-
-def read_place(order: KeysetOrder, address: str) -> KeysetPlace | None:
-    """Return the place in a URL; None for the first page and for an invalid place."""
-    matched = _ADDRESS.fullmatch(address)
-    if matched is None:
-        return None
-    key, *others = map(int, matched[2].split(":"))
-    if len(others) + 1 != len(order.columns) or (key < 2 and not matched[1]):
-        return None
-    try:
-        values = tuple(
-            _EPOCH + timedelta(microseconds=number) if column.is_time else number
-            for column, number in zip(order.columns, [*others, key], strict=True)
-        )
-    except OverflowError:
-        return None
-    return KeysetPlace(values, backward=bool(matched[1]))
+NEWEST = KeysetOrder(("-id",))
 
 
 # ----------------------------------------------------------------------------

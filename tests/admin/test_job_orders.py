@@ -136,7 +136,17 @@ def test_with_many_queues_the_newest_come_first(root: Client, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     "page",
-    ["1", "5:6", "5:6:7:8", "5:999999:0", "5:0:999999999999999999", "-5:-3:-999999999999999999", "5:x:1"],
+    [
+        "1",
+        "5~6",
+        "5~6~7~8",
+        "5~2026-01-01 00:00~1e9",
+        "5~9999-12-31 23:59:59-12:00~0",
+        "-5~0001-01-01 00:00+12:00~-3",
+        "5~2026-01-01 00:00Z~99999999999999999999",
+        f"{10**30}~2026-13-01",
+        "5~x~1",
+    ],
 )
 @pytest.mark.parametrize("state", ["pending", "done", "running"])
 def test_a_place_that_makes_no_sense_is_answered(root: Client, state: str, page: str) -> None:

@@ -33,7 +33,7 @@ from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
 from ...tasks.links import parse_id
 from ...tasks.registry import KEPT_QUEUES
-from ..lists import NEWEST, PERIODS, Column, KeysetChangeList, KeysetOrder, is_span, task_paths
+from ..lists import NEWEST, PERIODS, KeysetChangeList, KeysetOrder, is_span, task_paths
 from .filters import KEPT_SHELF, LIVE_SHELF, PAUSE
 
 #: How many rows a list of one status reads without a search: each costs several times as much as in the order
@@ -271,9 +271,9 @@ def at_path(jobs: QuerySet[Any], column: str, keys: list[str], text: str, is_quo
 #: The jobs of at most this many queues are merged. With more queues, the list is in the order of the key.
 MOST_QUEUES = 30
 _SOME_OF_KEPT = f"{KEPT_QUEUES} SELECT kept.queue_name FROM kept LIMIT {MOST_QUEUES + 1}"  # noqa: S608 - constants
-_TO_RUN = (Column("priority", descending=True), Column("run_after", is_time=True), Column("id"))
-_STARTED = (Column("last_attempted_at", is_time=True), Column("id"))
-_FINISHED = (Column("finished_at", descending=True, is_time=True), Column("id", descending=True))
+_TO_RUN = ("-priority", "run_after", "id")
+_STARTED = ("last_attempted_at", "id")
+_FINISHED = ("-finished_at", "-id")
 #: Whether a job has a group: no field of the model, because PostgreSQL computes it. A condition on
 #: ``group_key`` would not be the one that the index of the claim begins with.
 _GROUPED = RawSQL("is_grouped", [], BooleanField())
