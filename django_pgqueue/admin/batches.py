@@ -22,6 +22,7 @@ from ..models.job import Status
 from . import display
 from .ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed, may_with_jobs
 from .console import is_restricted, page_url, visible_jobs
+from .display import column
 from .history import action_words
 from .job_page.page import children_of, shown_jobs
 from .jobs.filters import on_shelves
@@ -131,35 +132,18 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         tables.append(shown_jobs(self.admin_site, request, _("Jobs that run after this batch"), children))
         return tables
 
-    @admin.display(description=_("name"))
-    def named(self, batch: JobBatch) -> str:
-        """The name, with line breaks allowed between its words."""
-        return batch_name(batch)
-
-    @admin.display(description=_("state"))
-    def state_now(self, batch: JobBatch) -> str:
-        """Whether it is open or running, or how it ended."""
-        return batch_state(batch)
-
-    @admin.display(description=_("jobs"))
-    def numbers(self, batch: Any) -> str:
-        """How many jobs have finished, as a bar."""
-        return batch_bar(batch.counts)
-
-    @admin.display(description=_("created"))
-    def created(self, batch: JobBatch) -> str:
-        """When it was opened."""
-        return display.time(batch.created_at)
+    named = column(_("name"), batch_name)
+    state_now = column(_("state"), batch_state)
+    numbers = column(_("jobs"), lambda batch: batch_bar(batch.counts))
+    created = column(_("created"), lambda batch: display.time(batch.created_at))
+    age = column(
+        _("lasts"), lambda batch: formatting.period((batch.finished_at or batch.now) - batch.created_at)
+    )
 
     @admin.display(description=_("finished"))
     def over(self, batch: JobBatch) -> str:
         """When its last job ended."""
         return display.time(batch.finished_at) or str(self.get_empty_value_display())
-
-    @admin.display(description=_("lasts"))
-    def age(self, batch: Any) -> str:
-        """How long it lasts, or has lasted."""
-        return formatting.period((batch.finished_at or batch.now) - batch.created_at)
 
     # The buttons and the actions of the list.
 

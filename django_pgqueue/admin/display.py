@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
 
+from django.contrib import admin
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
@@ -31,6 +33,16 @@ def status_badge(status: str) -> str:
 def badge(state: str, label: str) -> str:
     """Format a state: the label with a mark, so that it can be read without the color."""
     return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', state, label)
+
+
+def column(description: Any, text: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a method for the columns of a list and the fields of a page: what ``text`` makes of a row."""
+
+    @admin.display(description=description)
+    def show(self: Any, row: Any) -> Any:
+        return text(row)
+
+    return show
 
 
 class Fact(NamedTuple):

@@ -6,7 +6,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
@@ -17,6 +16,7 @@ from ..models import Limit
 from ..monitoring.limits import numbers_text, origin, rate_text, with_running
 from ..tasks.keys import RateLimit, rate_problem
 from .base import DatabaseAdmin, DatabaseForm
+from .display import column
 from .jobs.texts import breakable
 
 
@@ -79,30 +79,14 @@ class LimitAdmin(DatabaseAdmin[Limit]):
         """The limits, with the number of jobs that hold their slots."""
         return with_running(super().get_queryset(request))
 
-    @admin.display(description=_("name"))
-    def named(self, limit: Limit) -> str:
-        """The name, with line breaks allowed between its words."""
-        return breakable(limit.name)
-
-    @admin.display(description=_("jobs at once"))
-    def allowed(self, limit: Limit) -> str:
-        """How many jobs may run at once, for each key."""
-        return "-" if limit.concurrency is None else formatting.number(limit.concurrency)
-
-    @admin.display(description=_("rate"))
-    def rated(self, limit: Limit) -> str:
-        """How many jobs may start in which time, for each key."""
-        return rate_text(limit.rate, limit.per, limit.burst) or "-"
-
-    @admin.display(description=_("running, all keys"))
-    def busy(self, limit: Any) -> str:
-        """How many jobs of all of its keys run now."""
-        return formatting.number(limit.running_now)
-
-    @admin.display(description=_("source"))
-    def origin(self, limit: Limit) -> str:
-        """Where the number comes from."""
-        return origin(limit)
+    named = column(_("name"), lambda limit: breakable(limit.name))
+    allowed = column(
+        _("jobs at once"),
+        lambda limit: "-" if limit.concurrency is None else formatting.number(limit.concurrency),
+    )
+    rated = column(_("rate"), lambda limit: rate_text(limit.rate, limit.per, limit.burst) or "-")
+    busy = column(_("running, all keys"), lambda limit: formatting.number(limit.running_now))
+    origin = column(_("source"), origin)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Make the name of an existing limit read-only. What happens without room is up to the code that

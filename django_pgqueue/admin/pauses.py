@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.admin.models import DELETION, LogEntry
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -20,6 +20,7 @@ from ..tasks import options
 from . import display
 from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from .base import DatabaseForm
+from .display import column
 from .lists import queue_names, task_paths
 from .paused import details, target
 
@@ -133,20 +134,9 @@ class PauseAdmin(RowActions[Pause]):
             context["pgqueue_buttons"] = self.buttons(request, obj, ["resume"])
         return context
 
-    @admin.display(description=pgettext_lazy("pause", "what"))
-    def what(self, row: Pause) -> str:
-        """What is paused."""
-        return target(row)
-
-    @admin.display(description=_("since"))
-    def since(self, row: Pause) -> str:
-        """When it was paused."""
-        return display.time(row.paused_at)
-
-    @admin.display(description=_("until"))
-    def end(self, row: Pause) -> str:
-        """When it ends by itself."""
-        return display.time(row.until) or str(_("it is resumed"))
+    what = column(pgettext_lazy("pause", "what"), target)
+    since = column(_("since"), lambda row: display.time(row.paused_at))
+    end = column(_("until"), lambda row: display.time(row.until) or str(_("it is resumed")))
 
 
 def _arguments(row: Pause) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from .charts import (
     sparkline,
 )
 from .console import page_url, task_url
-from .display import Fact, linked
+from .display import Fact, column, linked
 from .jobs.texts import breakable
 from .paused import paused
 from .task_page import limit_facts
@@ -94,10 +94,8 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         """How many live workers claim its jobs."""
         return _alarm(queue.attendance) if queue.is_unattended else queue.attendance
 
-    @admin.display(description=pgettext_lazy("number of jobs", "ready"))
-    def ready(self, queue: Any) -> str:
-        """How many jobs are due."""
-        return capped(queue.figures.depth.ready)
+    ready = column(pgettext_lazy("number of jobs", "ready"), lambda queue: capped(queue.figures.depth.ready))
+    paused = column(_("pause"), lambda queue: queue.paused)
 
     @admin.display(description=_("oldest due for"))
     def oldest(self, queue: Any) -> str:
@@ -150,11 +148,6 @@ class QueueAdmin(DatabaseAdmin[Queue]):
             _wait(_("longest wait"), queue.backoff_ceiling),
         ]
         return ", ".join(filter(None, parts)) or str(_("default"))
-
-    @admin.display(description=_("pause"))
-    def paused(self, queue: Any) -> str:
-        """Who has paused it, why, and until when; or a link that pauses it."""
-        return str(queue.paused)
 
     @property
     def media(self) -> forms.Media:

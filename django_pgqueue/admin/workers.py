@@ -27,6 +27,7 @@ from . import display
 from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from .base import DatabaseAdmin, ReadOnlyAdmin
 from .console import hidden_of, page_url, task_url, visible_jobs
+from .display import column
 from .history import action_words
 from .jobs.progress import COLUMNS, progress_of_job, with_progress
 from .jobs.texts import breakable
@@ -142,15 +143,14 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
             add_jobs(self, request, obj, context)
         return context
 
-    @admin.display(description=_("worker"))
-    def name(self, worker: Worker) -> str:
-        """The host and the process."""
-        return str(worker)
-
-    @admin.display(description=_("queues"))
-    def all_queues(self, worker: Worker) -> str:
-        """The queues that it serves."""
-        return queues_text(worker)
+    name = column(_("worker"), str)
+    all_queues = column(_("queues"), queues_text)
+    state_now = column(_("state"), state_badge)
+    started = column(_("started"), lambda worker: display.time(worker.started_at))
+    # On the clock of the database.
+    uptime = column(
+        _("up for"), lambda worker: formatting.period(worker.heartbeat_at + worker.age - worker.started_at)
+    )
 
     @admin.display(description=_("running jobs"))
     def busy_of(self, worker: Any) -> str:
@@ -162,11 +162,6 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
             worker.slots, busy, busy_text(worker),
         )  # fmt: skip
 
-    @admin.display(description=_("state"))
-    def state_now(self, worker: Any) -> str:
-        """Its state according to its last heartbeat, not the state in its row."""
-        return state_badge(worker)
-
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: Any) -> str:
         """The time since the last heartbeat."""
@@ -174,16 +169,6 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
         text = display.timed(words, worker.heartbeat_at)
         alarm = vital(worker) in {Vital.SILENT, Vital.DEAD}
         return format_html('<strong class="pgqueue-alarm">{}</strong>', text) if alarm else text
-
-    @admin.display(description=_("started"))
-    def started(self, worker: Worker) -> str:
-        """When the process started."""
-        return display.time(worker.started_at)
-
-    @admin.display(description=_("up for"))
-    def uptime(self, worker: Any) -> str:
-        """How long ago the process started, on the clock of the database."""
-        return formatting.period(worker.heartbeat_at + worker.age - worker.started_at)
 
     @admin.display(description=_("memory"))
     def memory_now(self, worker: Worker) -> str:
