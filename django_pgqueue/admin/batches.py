@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -139,11 +139,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     age = column(
         _("lasts"), lambda batch: formatting.period((batch.finished_at or batch.now) - batch.created_at)
     )
-
-    @admin.display(description=_("finished"))
-    def over(self, batch: JobBatch) -> str:
-        """When its last job ended."""
-        return display.time(batch.finished_at) or str(self.get_empty_value_display())
+    over = column(_("finished"), lambda batch: display.time(batch.finished_at))
 
     # The buttons and the actions of the list.
 

@@ -88,14 +88,18 @@ class Chart:
         return display.zone_name()
 
 
+def numbers(label: str, values: Sequence[float], color: Color = "main") -> Series:
+    """Return a series of counts or rates. Rates below ten have a digit after the point."""
+    texts = [formatting.number(value, 1 if value < 10 and value % 1 else 0) for value in values]
+    return Series(label, values, texts, color)
+
+
 def span_charts(points: Sequence[Figures]) -> list[Chart]:
     """Return the charts of a task or a queue: attempts, and how long they waited and ran."""
     times = [point.start for point in points]
-    done = [point.done for point in points]
-    failed = [point.failed + point.retried for point in points]
     counts = [
-        Series(pgettext("number of jobs", "done"), done, [formatting.number(count) for count in done]),
-        Series(_("failed or retried"), failed, [formatting.number(count) for count in failed], "alarm"),
+        numbers(pgettext("number of jobs", "done"), [point.done for point in points]),
+        numbers(_("failed or retried"), [point.failed + point.retried for point in points], "alarm"),
     ]
     waited, ran = percentiles(points, "wait"), percentiles(points, "run")
     return [

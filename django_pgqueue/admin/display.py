@@ -36,13 +36,20 @@ def badge(state: str, label: str) -> str:
 
 
 def column(description: Any, text: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a method for the columns of a list and the fields of a page: what ``text`` makes of a row."""
+    """Return a method for the columns of a list and the fields of a page: what ``text`` makes of a row. The
+    admin shows a dash if that is empty.
+    """
 
     @admin.display(description=description)
     def show(self: Any, row: Any) -> Any:
-        return text(row)
+        return text(row) or self.get_empty_value_display()
 
     return show
+
+
+def alarm(text: Any) -> str:
+    """Return a text that must be seen."""
+    return format_html('<strong class="pgqueue-alarm">{}</strong>', text)
 
 
 class Fact(NamedTuple):

@@ -27,7 +27,7 @@ from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS, TimeSpan
 from ..postgres.timeout import TimeLimitReached, time_limit, within
 from . import display
 from .base import DatabaseAdmin
-from .charts import MEDIA, Chart, Series, chosen_span, span_tabs, sparkline
+from .charts import MEDIA, Chart, chosen_span, numbers, span_tabs, sparkline
 from .console import console_page, hides
 from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .jobs.texts import breakable
@@ -258,13 +258,10 @@ def parts_rows(found: Sequence[Part]) -> list[tuple[Any, str, str]]:
 
 
 def _chart(group: GroupFigures) -> Chart:
-    def of(label: str, counts: list[int], color: Any) -> Series:
-        return Series(label, counts, [formatting.number(count) for count in counts], color)
-
     points = group.points
     series = [
-        of(pgettext("number of jobs", "failed"), [point.failed for point in points], "alarm"),
-        of(pgettext("number of jobs", "retried"), [point.retried for point in points], "quiet"),
+        numbers(pgettext("number of jobs", "failed"), [point.failed for point in points], "alarm"),
+        numbers(pgettext("number of jobs", "retried"), [point.retried for point in points], "quiet"),
     ]
     starts = [point.start for point in points]
     return Chart("pgqueue-failures", _("Failed attempts"), starts, series, kind="bars")

@@ -8,7 +8,6 @@ Each statement has a time limit. What was too slow is not shown, and the page sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -23,26 +22,23 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from .. import formatting
 from ..formatting import age, number, throughput
 from ..jobs.limits import pause, resume
 from ..models import Job, JobStat, Limit, Pause, Queue, Worker
 from ..monitoring.health import PATIENCE, HealthProblem, QueueState, judge, read, thresholds_of
 from ..monitoring.queues import Depth, capped
 from ..monitoring.spans import DAY, HOUR, SHARES, Figures, TimeSpan, breakdown, series
-from ..monitoring.workers import Vital, busy_text, queues_text
 from ..postgres.timeout import within
-from . import display
-from .charts import MEDIA, Chart, Series, chosen_span, gauge, percentiles, span_tabs, sparkline
+from .charts import MEDIA, Chart, chosen_span, gauge, numbers, percentiles, span_tabs, sparkline
 from .console import console_page, may_view_failures, page_url
 from .failures import failure_block
 from .paused import in_words
 from .task_page import limit_words
-from .workers import state_badge
+from .workers import worker_row
 
 if TYPE_CHECKING:
     from .base import DatabaseAdmin
-    from .charts import Color
+    from .charts import Color, Series
     from .paused import Paused
 
 MOST_QUEUES = 200
@@ -65,7 +61,10 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
     if context["shows_now"]:
         context |= _now(admin, request)
     if context["shows_charts"]:
-        context |= _charts(admin, request)
+        span = chosen_span(request)
+        drawn = within(admin.database, PATIENCE, lambda: charts(admin.database, span))
+        context |= {"charts": drawn or [], "slow_charts": drawn is None}
+        context |= {"span": span.name, "span_tabs": span_tabs(request)}
     if part in {"now", "charts"}:
         request.current_app = admin.admin_site.name
         frame = {"pgqueue_frame": "admin/django_pgqueue/part.html", "opts": admin.opts}
@@ -80,7 +79,12 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
     state = read(alias)
     pauses = in_words(site, request, state.pauses or [])
     verdict, resumes = judge(state), may_resume(site, request)
-    hour, day = (_by_queue(alias, span) for span in (HOUR, DAY))
+
+    def by_queue(span: TimeSpan) -> dict[str, Figures]:
+        return {row.queue_name: row for row in breakdown(alias, span, "queue", most=MOST_QUEUES)}
+
+    hour = within(alias, PATIENCE, lambda: by_queue(HOUR))
+    day = within(alias, PATIENCE, lambda: by_queue(DAY))
     names = within(alias, PATIENCE, lambda: list(Queue.objects.using(alias).values_list("pk", flat=True)))
     every = sorted({*(state.depths or {}), *(hour or {}), *(day or {}), *(names or [])})
     shown = every[:MOST_QUEUES]
@@ -113,22 +117,16 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
         ],
         "every_limit": limited.get("*"),
         "more_queues": max(0, len(every) - MOST_QUEUES),
-        "may_pause": may_pause(site, request),
+        "may_pause": bool(url(Pause, "add")),
         "may_resume": resumes,
         "failures": failure_block(admin) if may_view_failures(site, request) else None,
         "workers": [
-            _worker_row(worker, url(Worker, "change", worker.pk)) for worker in workers[:MOST_WORKERS]
+            worker_row(worker, url(Worker, "change", worker.pk)) for worker in workers[:MOST_WORKERS]
         ],
         "more_workers": max(0, len(workers) - MOST_WORKERS),
         "slow_queues": None in (state.depths, state.lost, hour, day, names, limits),
         "slow_workers": state.crew is None,
     }
-
-
-def _by_queue(alias: str, span: TimeSpan) -> dict[str, Figures] | None:
-    """Return what ran in each queue; None if it took too long."""
-    rows = within(alias, PATIENCE, lambda: breakdown(alias, span, "queue", most=MOST_QUEUES))
-    return None if rows is None else {row.queue_name: row for row in rows}
 
 
 def _jobs(url: partial[str], **filters: str) -> str:
@@ -142,26 +140,18 @@ def _jobs(url: partial[str], **filters: str) -> str:
 _SOON = 30  # seconds; workers write their figures every ten seconds
 
 
-def _charts(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
-    """Return what changes by the minute."""
-    span, alias = chosen_span(request), admin.database
-    drawn = within(alias, PATIENCE, lambda: charts(alias, span))
-    return {
-        "charts": drawn or [],
-        "span": span.name,
-        "span_tabs": span_tabs(request),
-        "slow_charts": drawn is None,
-    }
-
-
 def charts(alias: str, span: TimeSpan) -> list[Chart]:
     """Return the charts of a span. The last point is not over. Raises ``TimeLimitReached``."""
     points = [point for point in series(alias, span) if point.seconds >= _SOON]
     starts = [point.start for point in points]
+
+    def a_minute(label: str, name: str, color: Color) -> Series:
+        return numbers(label, [60 * getattr(point, name) / point.seconds for point in points], color)
+
     attempts = [
-        _a_minute(points, pgettext("number of jobs", "failed"), "failed", "alarm"),
-        _a_minute(points, pgettext("number of jobs", "retried"), "retried", "quiet"),
-        _a_minute(points, pgettext("number of jobs", "done"), "done", "main"),
+        a_minute(pgettext("number of jobs", "failed"), "failed", "alarm"),
+        a_minute(pgettext("number of jobs", "retried"), "retried", "quiet"),
+        a_minute(pgettext("number of jobs", "done"), "done", "main"),
     ]
     times = [
         *percentiles(points, "wait", SHARES, _("waited"), "second"),
@@ -171,15 +161,6 @@ def charts(alias: str, span: TimeSpan) -> list[Chart]:
         Chart("pgqueue-throughput", _("Attempts a minute"), starts, attempts, kind="bars"),
         Chart("pgqueue-times", _("How long jobs waited and ran"), starts, times, unit="seconds"),
     ]
-
-
-def _a_minute(points: Sequence[Figures], label: str, name: str, color: Color) -> Series:
-    rates = [60 * getattr(point, name) / point.seconds for point in points]
-    return Series(label, rates, [_rate(rate) for rate in rates], color)
-
-
-def _rate(rate: float) -> str:
-    return number(rate, 1 if rate < 10 and rate % 1 else 0)
 
 
 # ----------------------------------------------------------------------------
@@ -255,8 +236,7 @@ def _ready(state: QueueState) -> tuple[str, str]:
 
 
 # ----------------------------------------------------------------------------
-# The rows of queues: those with settings, thresholds or live jobs, or that ran jobs within a day. And the
-# rows of workers.
+# The rows of queues: those with settings, thresholds or live jobs, or that ran jobs within a day.
 
 
 def _queue_row(state: QueueState, name: str) -> dict[str, Any]:
@@ -277,30 +257,11 @@ def _queue_row(state: QueueState, name: str) -> dict[str, Any]:
     }
 
 
-def _worker_row(worker: Any, url: str) -> dict[str, Any]:
-    ago = _("%(period)s ago") % {"period": formatting.period(worker.age)}
-    return {
-        "worker": worker,
-        "url": url,
-        "queues": queues_text(worker),
-        "busy": busy_text(worker),
-        "bar": gauge(worker.busy / worker.slots if worker.slots else 0),
-        "badge": state_badge(worker),
-        "beat": display.timed(ago, worker.heartbeat_at),
-        "alarm": worker.vital in {Vital.SILENT, Vital.DEAD},
-    }
-
-
 # ----------------------------------------------------------------------------
 # The buttons that pause and resume a queue. Each needs the permission of the page of pauses: add a pause to
 # pause, delete one to resume.
 
 _MOST_OF_REASON = 400
-
-
-def may_pause(site: AdminSite, request: HttpRequest) -> bool:
-    """Return whether this user may pause a queue, and whether the site has pauses at all."""
-    return site.is_registered(Pause) and site.get_model_admin(Pause).has_add_permission(request)
 
 
 def may_resume(site: AdminSite, request: HttpRequest) -> bool:
@@ -314,23 +275,22 @@ def may_resume(site: AdminSite, request: HttpRequest) -> bool:
 def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
     """Do what the button says, and show the overview again."""
     queue, button = request.POST.get("queue", ""), request.POST.get("button", "")
-    allowed = {"pause": may_pause, "resume": may_resume}.get(button)
-    if allowed is None or not queue or "\0" in queue:
+    if button not in {"pause", "resume"} or not queue or "\0" in queue:
         return HttpResponseBadRequest()
-    if not allowed(admin.admin_site, request):
+    site = admin.admin_site
+    if not (page_url(site, request, Pause, "add") if button == "pause" else may_resume(site, request)):
         raise PermissionDenied
-    found = Pause.objects.using(admin.writes_to).filter(kind=Pause.Kind.QUEUE, name=queue).first()
+    found = list(Pause.objects.using(admin.writes_to).filter(kind=Pause.Kind.QUEUE, name=queue))
     level = messages.SUCCESS
     try:
         if button == "pause":
             reason = request.POST.get("reason", "").replace("\0", "")[:_MOST_OF_REASON]
             author = request.user.get_username()[:150]
             made = pause(queue=queue, reason=reason, author=author, using=admin.writes_to)
-            _note(request, made, ADDITION, _("Paused."))
+            LogEntry.objects.log_actions(request.user.pk, [made], ADDITION, change_message=_("Paused."))  # type: ignore[arg-type]
             text = _("Queue %(name)s is paused.")
         elif resume(queue=queue, using=admin.writes_to):
-            if found is not None:
-                _note(request, found, DELETION, _("Resumed."))
+            LogEntry.objects.log_actions(request.user.pk, found, DELETION, change_message=_("Resumed."))  # type: ignore[arg-type]
             text = _("Queue %(name)s is resumed.")
         else:
             text, level = _("It was not paused any more."), messages.WARNING
@@ -338,7 +298,3 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
         return HttpResponseBadRequest()
     admin.message_user(request, text % {"name": queue}, level)
     return HttpResponseRedirect(request.get_full_path())
-
-
-def _note(request: HttpRequest, row: Pause, flag: int, text: str) -> None:
-    LogEntry.objects.log_actions(request.user.pk, [row], flag, change_message=text)  # type: ignore[arg-type]

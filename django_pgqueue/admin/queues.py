@@ -9,9 +9,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.core.paginator import InvalidPage
 from django.db.models import Model
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
@@ -22,9 +20,9 @@ from django.utils.translation import gettext_lazy as _
 from .. import formatting
 from ..formatting import throughput
 from ..models import Job, JobStat, Pause, Queue, Worker
-from ..monitoring.queues import QueueFigures, capped, one_queue, queue_figures
+from ..monitoring.queues import capped, one_queue, queue_figures
 from ..monitoring.spans import breakdown, percentile_text, series
-from ..monitoring.workers import Vital, busy_text, queues_text
+from ..monitoring.workers import Vital
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import queues_in_use
 from .base import DatabaseAdmin, DatabaseForm
@@ -39,11 +37,14 @@ from .charts import (
     sparkline,
 )
 from .console import page_url, task_url
-from .display import Fact, column, linked
+from .display import Fact, alarm, column, linked
 from .jobs.texts import breakable
 from .paused import paused
 from .task_page import limit_facts
-from .workers import Fleet, state_badge
+from .workers import Fleet, worker_row
+
+MOST_TASKS = 20
+MOST_WORKERS = 50
 
 
 class QueueForm(DatabaseForm):
@@ -92,7 +93,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @admin.display(description=_("workers"))
     def workers(self, queue: Any) -> str:
         """How many live workers claim its jobs."""
-        return _alarm(queue.attendance) if queue.is_unattended else queue.attendance
+        return alarm(queue.attendance) if queue.is_unattended else queue.attendance
 
     ready = column(pgettext_lazy("number of jobs", "ready"), lambda queue: capped(queue.figures.depth.ready))
     paused = column(_("pause"), lambda queue: queue.paused)
@@ -101,7 +102,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def oldest(self, queue: Any) -> str:
         """How long the oldest job has been due."""
         text = formatting.period(queue.figures.oldest)
-        return _alarm(text) if text and queue.is_unattended else text
+        return alarm(text) if text and queue.is_unattended else text
 
     @admin.display(description=pgettext_lazy("number of jobs", "waiting"))
     def waiting(self, queue: Any) -> str:
@@ -122,7 +123,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         running = _linked(queue, capped(queue.figures.depth.running), status="running")
         if not queue.figures.lost:
             return running
-        return format_html("{}, {}", running, _alarm(_("%(count)d lost") % {"count": queue.figures.lost}))
+        return format_html("{}, {}", running, alarm(_("%(count)d lost") % {"count": queue.figures.lost}))
 
     @admin.display(description=_("rate"))
     def rate(self, queue: Any) -> str:
@@ -136,18 +137,20 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def failed(self, queue: Any) -> str:
         """How many jobs failed in the last 24 hours."""
         failed = _linked(queue, queue.figures.failed_text, status="failed", finished="day")
-        return _alarm(failed) if queue.figures.failed_day else failed
+        return alarm(failed) if queue.figures.failed_day else failed
 
     @admin.display(description=_("settings"))
     def own_settings(self, queue: Queue) -> str:
         """The settings that differ from ``PGQUEUE``."""
-        parts = [
-            _kept(_("done jobs"), queue.retention),
-            _kept(_("failed jobs"), queue.failed_retention),
-            _wait(_("first wait"), queue.backoff_base),
-            _wait(_("longest wait"), queue.backoff_ceiling),
-        ]
-        return ", ".join(filter(None, parts)) or str(_("default"))
+        kept = {_("done jobs"): queue.retention, _("failed jobs"): queue.failed_retention}
+        waits = {_("first wait"): queue.backoff_base, _("longest wait"): queue.backoff_ceiling}
+        parts = []
+        for jobs, period in kept.items():
+            if period is not None:
+                text = _("%(jobs)s kept for %(period)s") if period else _("%(jobs)s not kept")
+                parts.append(text % {"jobs": jobs, "period": formatting.period(period)})
+        parts += [f"{wait} {formatting.span(length)}" for wait, length in waits.items() if length is not None]
+        return ", ".join(parts) or str(_("default"))
 
     @property
     def media(self) -> forms.Media:
@@ -155,8 +158,16 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         return super().media + MEDIA + forms.Media(css={"all": ["django_pgqueue/pages.css"]})
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Queue | None:
-        """Return the queue. One that is in use but has no settings is an unsaved row."""
-        return super().get_object(request, object_id, from_field) or existing_queue(self.database, object_id)
+        """Return the queue. One that is in use, paused or served but has no settings is an unsaved row."""
+        if queue := super().get_object(request, object_id, from_field):
+            return queue
+        alias, name = self.database, object_id.replace("\0", "")
+        is_known = (
+            name in queues_in_use(alias)
+            or Pause.objects.using(alias).filter(kind=Pause.Kind.QUEUE, name=name).exists()
+            or any(name in queues for queues in Worker.objects.using(alias).values_list("queues", flat=True))
+        )
+        return Queue(name=name) if is_known else None
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """The first settings of a queue add a row."""
@@ -169,11 +180,59 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         return not (obj is not None and obj._state.adding) and super().has_delete_permission(request, obj)
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        """Add the figures of the queue."""
+        """Add the figures of the queue. Each part that could not be read in time says so."""
         context = super().page_context(request, obj)
-        if obj is not None:
-            add_readings(self, request, obj, context)
-        return context
+        if obj is None:
+            return context
+        name, span, alias = obj.pk, chosen_span(request), self.database
+        url = partial(page_url, self.admin_site, request)
+        figures, fleet = one_queue(alias, name), Fleet(alias)
+        serving, pauses = fleet.of(name), paused(self.admin_site, request, alias)
+        try:
+            charts = span_charts(series(alias, span, queue=name))
+            tasks = breakdown(alias, span, "task", queue=name, most=MOST_TASKS)
+            whole = breakdown(alias, span, "queue", queue=name)
+        except TimeLimitReached:
+            charts, tasks, whole = [], [], []
+        pages = (
+            (gettext("Jobs of this queue"), url(Job, "changelist"), {"queue": name}),
+            (gettext("Tasks of this queue"), url(JobStat, "changelist"), {"queue": name}),
+            (gettext("Pause"), url(Pause, "add"), {"kind": "queue", "name": name}),
+        )
+        paused_by = filter(None, [pauses.everything, pauses.queues.get(name)])
+        readings = {
+            "name": name,
+            "figures": figures,
+            "slots": sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING),
+            "rates": rate_facts(whole[0]) if whole else [],
+            "charts": charts,
+            "span_tabs": span_tabs(request),
+            "facts": [
+                *(Fact(gettext("Paused"), text) for text in paused_by),
+                *limit_facts(alias, url, [f"queue:{name}", "*"]),
+            ],
+            "workers": [
+                worker_row(worker, url(Worker, "change", worker.pk)) for worker in serving[:MOST_WORKERS]
+            ],
+            "more_workers": max(0, len(serving) - MOST_WORKERS),
+            "trouble": fleet.trouble if figures is not None and figures.needs_workers else "",
+            "tasks": [
+                {
+                    "figures": row,
+                    "name": breakable(row.task_path),
+                    "url": task_url(self.admin_site, request, row.task_path),
+                    "share": f"{100 * row.attempts / whole[0].attempts:.0f} %" if whole[0].attempts else "",
+                    "errors": share_text(error_rate(row)),
+                    "ran": percentile_text(row.run_histogram, 0.95),
+                }
+                for row in tasks
+            ],
+            "jobs_url": url(Job, "changelist"),
+            "links": [
+                {"label": label, "url": f"{page}?{urlencode(query)}"} for label, page, query in pages if page
+            ],
+        }
+        return {**context, "pgqueue": readings}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
         """Make the name of an existing queue read-only, because jobs refer to it."""
@@ -190,19 +249,10 @@ def _linked(queue: Any, text: str, **filters: str) -> str:
     return linked(f"{queue.jobs_url}?{query}" if queue.jobs_url and text != "0" else "", text)
 
 
-def _alarm(text: Any) -> str:
-    return format_html('<strong class="pgqueue-alarm">{}</strong>', text)
+class _Listed(list[Any]):
+    """Has what Django's pages of a list need of a queryset."""
 
-
-def _kept(what: Any, period: timedelta | None) -> str:
-    if period is None:
-        return ""
-    text = _("%(jobs)s kept for %(period)s") if period else _("%(jobs)s not kept")
-    return str(text % {"jobs": what, "period": formatting.period(period)})
-
-
-def _wait(what: Any, seconds: float | None) -> str:
-    return "" if seconds is None else f"{what} {formatting.span(seconds)}"
+    _clone = list.copy
 
 
 class QueueChangeList(ChangeList):
@@ -213,6 +263,7 @@ class QueueChangeList(ChangeList):
     """
 
     model_admin: Any
+    result_list: list[Any]
     trouble = ""
     is_slow = False
     """Whether something could not be read in time."""
@@ -227,11 +278,12 @@ class QueueChangeList(ChangeList):
             self.trouble = gettext("The figures of the queues could not be read in time.")
         words = self.query.casefold().split()
         found = [each for each in every if all(word in each.name.casefold() for word in words)]
-        shown = self._page_of(request, found)
+        self.queryset: Any = _Listed(found)
+        super().get_results(request)
+        shown, self.result_list = list(self.result_list), []
         saved = self.root_queryset.in_bulk([figures.name for figures in shown])
         jobs_url, pauses = page_url(site, request, Job, "changelist"), paused(site, request, alias).queues
         pause_url = page_url(site, request, Pause, "add")
-        self.result_list: list[Any] = []
         for figures in shown:
             queue: Any = saved.get(figures.name) or Queue(name=figures.name)
             queue.figures, queue.attendance, queue.jobs_url = figures, fleet.attendance(queue.pk), jobs_url
@@ -243,95 +295,3 @@ class QueueChangeList(ChangeList):
         self.full_result_count = len(every)
         self.show_full_result_count = True
         self.show_admin_actions = bool(saved)
-
-    def _page_of(self, request: HttpRequest, found: list[QueueFigures]) -> list[QueueFigures]:
-        self.paginator = self.model_admin.get_paginator(request, found, self.list_per_page)
-        self.result_count = len(found)
-        self.can_show_all = self.result_count <= self.list_max_show_all
-        self.multi_page = self.result_count > self.list_per_page
-        if not self.multi_page or (self.show_all and self.can_show_all):
-            return found
-        try:
-            return list(self.paginator.page(self.page_num).object_list)
-        except InvalidPage:
-            raise IncorrectLookupParameters from None
-
-
-# ----------------------------------------------------------------------------
-# What the page of a queue shows above its settings: depth, age, rates over time, workers, and tasks.
-#
-# A queue without settings has the page, too, as long as it is in use.
-
-MOST_TASKS = 20
-MOST_WORKERS = 50
-
-
-def existing_queue(alias: str, name: str) -> Queue | None:
-    """Return an unsaved row for a queue that is in use, paused, or served; None if nothing knows its name."""
-    name = name.replace("\0", "")
-    is_known = (
-        name in queues_in_use(alias)
-        or Pause.objects.using(alias).filter(kind=Pause.Kind.QUEUE, name=name).exists()
-        or any(name in queues for queues in Worker.objects.using(alias).values_list("queues", flat=True))
-    )
-    return Queue(name=name) if is_known else None
-
-
-def add_readings(
-    admin: DatabaseAdmin[Any], request: HttpRequest, queue: Queue, context: dict[str, Any]
-) -> None:
-    """Add the figures to the context of the page. Each part that could not be read in time says so."""
-    name, span, alias = queue.pk, chosen_span(request), admin.database
-    url = partial(page_url, admin.admin_site, request)
-    figures, fleet = one_queue(alias, name), Fleet(alias)
-    serving, pauses = fleet.of(name), paused(admin.admin_site, request, alias)
-    try:
-        charts = span_charts(series(alias, span, queue=name))
-        tasks = breakdown(alias, span, "task", queue=name, most=MOST_TASKS)
-        whole = breakdown(alias, span, "queue", queue=name)
-    except TimeLimitReached:
-        charts, tasks, whole = [], [], []
-    pages = (
-        (gettext("Jobs of this queue"), url(Job, "changelist"), {"queue": name}),
-        (gettext("Tasks of this queue"), url(JobStat, "changelist"), {"queue": name}),
-        (gettext("Pause"), url(Pause, "add"), {"kind": "queue", "name": name}),
-    )
-    context["pgqueue"] = {
-        "name": name,
-        "figures": figures,
-        "slots": sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING),
-        "rates": rate_facts(whole[0]) if whole else [],
-        "charts": charts,
-        "span_tabs": span_tabs(request),
-        "facts": [
-            *(Fact(gettext("Paused"), text) for text in (pauses.everything, pauses.queues.get(name)) if text),
-            *limit_facts(alias, url, [f"queue:{name}", "*"]),
-        ],
-        "workers": [
-            {
-                "worker": worker,
-                "url": url(Worker, "change", worker.pk),
-                "queues": queues_text(worker),
-                "busy": busy_text(worker),
-                "badge": state_badge(worker),
-            }
-            for worker in serving[:MOST_WORKERS]
-        ],
-        "more_workers": max(0, len(serving) - MOST_WORKERS),
-        "trouble": fleet.trouble if figures is not None and figures.needs_workers else "",
-        "tasks": [
-            {
-                "figures": row,
-                "name": breakable(row.task_path),
-                "url": task_url(admin.admin_site, request, row.task_path),
-                "share": f"{100 * row.attempts / whole[0].attempts:.0f} %" if whole[0].attempts else "",
-                "errors": share_text(error_rate(row)),
-                "ran": percentile_text(row.run_histogram, 0.95),
-            }
-            for row in tasks
-        ],
-        "jobs_url": url(Job, "changelist"),
-        "links": [
-            {"label": label, "url": f"{page}?{urlencode(query)}"} for label, page, query in pages if page
-        ],
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
@@ -26,8 +26,9 @@ from ..postgres.timeout import TimeLimitReached
 from . import display
 from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from .base import DatabaseAdmin, ReadOnlyAdmin
+from .charts import gauge
 from .console import hidden_of, page_url, task_url, visible_jobs
-from .display import column
+from .display import alarm, column
 from .history import action_words
 from .jobs.progress import COLUMNS, progress_of_job, with_progress
 from .jobs.texts import breakable
@@ -39,6 +40,34 @@ from .jobs.texts import breakable
 def state_badge(worker: Any) -> str:
     """Format the state of a worker ``with_vitals``."""
     return display.badge(vital(worker), state_text(worker))
+
+
+def heartbeat(worker: Any) -> str:
+    """Format the time since the last heartbeat of a worker ``with_vitals``."""
+    words = gettext("%(period)s ago") % {"period": formatting.period(worker.age)}
+    text = display.timed(words, worker.heartbeat_at)
+    return alarm(text) if vital(worker) in {Vital.SILENT, Vital.DEAD} else text
+
+
+def busy_bar(worker: Any) -> str:
+    """Format how many jobs a worker runs, of how many it can run at the same time."""
+    return format_html(
+        '<progress class="pgqueue-bar pgqueue-slots" max="{}" value="{}" aria-hidden="true"></progress> {}',
+        worker.slots, min(worker.busy, worker.slots), busy_text(worker),
+    )  # fmt: skip
+
+
+def worker_row(worker: Any, url: str) -> dict[str, Any]:
+    """Return what tables of other pages show of a worker ``with_vitals``."""
+    return {
+        "worker": worker,
+        "url": url,
+        "queues": queues_text(worker),
+        "busy": busy_text(worker),
+        "bar": gauge(worker.busy / worker.slots if worker.slots else 0),
+        "badge": state_badge(worker),
+        "beat": heartbeat(worker),
+    }
 
 
 class Fleet(Crew):
@@ -146,36 +175,17 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
     name = column(_("worker"), str)
     all_queues = column(_("queues"), queues_text)
     state_now = column(_("state"), state_badge)
+    heartbeat = column(_("last heartbeat"), heartbeat)
+    busy_of = column(_("running jobs"), busy_bar)
+    # Of its process, at most ten seconds ago.
+    memory_now = column(
+        _("memory"), lambda worker: "" if worker.memory is None else filesizeformat(worker.memory)
+    )
     started = column(_("started"), lambda worker: display.time(worker.started_at))
     # On the clock of the database.
     uptime = column(
         _("up for"), lambda worker: formatting.period(worker.heartbeat_at + worker.age - worker.started_at)
     )
-
-    @admin.display(description=_("running jobs"))
-    def busy_of(self, worker: Any) -> str:
-        """How many jobs it runs, of how many it can run at the same time."""
-        busy = min(worker.busy, worker.slots)
-        return format_html(
-            '<progress class="pgqueue-bar pgqueue-slots" max="{}" value="{}" aria-hidden="true">'
-            "</progress> {}",
-            worker.slots, busy, busy_text(worker),
-        )  # fmt: skip
-
-    @admin.display(description=_("last heartbeat"))
-    def heartbeat(self, worker: Any) -> str:
-        """The time since the last heartbeat."""
-        words = str(_("%(period)s ago") % {"period": formatting.period(worker.age)})
-        text = display.timed(words, worker.heartbeat_at)
-        alarm = vital(worker) in {Vital.SILENT, Vital.DEAD}
-        return format_html('<strong class="pgqueue-alarm">{}</strong>', text) if alarm else text
-
-    @admin.display(description=_("memory"))
-    def memory_now(self, worker: Worker) -> str:
-        """The memory of its process, at most ten seconds ago."""
-        if worker.memory is None:
-            return str(self.get_empty_value_display())
-        return str(filesizeformat(worker.memory))
 
     # The buttons and the action of the list.
 

@@ -18,6 +18,7 @@ from django.utils.html import strip_tags
 
 from django_pgqueue import RateLimit, pause, set_limit
 from django_pgqueue.admin import overview as page_module
+from django_pgqueue.admin.charts import numbers
 from django_pgqueue.models import Pause
 from django_pgqueue.monitoring import health
 from django_pgqueue.postgres.timeout import TimeLimitReached
@@ -423,4 +424,4 @@ def test_pages_need_no_inline_script_or_style(root: Client) -> None:
     ("rate", "text"), [(0, "0"), (2.0, "2"), (2.25, "2.2"), (12.5, "12"), (1234.0, "1,234")]
 )
 def test_a_whole_rate_has_no_decimals(rate: float, text: str) -> None:
-    assert page_module._rate(rate) == text
+    assert numbers("", [rate]).texts == [text]
