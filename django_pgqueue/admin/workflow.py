@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 from zlib import crc32
 
 from django.db import connections
-from django.db.models import Model
 from django.forms import Media, Script
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -38,7 +37,7 @@ from ..models.job import Status
 from ..postgres.timeout import TimeLimitReached, rows_within, within
 from ..redaction import redact_text
 from ..tasks.links import HAS_CHILDREN
-from .base import ReadOnlyAdmin, written_out
+from .base import M, ReadOnlyAdmin, written_out
 from .console import console_page, hidden_of, page_url
 from .jobs.search import BATCH
 
@@ -83,16 +82,6 @@ class Node:
         """The state that matters most of those that occur; empty if there are no jobs."""
         return next((state for state in MATTERS if self.counts[state]), "")
 
-    @property
-    def is_one_job(self) -> bool:
-        """Whether the node is a job."""
-        return self.kind == "job" and self.size == 1
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether the node is a job that has failed, or a batch that has finished and in which one has."""
-        return self.is_finished and self.size == 1 and self.state == Status.FAILED.value
-
 
 @dataclass(slots=True)
 class Workflow:
@@ -110,11 +99,6 @@ class Workflow:
     def is_finished(self) -> bool:
         """Whether nothing changes any more, unless a user retries or adds a job."""
         return all(node.is_finished for node in self.nodes.values())
-
-    def leave_out(self, hidden: set[int]) -> None:
-        """Remove the nodes of jobs that a user may not see, and their arrows."""
-        self.nodes = {key: node for key, node in self.nodes.items() if key not in hidden}
-        self.arrows = {ends: arrow for ends, arrow in self.arrows.items() if not hidden.intersection(ends)}
 
 
 # ----------------------------------------------------------------------------
@@ -169,24 +153,40 @@ class _Job(NamedTuple):
 
 def read(alias: str, here: int, limits: Limits) -> Workflow:
     """Return the workflow around the job or batch with this id."""
-    walk, start = _Walk(alias, limits), monotonic()
+    start, jobs = monotonic(), dict[int, _Job]()
+    asked: dict[str, set[int]] = {part: set() for part in _STEPS}
+    is_whole = within(alias, limits.seconds, lambda: _walk(alias, here, limits, jobs, asked))
+    workflow = Workflow(here)
     too_long = _("The database took too long, so this is not the whole workflow.")
-    problem = within(alias, limits.seconds, lambda: walk.go(here))
-    workflow = Workflow(here, problem=too_long if problem is None else problem)
-    for job in walk.jobs.values():
-        workflow.nodes[job.id] = Node(
+    if is_whole is None:
+        workflow.problem = too_long
+    elif not is_whole:
+        workflow.problem = _("This workflow is large. Only %(count)s jobs around this one are shown.") % {
+            "count": formatting.number(len(jobs))
+        }
+    live: dict[int | None, Counter[str]] = defaultdict(Counter)
+    for job in jobs.values():
+        workflow.nodes[job.id] = node = Node(
             job.id, "job", job.task_path, Counter({job.status: 1}), batch=job.batch,
             note=redact_text(job.waiting_reason, job.task_path), is_finished=Status(job.status).is_terminal,
         )  # fmt: skip
-    keys = {here}.union(*(job.around for job in walk.jobs.values())) - walk.jobs.keys()
+        live[job.batch].update(() if node.is_finished else node.counts)
+    keys = {here}.union(*(job.around for job in jobs.values())) - jobs.keys()
     try:
-        batches = rows_within(alias, limits.seconds, _BATCHES, {"ids": sorted(keys)}) if keys else []
-        _add_batches(workflow, batches)
+        batches: list[Any] = (
+            rows_within(alias, limits.seconds, _BATCHES, {"ids": sorted(keys)}) if keys else []
+        )
     except TimeLimitReached:
-        workflow.problem = too_long
-    for job in walk.jobs.values():
+        batches, workflow.problem = [], too_long
+    for key, name, is_open, is_finished, added, done, failed, cancelled in batches:
+        counts = Counter(done=done, failed=failed, cancelled=cancelled)
+        # The states of live members are known only if all of them were read.
+        counts.update(Counter({LIVE: added - counts.total()}) if workflow.problem else live[key])
+        note = _("still open") if is_open else ""
+        workflow.nodes[key] = Node(key, "batch", name, +counts, note=note, is_finished=is_finished)
+    for job in jobs.values():
         for parent in job.parents:
-            if parent in walk.asked["ids"] and parent not in workflow.nodes:  # nobody keeps it any more
+            if parent in asked["ids"] and parent not in workflow.nodes:  # nobody keeps it any more
                 workflow.nodes[parent] = Node(parent, "gone", "", Counter(), is_finished=True)
             if parent in workflow.nodes:
                 workflow.arrows[parent, job.id] = "after"
@@ -196,72 +196,38 @@ def read(alias: str, here: int, limits: Limits) -> Workflow:
     return workflow
 
 
-class _Walk:
-    """The jobs that were found, and the ids that were asked for."""
-
-    def __init__(self, alias: str, limits: Limits) -> None:
-        self.jobs: dict[int, _Job] = {}
-        self.asked: dict[str, set[int]] = {part: set() for part in _STEPS}
-        """All of these "ids" that exist, and are jobs, are in ``jobs``."""
-        self._alias, self._limits = alias, limits
-
-    def go(self, here: int) -> str:
-        """Read from ``here`` on. Return why this was not all; empty if it was."""
-        with connections[self._alias].cursor() as cursor:
-            cursor.execute(_PINNED)
-        end = monotonic() + self._limits.seconds
-        # First alone: were it one of many, the limit might leave it out.
-        wanted = self._level({"ids": {here}})
-        wanted["batches"].add(here)
-        wanted["parents"].add(here)
-        for _step in range(self._limits.steps):
-            wanted = self._level(wanted)
-            if len(self.jobs) > self._limits.jobs:
-                self.jobs.popitem()
-                break
+def _walk(alias: str, here: int, limits: Limits, jobs: dict[int, _Job], asked: dict[str, set[int]]) -> bool:
+    """Read into ``jobs`` from ``here`` on. Return whether this was all. Of the "ids" that were ``asked`` for,
+    all that exist and are jobs are in ``jobs``.
+    """
+    end = monotonic() + limits.seconds
+    wanted = {"ids": {here}}  # first alone: were it one of many, the limit might leave it out
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_PINNED)
+        for step in range(limits.steps + 1):
+            values = {part: sorted(ids) for part, ids in wanted.items() if ids}
+            # A part that asks for nothing would be planned for each leaf all the same.
+            parts = " UNION ".join(_JOBS + _STEPS[part] for part in values)
+            cursor.execute(f"{parts} LIMIT %(most)s", {**values, "most": limits.jobs + 1})
+            found = [_Job(*row) for row in sorted(cursor.fetchall()) if row[0] not in jobs]
+            room = limits.jobs - len(jobs)
+            jobs.update((job.id, job) for job in found[:room])
+            if len(found) > room:
+                return False
+            for part, ids in wanted.items():
+                asked[part] |= ids
+            # A job that was over when others were told to wait for it has no mark.
+            parents = {job.id for job in found if job.marks & HAS_CHILDREN or len(jobs) < _FEW}
+            around = set[int]() if step else {here}
+            around.update(*(job.around for job in found))
+            unknown = around - jobs.keys()
+            wanted = {"ids": unknown, "batches": unknown, "parents": around | parents}
+            wanted = {part: ids - asked[part] for part, ids in wanted.items()}
             if not any(wanted.values()):
-                return ""
+                return True
             if monotonic() > end:
                 raise TimeLimitReached
-        return _("This workflow is large. Only %(count)s jobs around this one are shown.") % {
-            "count": formatting.number(len(self.jobs))
-        }
-
-    def _level(self, wanted: dict[str, set[int]]) -> dict[str, set[int]]:
-        """Read the jobs one step away, one more than permitted. Return where the next step leads to."""
-        values = {part: sorted(ids) for part, ids in wanted.items() if ids}
-        # A part that asks for nothing would be planned for each leaf all the same.
-        parts = " UNION ".join(_JOBS + _STEPS[part] for part in values)
-        with connections[self._alias].cursor() as cursor:
-            cursor.execute(f"{parts} LIMIT %(most)s", {**values, "most": self._limits.jobs + 1})
-            rows = sorted(_Job(*row) for row in cursor.fetchall())
-        found: dict[str, set[int]] = {part: set() for part in _STEPS}
-        for job in rows:
-            if len(self.jobs) > self._limits.jobs:
-                return found
-            if self.jobs.setdefault(job.id, job) is job:
-                for ids in found.values():
-                    ids |= job.around
-                # A job that was over when others were told to wait for it has no mark.
-                if job.marks & HAS_CHILDREN or len(self.jobs) < _FEW:
-                    found["parents"].add(job.id)
-        for part, ids in wanted.items():
-            self.asked[part] |= ids
-        found["ids"] -= self.jobs.keys()
-        found["batches"] -= self.jobs.keys()
-        return {part: ids - self.asked[part] for part, ids in found.items()}
-
-
-def _add_batches(workflow: Workflow, batches: list[Any]) -> None:
-    """Add the nodes of batches. The states of live members are known only if all of them were read."""
-    live: dict[int | None, Counter[str]] = defaultdict(Counter)
-    for node in workflow.nodes.values():
-        live[node.batch].update(() if node.is_finished else node.counts)
-    for key, name, is_open, is_finished, added, done, failed, cancelled in batches:
-        counts = Counter(done=done, failed=failed, cancelled=cancelled)
-        counts.update(Counter({LIVE: added - counts.total()}) if workflow.problem else live[key])
-        note = _("still open") if is_open else ""
-        workflow.nodes[key] = Node(key, "batch", name, +counts, note=note, is_finished=is_finished)
+    return False
 
 
 # ----------------------------------------------------------------------------
@@ -285,12 +251,9 @@ def folded(workflow: Workflow) -> Workflow:
     small = _fold(workflow, lambda node: (node.kind, node.name, node.batch or 0, column[node.key]))
     if _fits(small):
         return small
-    small = _fold(workflow, lambda node: (node.kind, node.name))
-    if _fits(small):
-        return small
-    largest = sorted(small.nodes.values(), key=lambda node: -node.size)
-    kept = {node.key for node in largest[: MOST_NODES - 2]}
-    return _fold(small, lambda node: node.key if node.key in kept else ("others",))
+    sizes = Counter((node.kind, node.name) for node in workflow.nodes.values())
+    most = {name: name for name, _size in sizes.most_common(MOST_NODES - 2)}  # besides "here" and the others
+    return _fold(workflow, lambda node: most.get((node.kind, node.name), ("others",)))
 
 
 def columns(workflow: Workflow) -> dict[Key, int]:
@@ -326,10 +289,21 @@ def _fold(workflow: Workflow, key_of: Callable[[Node], Key]) -> Workflow:
     groups: dict[Key, list[Node]] = defaultdict(list)
     for node in workflow.nodes.values():
         groups[node.key if node.key == workflow.here else key_of(node)].append(node)
-    small = Workflow(workflow.here, problem=workflow.problem, seconds=workflow.seconds)
+    small = replace(workflow, nodes={}, arrows={})
     new_key: dict[Key, Key] = {}
     for key, group in groups.items():
-        node = group[0] if len(group) == 1 else _many(key, group)
+        node = group[0]
+        if len(group) > 1:
+            names, batches = {each.name for each in group}, {each.batch for each in group}
+            node = Node(
+                key=key,
+                kind=node.kind,
+                name=names.pop() if len(names) == 1 else "",
+                counts=sum((each.counts for each in group), Counter[str]()),
+                size=len(group),
+                batch=batches.pop() if len(batches) == 1 else None,
+                is_finished=all(each.is_finished for each in group),
+            )
         small.nodes[node.key] = node
         new_key.update((each.key, node.key) for each in group)
     for (parent, child), arrow in workflow.arrows.items():
@@ -338,19 +312,6 @@ def _fold(workflow: Workflow, key_of: Callable[[Node], Key]) -> Workflow:
             both = small.arrows.setdefault(ends, arrow)
             small.arrows[ends] = "member" if both == arrow == "member" else "after"
     return small
-
-
-def _many(key: Key, group: list[Node]) -> Node:
-    names, batches = {node.name for node in group}, {node.batch for node in group}
-    return Node(
-        key=key,
-        kind=group[0].kind,
-        name=names.pop() if len(names) == 1 else "",
-        counts=sum((node.counts for node in group), Counter[str]()),
-        size=sum(node.size for node in group),
-        batch=batches.pop() if len(batches) == 1 else None,
-        is_finished=all(node.is_finished for node in group),
-    )
 
 
 # ----------------------------------------------------------------------------
@@ -362,55 +323,50 @@ _MOST_OF_NAME, _MOST_OF_STATE = 20, 26  # characters in a box
 
 
 def boxes_of(workflow: Workflow, url_of: Callable[[Node, str], str]) -> list[dict[str, Any]]:
-    """Return each node as the template shows it, those that wait for nothing first."""
+    """Return each node as the template shows it, and as it is "drawn" by the script: two short lines, and the
+    whole as its title. Those that wait for nothing come first.
+    """
     column = columns(workflow)
     waits: dict[Key, list[str]] = defaultdict(list)
     for parent, child in workflow.arrows:
         waits[child].append(full_name(workflow.nodes[parent]))
-    return [
-        {
-            "node": node,
-            "anchor": _anchor(key),
-            "name": full_name(node),
-            "state": state_words(node),
-            "counts": [
-                {"text": text, "url": url_of(node, state)}
-                for state, text in counted(node.counts).items()
-                if node.kind == "job" and node.size > 1
-            ],
+    boxes = []
+    for key, node in sorted(workflow.nodes.items(), key=lambda item: column[item[0]]):
+        is_job, name, state = node.kind == "job", full_name(node), state_words(node)
+        words = [f"#{key}" if isinstance(key, int) else "", state]
+        told = ": ".join(filter(None, [name, state]))
+        shares = [] if is_job and node.size == 1 else _BAR
+        drawn = {
+            "id": _anchor(key),
+            "kind": node.kind,
+            "status": node.state,
+            "label": Truncator(written_out(short_name(node))).chars(_MOST_OF_NAME),
+            "text": Truncator(" · ".join(filter(None, words))).chars(_MOST_OF_STATE),
+            "title": written_out(f"{told}. {node.note}" if node.note else told),
             "url": url_of(node, ""),
-            "is_here": key == workflow.here,
-            "waits_for": waits[key],
+            "isHere": key == workflow.here,
+            "bar": [[part, node.counts[part]] for part in shares if node.counts[part]],
         }
-        for key, node in sorted(workflow.nodes.items(), key=lambda item: column[item[0]])
-    ]
+        by_state = counted(node.counts) if is_job and node.size > 1 else {}
+        counts = [{"text": text, "url": url_of(node, each)} for each, text in by_state.items()]
+        boxes.append({"node": node, "name": name, "state": state, "counts": counts, "waits_for": waits[key],
+                      "drawn": drawn})  # fmt: skip
+    return boxes
 
 
 def drawing(workflow: Workflow, boxes: list[dict[str, Any]], title: str, summary: str) -> dict[str, Any]:
-    """Return the JSON from which the script draws."""
+    """Return the JSON from which the script draws. An arrow says whether it comes from a failure."""
+    failed = {
+        key
+        for key, node in workflow.nodes.items()
+        if node.is_finished and node.size == 1 and node.state == Status.FAILED.value
+    }
     arrows = [
-        [_anchor(parent), _anchor(child), arrow, workflow.nodes[parent].has_failed]
+        [_anchor(parent), _anchor(child), arrow, parent in failed]
         for (parent, child), arrow in workflow.arrows.items()
     ]
-    return {"title": title, "summary": summary, "nodes": list(map(_drawn, boxes)), "arrows": arrows}
-
-
-def _drawn(box: dict[str, Any]) -> dict[str, Any]:
-    """Return a node as the script draws it: two short lines, and the whole as its title."""
-    node: Node = box["node"]
-    words = [f"#{node.key}" if isinstance(node.key, int) else "", box["state"]]
-    told = ": ".join(filter(None, [box["name"], box["state"]]))
-    return {
-        "id": box["anchor"],
-        "kind": node.kind,
-        "status": node.state,
-        "label": Truncator(written_out(short_name(node))).chars(_MOST_OF_NAME),
-        "text": Truncator(" · ".join(filter(None, words))).chars(_MOST_OF_STATE),
-        "title": written_out(f"{told}. {node.note}" if node.note else told),
-        "url": box["url"],
-        "isHere": box["is_here"],
-        "bar": [] if node.is_one_job else [[part, node.counts[part]] for part in _BAR if node.counts[part]],
-    }
+    nodes = [box["drawn"] for box in boxes]
+    return {"title": title, "summary": summary, "nodes": nodes, "arrows": arrows}
 
 
 def _anchor(key: Key) -> str:
@@ -442,8 +398,8 @@ def full_name(node: Node) -> str:
 
 def state_words(node: Node) -> str:
     """Return the state of a job, or the number of jobs in each state."""
-    if node.is_one_job:
-        return _state(node.state)
+    if node.kind == "job" and node.size == 1:
+        return str(Status(node.state).label)
     if node.kind == "batch" and node.size == 1 and not node.counts:
         return pgettext("batch", "empty")
     return ", ".join(counted(node.counts).values())
@@ -451,25 +407,19 @@ def state_words(node: Node) -> str:
 
 def counted(counts: Counter[str]) -> dict[str, str]:
     """Return for each state "12 failed", "9,000 done", and so on, that which matters most first."""
+    labels = {LIVE: _("live"), **dict(Status.choices)}
     return {
         state: _("%(count)s %(status)s")
-        % {"count": formatting.number(counts[state]), "status": _state(state)}
+        % {"count": formatting.number(counts[state]), "status": labels[state]}
         for state in MATTERS
         if counts[state]
     }
 
 
-def _state(state: str) -> str:
-    return _("live") if state == LIVE else str(Status(state).label)
-
-
 # ----------------------------------------------------------------------------
 # The section, and the page.
 
-M = TypeVar("M", bound=Model)
 _BESIDE_THE_REST = Limits(jobs=5_000, steps=60, seconds=1.0)
-_PAUSE = 5
-_SHARE = 20
 _SCRIPTS: list[Any] = [  # the stubs know only texts
     Script(f"django_pgqueue/{name}.js", defer=True) for name in ("dagre/dagre.min", "workflow")
 ]
@@ -503,7 +453,10 @@ class WorkflowPages(ReadOnlyAdmin[M]):
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the workflow, if there is one."""
         context = super().page_context(request, obj)
-        if obj is not None and _has_workflow(obj) and self.has_draw_permission(request):
+        has_workflow = isinstance(obj, JobBatch) or (
+            obj is not None and (obj.parent_ids or obj.batch_id is not None or obj.marks & HAS_CHILDREN)
+        )
+        if has_workflow and self.has_draw_permission(request):
             section = self._section(request, obj, _BESIDE_THE_REST)
             if section["problem"]:
                 section = {"is_too_large": True}
@@ -516,7 +469,9 @@ class WorkflowPages(ReadOnlyAdmin[M]):
         alias = self.get_queryset(request).db
         whole = read(alias, row.pk, limits)
         jobs = {key for key, node in whole.nodes.items() if node.kind == "job" and isinstance(key, int)}
-        whole.leave_out(hidden_of(self.admin_site, request, alias, jobs))
+        if hidden := hidden_of(self.admin_site, request, alias, jobs):
+            whole.nodes = {key: node for key, node in whole.nodes.items() if key not in hidden}
+            whole.arrows = {ends: each for ends, each in whole.arrows.items() if not hidden & {*ends}}
         workflow = folded(whole)
         called = _("batch %(id)s") if isinstance(row, JobBatch) else _("job %(id)s")
         title = _("Workflow of %(name)s") % {"name": called % {"id": row.pk}}
@@ -532,7 +487,7 @@ class WorkflowPages(ReadOnlyAdmin[M]):
             "problem": workflow.problem,
             "is_folded": workflow is not whole,
             "source": self.address("workflow", row.pk),
-            "pause": "" if whole.is_finished else str(max(_PAUSE, ceil(_SHARE * whole.seconds))),
+            "pause": "" if whole.is_finished else str(max(5, ceil(20 * whole.seconds))),
         }
 
     def _url_of(self, request: HttpRequest, node: Node, state: str) -> str:
@@ -547,10 +502,3 @@ class WorkflowPages(ReadOnlyAdmin[M]):
             return ""
         query = {"task": node.name, "status": state, "q": f"{BATCH}{node.batch}" if node.batch else ""}
         return f"{url}?{urlencode({name: value for name, value in query.items() if value})}"
-
-
-def _has_workflow(row: Any) -> bool:
-    """Return whether the row is a batch, or a job that waits, that others wait for, or that is in a batch."""
-    if isinstance(row, JobBatch):
-        return True
-    return bool(row.parent_ids or row.batch_id is not None or row.marks & HAS_CHILDREN)
