@@ -26,7 +26,6 @@ from .display import column
 from .history import action_words
 from .job_page.page import children_of, shown_jobs
 from .jobs.filters import on_shelves
-from .jobs.search import BATCH
 from .jobs.texts import batch_bar, batch_name, batch_state
 from .lists import ConditionFilter, KeysetChangeList
 from .workflow import WorkflowPages
@@ -244,7 +243,7 @@ def _member_links(batch: Any, jobs: str) -> list[dict[str, Any]]:
     ]
     links = []
     for key, label, count in kinds:
-        query = {"q": f"{BATCH}{batch.pk}", **({"status": key} if key else {})}
+        query = {"q": f"batch:{batch.pk}", **({"status": key} if key else {})}
         if count:
             links.append(
                 {"label": label, "count": formatting.number(count), "url": f"{jobs}?{urlencode(query)}"}

@@ -39,7 +39,6 @@ from ..redaction import redact_text
 from ..tasks.links import HAS_CHILDREN
 from .base import M, ReadOnlyAdmin, written_out
 from .console import console_page, hidden_of, page_url
-from .jobs.search import BATCH
 
 # ----------------------------------------------------------------------------
 # A workflow: jobs, batches, and which of them waits for which.
@@ -500,5 +499,5 @@ class WorkflowPages(ReadOnlyAdmin[M]):
         url = page_url(self.admin_site, request, Job, "changelist")
         if node.kind != "job" or not node.name or not url:
             return ""
-        query = {"task": node.name, "status": state, "q": f"{BATCH}{node.batch}" if node.batch else ""}
+        query = {"task": node.name, "status": state, "q": f"batch:{node.batch}" if node.batch else ""}
         return f"{url}?{urlencode({name: value for name, value in query.items() if value})}"

@@ -14,7 +14,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.admin.bulk import selection
 from django_pgqueue.admin.bulk.actions import CANCEL, EDIT, RETRY, Effect
-from django_pgqueue.admin.bulk.selection import Bounds, affected
+from django_pgqueue.admin.bulk.selection import Shown, affected
 from django_pgqueue.jobs.chunks import Cursor, take
 from django_pgqueue.models import Job
 from tests.support.plans import fill, reads
@@ -55,7 +55,7 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
 def test_a_chunk_reads_its_own_jobs(
     filled: Connection, part: int, filters: dict[str, str], share: int
 ) -> None:
-    limits = Bounds(timezone.now().isoformat(), newest=2 * MANY)
+    limits = Shown(as_of=timezone.now().isoformat(), newest=2 * MANY)
     parts = affected(Job.objects.filter(**filters), limits, RETRY[:5])
     after = part * MANY + MANY // 2
     with transaction.atomic(), CaptureQueriesContext(of_django) as captured:
@@ -93,7 +93,7 @@ def test_a_count_ends_at_its_bound_or_has_an_index(
     read: int,
 ) -> None:
     monkeypatch.setattr(selection, "MOST_COUNTED", MOST)
-    limits = Bounds(timezone.now().isoformat(), newest=3 * MANY)
+    limits = Shown(as_of=timezone.now().isoformat(), newest=3 * MANY)
     with CaptureQueriesContext(of_django) as captured:
         found = selection.count(Job.objects.filter(**filters), limits, meant)
     assert [tuple(one) for one in found] == [(number, number < MOST) for number in numbers]

@@ -7,13 +7,14 @@ The effects of an action cover every state once. No effect mixes finished jobs w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
@@ -26,33 +27,43 @@ from .edit_form import EditForm
 if TYPE_CHECKING:
     from typing import Self
 
+    from ..base import DatabaseAdmin
+
 # ----------------------------------------------------------------------------
-# What an action does to the jobs in each state, in sentences for the confirmation page.
+# What an action does to each kind of jobs, in sentences for the confirmation page.
 
 _WAITING = frozenset({Status.PENDING, Status.RETRY})
-_RUNNING = frozenset({Status.RUNNING})
 _BLOCKED = frozenset({Status.BLOCKED})
+_RUNNING = frozenset({Status.RUNNING})
 _OVER = frozenset(status for status in Status if status.is_terminal)
-_PAUSED = Q(waiting_reason__startswith="paused")
+#: Each kind: the states of its jobs, and a further condition.
+_KINDS = {
+    "done": (frozenset({Status.DONE}), Q()),
+    "failed": (frozenset({Status.FAILED}), Q()),
+    "cancelled": (frozenset({Status.CANCELLED}), Q()),
+    "over": (_OVER, Q()),
+    "waiting": (_WAITING, Q()),
+    "later": (_WAITING, Q(run_after__gt=Now())),
+    "due": (_WAITING, Q(run_after__lte=Now())),
+    "paused": (_BLOCKED, Q(waiting_reason__startswith="paused")),
+    "blocked": (_BLOCKED, ~Q(waiting_reason__startswith="paused")),
+    "not started": (_WAITING | _BLOCKED, Q()),
+    "running": (_RUNNING, Q()),
+    "not asked": (_RUNNING, Q(cancel_requested_at__isnull=True)),
+    "asked": (_RUNNING, Q(cancel_requested_at__isnull=False)),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What happens to the jobs in some states."""
+class Effect(NamedTuple):
+    """What happens to the jobs of a kind."""
 
-    key: str
-    """Its name within the action, stored in the form."""
+    kind: str
     states: frozenset[Status]
+    where: Q
     words: Any
     """A lazy plural of ``count`` (a number) and ``number`` (formatted)."""
-    acts: bool = False
+    acts: bool
     """Whether these jobs change."""
-    where: Q = field(default_factory=Q)
-    """A condition for the jobs in these states, if it is not about all of them."""
-    permission: str = ""
-    """The codename, without the model, of an additional permission that it requires."""
-    denied: Any = None
-    """The words for users without this permission, for whom these jobs do not change."""
 
     @property
     def is_finished(self) -> bool:
@@ -65,9 +76,14 @@ class Effect:
         return Q(status__in=sorted(self.states)) & self.where
 
     @property
+    def reruns(self) -> bool:
+        """Whether it is about work that has succeeded. It then requires a permission of its own."""
+        return self.kind == "done"
+
+    @property
     def is_denied(self) -> bool:
         """Whether these jobs do not change only because this user lacks the permission (``permitted``)."""
-        return bool(self.permission) and not self.acts
+        return self.reruns and not self.acts
 
     def sentence(self, jobs: Counted) -> str:
         """Return what happens to this many jobs."""
@@ -97,192 +113,121 @@ class Counted(NamedTuple):
         return cls(sum(each.number for each in known), all(each.is_exact for each in known))
 
 
-def permitted(effects: tuple[Effect, ...], may: Callable[[str], bool]) -> list[Effect]:
-    """Return the effects for a user with some of the permissions."""
-    return [
-        replace(effect, acts=False, words=effect.denied)
-        if effect.permission and not may(effect.permission)
-        else effect
-        for effect in effects
-    ]
-
-
-_RUNNING_STAY = Effect(
-    "running",
-    _RUNNING,
-    ngettext_lazy(
+#: Jobs that most actions leave as they are.
+_STAY = {
+    "running": ngettext_lazy(
         "%(number)s running job does not change.", "%(number)s running jobs do not change.", "count"
     ),
-)
-_BLOCKED_STAY = Effect(
-    "blocked",
-    _BLOCKED,
-    ngettext_lazy(
+    "blocked": ngettext_lazy(
         "%(number)s blocked job does not change.", "%(number)s blocked jobs do not change.", "count"
     ),
-    where=~_PAUSED,
-)
-_OVER_STAY = Effect(
-    "over",
-    _OVER,
-    ngettext_lazy(
-        "%(number)s finished job does not change.",
-        "%(number)s finished jobs do not change.",
-        "count",
+    "over": ngettext_lazy(
+        "%(number)s finished job does not change.", "%(number)s finished jobs do not change.", "count"
     ),
-)
+}
 
-RETRY = (
-    Effect(
-        "done",
-        frozenset({Status.DONE}),
-        ngettext_lazy(
+
+def _effects(stay: tuple[str, ...], acts: dict[str, Any], rest: dict[str, Any]) -> tuple[Effect, ...]:
+    """Return the effects on those kinds of jobs that ``_STAY``, on those that change, and on the rest."""
+    words = {**acts, **rest, **{kind: _STAY[kind] for kind in stay}}
+    return tuple(Effect(kind, *_KINDS[kind], words[kind], kind in acts) for kind in words)
+
+
+RETRY = _effects(
+    ("running", "blocked"),
+    {
+        "done": ngettext_lazy(
             "%(number)s done job would run a second time.",
             "%(number)s done jobs would run a second time.",
             "count",
         ),
-        acts=True,
-        permission="rerun_done",
-        denied=ngettext_lazy(
-            "%(number)s done job does not change: you may not run done jobs again.",
-            "%(number)s done jobs do not change: you may not run done jobs again.",
-            "count",
-        ),
-    ),
-    Effect(
-        "failed",
-        frozenset({Status.FAILED}),
-        ngettext_lazy(
+        "failed": ngettext_lazy(
             "%(number)s failed job would run again.", "%(number)s failed jobs would run again.", "count"
         ),
-        acts=True,
-    ),
-    Effect(
-        "cancelled",
-        frozenset({Status.CANCELLED}),
-        ngettext_lazy(
+        "cancelled": ngettext_lazy(
             "%(number)s cancelled job would run after all.",
             "%(number)s cancelled jobs would run after all.",
             "count",
         ),
-        acts=True,
-    ),
-    Effect(
-        "waiting",
-        _WAITING,
-        ngettext_lazy(
+        "waiting": ngettext_lazy(
             "%(number)s waiting job would be due now, with all its attempts again.",
             "%(number)s waiting jobs would be due now, with all their attempts again.",
             "count",
         ),
-        acts=True,
-    ),
-    Effect(
-        "paused",
-        _BLOCKED,
-        ngettext_lazy(
+        "paused": ngettext_lazy(
             "%(number)s job whose task is paused would have all its attempts again when the pause ends.",
             "%(number)s jobs whose task is paused would have all their attempts again when the pause ends.",
             "count",
         ),
-        acts=True,
-        where=_PAUSED,
-    ),
-    _RUNNING_STAY,
-    _BLOCKED_STAY,
+    },
+    {},
 )
 
-RUN = (
-    Effect(
-        "later",
-        _WAITING,
-        ngettext_lazy(
+RUN = _effects(
+    ("running", "blocked", "over"),
+    {
+        "later": ngettext_lazy(
             "%(number)s job that waits for a later time would be due now.",
             "%(number)s jobs that wait for a later time would be due now.",
             "count",
         ),
-        acts=True,
-        where=Q(run_after__gt=Now()),
-    ),
-    Effect(
-        "due",
-        _WAITING,
-        ngettext_lazy(
+    },
+    {
+        "due": ngettext_lazy(
             "%(number)s waiting job is already due.", "%(number)s waiting jobs are already due.", "count"
         ),
-        where=Q(run_after__lte=Now()),
-    ),
-    Effect(
-        "paused",
-        _BLOCKED,
-        ngettext_lazy(
+        "paused": ngettext_lazy(
             "%(number)s job runs when the pause of its task ends.",
             "%(number)s jobs run when the pause of their task ends.",
             "count",
         ),
-        where=_PAUSED,
-    ),
-    _RUNNING_STAY,
-    _BLOCKED_STAY,
-    _OVER_STAY,
+    },
 )
 
-CANCEL = (
-    Effect(
-        "waiting",
-        _WAITING | _BLOCKED,
-        ngettext_lazy(
+CANCEL = _effects(
+    ("over",),
+    {
+        "not started": ngettext_lazy(
             "%(number)s waiting job would be cancelled.",
             "%(number)s waiting jobs would be cancelled.",
             "count",
         ),
-        acts=True,
-    ),
-    Effect(
-        "running",
-        _RUNNING,
-        ngettext_lazy(
+        "not asked": ngettext_lazy(
             "%(number)s running job would be asked to stop.",
             "%(number)s running jobs would be asked to stop.",
             "count",
         ),
-        acts=True,
-        where=Q(cancel_requested_at__isnull=True),
-    ),
-    Effect(
-        "asked",
-        _RUNNING,
-        ngettext_lazy(
+    },
+    {
+        "asked": ngettext_lazy(
             "%(number)s running job was already asked to stop.",
             "%(number)s running jobs were already asked to stop.",
             "count",
         ),
-        where=Q(cancel_requested_at__isnull=False),
-    ),
-    _OVER_STAY,
+    },
 )
 
-EDIT = (
-    Effect(
-        "waiting",
-        _WAITING | _BLOCKED,
-        ngettext_lazy(
+EDIT = _effects(
+    ("running", "over"),
+    {
+        "not started": ngettext_lazy(
             "%(number)s waiting job would get the values below.",
             "%(number)s waiting jobs would get the values below.",
             "count",
         ),
-        acts=True,
-    ),
-    _RUNNING_STAY,
-    _OVER_STAY,
+    },
+    {},
+)
+
+_NOT_AGAIN = ngettext_lazy(
+    "%(number)s done job does not change: you may not run done jobs again.",
+    "%(number)s done jobs do not change: you may not run done jobs again.",
+    "count",
 )
 
 
 # ----------------------------------------------------------------------------
 # The actions.
-
-
-EXTENSION = timedelta(hours=1)
 
 _OTHERS_TO_RETRY = ngettext_lazy(
     "%(number)s other was left alone: it changed in the meantime, or another job has its unique key.",
@@ -315,12 +260,6 @@ class Action:
     form: type[EditForm] | None = None
     """The form on the confirmation page, which is then shown for a single job, too."""
 
-    def outcome(self, changed: int) -> str:
-        """Return the message for the user."""
-        if not changed:
-            return str(self.refused)
-        return str(self.done % {"count": changed, "number": formatting.number(changed)})
-
     def told(self, changed: int, expected: int | None, *, denied: bool = False, whole: bool = True) -> str:
         """Return the message about the jobs that changed, and about those that were shown but did not.
 
@@ -331,7 +270,8 @@ class Action:
             left = (expected or 0) - changed if whole else 0
             others = _OTHERS_TO_RETRY if self.permission == "retry" else _OTHERS
             words = others % {"count": left, "number": formatting.number(left)} if left > 0 else ""
-            return f"{self.outcome(changed)} {words}".rstrip()
+            done = self.done % {"count": changed, "number": formatting.number(changed)}
+            return f"{done} {words}".rstrip()
         if expected and whole and self.permission == "retry":
             return _(
                 "No job changed: all of them changed in the meantime, or other jobs have their unique keys."
@@ -340,7 +280,15 @@ class Action:
             return _("No job changed: all of them changed in the meantime.")
         if denied:
             return _("No job changed: you may not run done jobs again.")
-        return self.outcome(0) if whole else _("No job changed.")
+        return str(self.refused) if whole else _("No job changed.")
+
+
+def permitted(name: str, admin: DatabaseAdmin[Job], request: HttpRequest) -> list[Effect]:
+    """Return the effects of an action for this user."""
+    effects = list(ACTIONS[name].effects)
+    if admin.may(request, "rerun_done"):
+        return effects
+    return [each._replace(words=_NOT_AGAIN, acts=False) if each.reruns else each for each in effects]
 
 
 def extendable(jobs: QuerySet[Job]) -> QuerySet[Job]:
@@ -401,7 +349,7 @@ ACTIONS = {
         Action(
             permission="extend",
             label=gettext_lazy("Give it one more hour"),
-            run=lambda jobs: changes.extend_ids(jobs, EXTENSION),
+            run=lambda jobs: changes.extend_ids(jobs, timedelta(hours=1)),
             fits=lambda job: job.status == Status.RUNNING and job.deadline is not None,
             done=ngettext_lazy(
                 "%(number)s job has one more hour.", "%(number)s jobs have one more hour each.", "count"

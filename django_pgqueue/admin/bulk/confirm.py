@@ -13,9 +13,8 @@ backlog is often cancelled before the workers are started again, or while everyt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +76,7 @@ def act_on_many(
     None if there is no such list. Then many jobs change in this request, as far as its time permits.
     """
     action = ACTIONS[name]
-    meant = permitted(action.effects, partial(admin.may, request))
+    meant = permitted(name, admin, request)
     shown = _confirmed(request, name)
     form = None if action.form is None else action.form(None if shown is None else request.POST)
     if shown is None or (form is not None and not form.is_valid()):  # then the jobs are shown as they are now
@@ -92,7 +91,7 @@ def act_on_many(
     elif shown.newest is not None and shown.meaning != _meaning(request):
         # Race: the jobs with the key that was searched are gone, so that it was now searched as text.
         jobs = jobs.none()
-    acting = [effect for effect in meant if effect.acts and effect.key in shown.effects]
+    acting = [effect for effect in meant if effect.acts and effect.kind in shown.effects]
     if acting and _is_many(shown) and again is not None and _is_served(admin):
         return _start(admin, request, action, shown, form, again)
     denied = any(effect.is_denied for effect in meant)
@@ -119,10 +118,10 @@ def _look(
     found = [pair for pair in zip(meant, count(jobs, limits, meant), strict=True) if pair[1].plural]
     acting = [pair for pair in found if pair[0].acts]
     counted = Counted.sum(each for _effect, each in acting)
-    shown = Shown(
-        **asdict(limits),
+    shown = replace(
+        limits,
         action=name,
-        effects=[effect.key for effect, _count in acting],
+        effects=[effect.kind for effect, _count in acting],
         counted=counted.number,
         is_exact=counted.is_exact,
         meaning=_meaning(request),
@@ -153,7 +152,7 @@ def _page(
     ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
     selected = ngettext("%(number)s job is selected.", "%(number)s jobs are selected.", total.plural)
     effects = [
-        RowEffect(effect.sentence(each), effect.acts, "alarm" if effect.permission else "acts")
+        RowEffect(effect.sentence(each), effect.acts, "alarm" if effect.reruns else "acts")
         for effect, each in found
     ]
     return ask(

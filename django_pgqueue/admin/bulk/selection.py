@@ -12,7 +12,7 @@ count.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 from operator import or_
@@ -31,30 +31,23 @@ MOST_COUNTED = 100_000  # jobs for each effect; beyond it, the page says "or mor
 SECONDS = 3.0  # for each statement that counts
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Which jobs existed, and which of them were over, when they were counted. Stored in a form."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What the confirmation page has shown, as stored in its form: the bounds, and what would change."""
 
     as_of: str
-    """The time on the clock of the database, in ISO format."""
+    """When the jobs were counted, on the clock of the database, in ISO format."""
     newest: int | None = None
-    """The highest id; None for selected rows."""
+    """The highest id at that time; None for selected rows."""
     oldest: int | None = None
     """The lowest id of the finished jobs that are meant; None if there are no older ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown(Bounds):
-    """What the confirmation page has shown, as stored in its form."""
-
-    action: str
-    effects: list[str]
-    """The effects that change jobs."""
-    counted: int
-    """How many jobs would change."""
-    is_exact: bool
-    """If not, more of them would change than were counted."""
-    meaning: str
+    action: str = ""
+    effects: list[str] = field(default_factory=list)
+    """The kinds of jobs that would change."""
+    counted: int = 0
+    """How many jobs would change, or more if this is not exact."""
+    is_exact: bool = True
+    meaning: str = ""
     """What the search term was (``search.meaning_of``); "" if there was none."""
 
     @property
@@ -63,22 +56,21 @@ class Shown(Bounds):
         return self.counted if self.is_exact else None
 
 
-def bounds(pool: QuerySet[Job], *, across: bool) -> Bounds:
-    """Return the current bounds.
-
-    ``pool``: the jobs that the list reads. ``across``: whether all jobs that match are selected, or single
-    rows.
+def bounds(pool: QuerySet[Job], *, across: bool) -> Shown:
+    """Return the current bounds in the jobs that the list reads. ``across``: whether all jobs that match are
+    selected, or single rows.
     """
     pool = pool.order_by("-pk")
     newest, now = pool.values_list("pk", Now()).first() or (0, server_now(pool.db))
     if not across:
-        return Bounds(now.isoformat())
+        return Shown(as_of=now.isoformat())
     over = pool.filter(pk__lte=newest, shelf__gt=LIVE_SHELF).values_list("pk", flat=True)
     end = list(over[MOST_FINISHED - 1 : MOST_FINISHED + 1])
-    return Bounds(now.isoformat(), newest, end[0] if len(end) == 2 else None)
+    oldest = end[0] if len(end) == 2 else None
+    return Shown(as_of=now.isoformat(), newest=newest, oldest=oldest)
 
 
-def affected(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> list[QuerySet[Job]]:
+def affected(jobs: QuerySet[Job], limits: Shown, meant: Sequence[Effect]) -> list[QuerySet[Job]]:
     """Return the jobs of these effects, in one queryset for live jobs and one for finished jobs."""
     parts = []
     live = [effect for effect in meant if not effect.is_finished]
@@ -102,7 +94,7 @@ def affected(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> li
     return parts
 
 
-def count(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> list[Counted]:
+def count(jobs: QuerySet[Job], limits: Shown, meant: Sequence[Effect]) -> list[Counted]:
     """Return the number of jobs for each effect: "0 or more" if the database takes too long to count them.
 
     A job that ends between two statements is counted once: it was not over when the bounds were read.

@@ -14,13 +14,11 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.sites import all_sites
 from django.contrib.auth import get_user_model
 from django.core import signing
-from django.db.models import QuerySet
 from django.http import HttpRequest, QueryDict
 from django.urls import get_resolver
 from django.utils.translation import gettext as _
@@ -35,7 +33,7 @@ from ...tasks.decorator import task
 from ..history import action_words, is_noted, note_each
 from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING
-from .actions import ACTIONS, Action, Effect, permitted
+from .actions import ACTIONS, Effect, permitted
 from .selection import Shown, affected
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ class Order(Shown):
     def sealed(self) -> tuple[dict[str, Any], str]:
         """Return the order as JSON, and its seal."""
         order = asdict(self)
-        return order, _signer().signature(_text(order))
+        return order, signing.Signer(salt=SALT).signature(_text(order))
 
     @classmethod
     def opened(cls, order: Any, seal: Any, alias: str) -> Self:
@@ -79,7 +77,7 @@ class Order(Shown):
         ``alias``: the database of the job that carries it out.
         """
         try:
-            _signer().unsign(f"{_text(order)}:{seal}")
+            signing.Signer(salt=SALT).unsign(f"{_text(order)}:{seal}")
         except signing.BadSignature:
             raise Refused(
                 _("The seal of this order is not valid: the order was changed, or SECRET_KEY differs here.")
@@ -89,21 +87,9 @@ class Order(Shown):
             raise Refused(_("This order is more than a day old. Select the jobs again."))
         return opened
 
-    @property
-    def kind(self) -> Action:
-        """The action."""
-        return ACTIONS[self.action]
-
-    def change(self, jobs: QuerySet[Job]) -> int:
-        """Run the action on some jobs."""
-        moment = {
-            name: datetime.fromisoformat(self.values[name]) for name in self.values if name == "run_after"
-        }
-        return len(self.kind.run(jobs, **{**self.values, **moment}))
-
-    def request(self) -> HttpRequest:
-        """Return a request for the list, by the user as he or she is now. Raise ``Refused`` if the user, or
-        the permission, no longer exists.
+    def access(self) -> tuple[Any, HttpRequest, list[Effect]]:
+        """Return the admin class, a request for its list by the user as he or she is now, and the effects.
+        Raise ``Refused`` if the user, or the permission, no longer exists.
         """
         request: Any = HttpRequest()
         request.method, request.GET = "GET", QueryDict(self.query)
@@ -114,31 +100,24 @@ class Order(Shown):
         setattr(request, MEANING, self.meaning)
         if request.user is None:
             raise Refused(_("The user who has confirmed this no longer exists."))
-        admin = _admin(self.site)
+        get_resolver().url_patterns  # noqa: B018 - a site may be made where its URLs are
+        admins = [site.get_model_admin(Job) for site in all_sites if site.is_registered(Job)]
+        admin: Any = next((each for each in admins if identity(each) == self.site), None)
+        if admin is None:
+            text = _("The admin site %(name)s does not exist in this process.")
+            raise Refused(text % {"name": self.site})
+        meant = permitted(self.action, admin, request)
+        acting = [effect for effect in meant if effect.acts and effect.kind in self.effects]
         is_allowed = (
             admin.admin_site.has_permission(request)
             and admin.has_view_permission(request)
             and admin.may(request, self.action)
-            and len(self.acting(request)) == len(self.effects)
+            and len(acting) == len(self.effects)
         )
         if not is_allowed:
             words = _("The user %(user)s may no longer do this.") % {"user": request.user.get_username()}
             raise Refused(words)
-        return request  # type: ignore[no-any-return]
-
-    def acting(self, request: HttpRequest) -> list[Effect]:
-        """Return the effects that this user may have on jobs."""
-        meant = permitted(self.kind.effects, partial(_admin(self.site).may, request))
-        return [effect for effect in meant if effect.acts and effect.key in self.effects]
-
-    def jobs(self, request: HttpRequest, alias: str) -> QuerySet[Job]:
-        """Return the jobs of the list, or those that were selected."""
-        admin = _admin(self.site)
-        if self.ids is not None:
-            rows: QuerySet[Job] = admin.get_queryset(request).using(alias)
-            return rows.filter(pk__in=self.ids)
-        found: QuerySet[Job] = admin.get_changelist_instance(request).get_queryset(request)
-        return found.using(alias)
+        return admin, request, acting
 
 
 def identity(admin: Any) -> str:
@@ -149,21 +128,8 @@ def identity(admin: Any) -> str:
     )
 
 
-def _admin(name: str) -> Any:
-    """Return the admin class of jobs with this identity."""
-    get_resolver().url_patterns  # noqa: B018 - a site may be made where its URLs are
-    for site in all_sites:
-        if site.is_registered(Job) and identity(site.get_model_admin(Job)) == name:
-            return site.get_model_admin(Job)
-    raise Refused(_("The admin site %(name)s does not exist in this process.") % {"name": name})
-
-
 def _text(order: Any) -> str:
     return json.dumps(order, sort_keys=True, separators=(",", ":"))
-
-
-def _signer() -> signing.Signer:
-    return signing.Signer(salt=SALT)
 
 
 @task(priority=100, max_attempts=5, backoff=(1, 5, 15), timeout=3600)
@@ -175,7 +141,11 @@ def run(order: dict[str, Any], seal: str) -> dict[str, Any]:
         opened = Order.opened(order, seal, alias)
     except Refused as refused:
         raise CancelJob(str(refused)) from None
-    action, changed, total = opened.kind, 0, opened.expected
+    action, changed, total = ACTIONS[opened.action], 0, opened.expected
+    values = {
+        name: datetime.fromisoformat(value) if name == "run_after" else value
+        for name, value in opened.values.items()
+    }
 
     def commit(number: int, take: Callable[[], Chunk | None]) -> Chunk | None:
         # Others may have changed, so that there are more than were counted.
@@ -184,35 +154,34 @@ def run(order: dict[str, Any], seal: str) -> dict[str, Any]:
         asked = LiveJob.objects.using(alias).filter(pk=job.pk, cancel_requested_at__isnull=False)  # type: ignore[attr-defined]
         if job.cancel_requested or asked.exists():
             raise Refused(_("Cancelled."))
-        opened.request()  # the user may have lost the permission
+        opened.access()  # the user may have lost the permission
         found = job.atomic_step(f"chunk {number + 1}", take)
         return found and Chunk(Cursor(*found[0]), *found[1:])
 
+    def note(what: str, words: str) -> None:
+        if get_user_model()._default_manager.filter(pk=opened.user).exists():
+            text = f"{what} {action_words(action.label, opened.details)} {words}"
+            note_each(opened.user, [Job(pk=job.pk, task_path=job.task_path)], text)
+
     try:
-        request = opened.request()
+        admin, request, acting = opened.access()
         if not is_noted(opened.user, job):  # a user has enqueued a copy of the job
             raise Refused(_("This user has not started this job. Select the jobs again."))
-        jobs = opened.jobs(request, alias).exclude(pk=job.pk)
-        parts = affected(jobs, opened, opened.acting(request))
+        if opened.ids is None:
+            jobs = admin.get_changelist_instance(request).get_queryset(request)
+        else:
+            jobs = admin.get_queryset(request).filter(pk__in=opened.ids)
+        parts = affected(jobs.using(alias).exclude(pk=job.pk), opened, acting)
         if total is None:
-            total = job.step("count", _count, parts, alias)
-        for chunk in walk(parts, opened.change, commit):
+            total = job.step(
+                "count", within, alias, COUNT_SECONDS, lambda: sum(part.count() for part in parts)
+            )
+        for chunk in walk(parts, lambda jobs: len(action.run(jobs, **values)), commit):
             changed += chunk.changed
     except Refused as refused:
         words = action.told(changed, total, whole=False)
-        _note(opened, job, str(refused), words)
+        note(str(refused), words)
         raise CancelJob(f"{refused} {words}") from None
     words = action.told(changed, total)
-    job.atomic_step("ended", _note, opened, job, _("Ended."), words)
+    job.atomic_step("ended", note, _("Ended."), words)
     return {"changed": changed, "of": total, "words": words}
-
-
-def _count(parts: list[QuerySet[Job]], alias: str) -> int | None:
-    """Return how many jobs would change; None if it takes too long to count them."""
-    return within(alias, COUNT_SECONDS, lambda: sum(part.count() for part in parts))
-
-
-def _note(order: Order, job: Job, what: str, words: str) -> None:
-    if get_user_model()._default_manager.filter(pk=order.user).exists():
-        text = f"{what} {action_words(order.kind.label, order.details)} {words}"
-        note_each(order.user, [Job(pk=job.pk, task_path=job.task_path)], text)

@@ -26,7 +26,6 @@ from ...postgres.aliases import write_alias
 from ...postgres.timeout import TimeLimitReached, time_limit
 from .. import display
 from ..display import linked
-from ..jobs.search import KEY
 from ..jobs.texts import breakable
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def _joined(parts: Iterable[Any]) -> SafeString:
 def _fixes(reason: Reason, show: Formatter) -> list[tuple[str, str]]:
     """Return the pages where something can be done about the reason: URLs, which may be empty, and labels."""
     facts, code = reason.facts, reason.code
-    key = f"{KEY}{facts['key']}" if facts.get("key") else ""
+    key = f"key:{facts['key']}" if facts.get("key") else ""
     of_key = (_jobs(show, q=key) if key else "", _("Jobs of this key"))
     if code == "paused":
         return [(show.url(Pause, "change", facts["pause"]), _("Go to the pause"))]
@@ -159,7 +158,7 @@ def _limit(show: Formatter, limit: JobLimit) -> list[Any]:
         parts.append(display.filled(words, time=display.time(limit.next_start)))
     if limit.place is not None:
         ahead = _("%(count)s before it") % {"count": count(limit.place)}
-        of_key = linked(_jobs(show, q=f"{KEY}{limit.limit_key}"), ahead)
+        of_key = linked(_jobs(show, q=f"key:{limit.limit_key}"), ahead)
         parts.append(of_key if limit.place else _("next in the wait queue"))
     others = [each for each in limit.holders if each != job.pk]
     if limit.allowed is not None and limit.running >= limit.allowed and others and not is_running:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from django.contrib.admin.utils import flatten_fieldsets
@@ -18,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from ...models import Job
 from ...models.job import Status
 from ..ask import RowActions, held, listed
-from ..bulk.actions import ACTIONS, Effect, extendable, permitted
+from ..bulk.actions import ACTIONS, extendable, permitted
 from ..bulk.confirm import act_here, act_on_many
 from ..bulk.selection import affected, bounds
 from ..failures import FailurePages
@@ -190,8 +189,8 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         if action.form is not None:
             return act_on_many(self, request, name, rows, back)
         shown = request.POST.get("status", row.status)
-        acting = [effect for effect in self._permitted(name, request) if effect.acts]
-        acting = [effect for effect in acting if not effect.permission or shown in effect.states]
+        acting = [effect for effect in permitted(name, self, request) if effect.acts]
+        acting = [effect for effect in acting if not effect.reruns or shown in effect.states]
         parts = affected(rows, bounds(rows, across=False), acting) if action.effects else [extendable(rows)]
         by_now = _("No job changed: this job is now %(status)s.") % {"status": row.get_status_display()}
         act_here(self, request, action, parts, refused="" if shown == row.status else str(by_now))
@@ -207,10 +206,8 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
             context["pgqueue_button_fields"] = [("status", obj.status)]
         return context
 
-    def _permitted(self, name: str, request: HttpRequest) -> list[Effect]:
-        return permitted(ACTIONS[name].effects, partial(self.may, request))
-
     def _is_denied(self, name: str, request: HttpRequest, job: Job) -> bool:
         """Return whether this user may run the action, but not on a job in this state."""
-        effects = self._permitted(name, request)
-        return any(job.status in effect.states and effect.is_denied for effect in effects)
+        return any(
+            job.status in effect.states and effect.is_denied for effect in permitted(name, self, request)
+        )

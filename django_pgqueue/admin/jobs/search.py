@@ -39,17 +39,11 @@ from .filters import KEPT_SHELF, LIVE_SHELF, PAUSE
 #: How many rows a list of one status reads without a search: each costs several times as much as in the order
 #: of the key, as it comes from one of several indexes, and a page should take less than a tenth of a second.
 WINDOW_OF_STATUS = 30_000
-#: The same for jobs that wait. A larger part of a queue would be sorted.
-WINDOW_OF_WAITING = 10_000
-#: The same for a search that looks into each job.
-WINDOW_OF_SCAN = 5_000
-#: What a term may be that makes such a search, and what an index finds (``meaning_of``).
-SCANS = frozenset({"path", "text"})
+WINDOW_OF_WAITING = 10_000  # of jobs that wait; a larger part of a queue would be sorted
+WINDOW_OF_SCAN = 5_000  # of a search that looks into each job
+#: What a term may name before a colon; an index finds these.
 INDEXED = frozenset({"batch", "fingerprint", "key"})
 MEANING = "pgqueue_meaning"  # the attribute of a request that says what its term is
-KEY = "key:"  # what a term for a key begins with
-BATCH = "batch:"  # and what a term for the members of a batch begins with
-FINGERPRINT = "fingerprint:"
 #: A text search covers this period, unless the filter by time is used.
 PERIOD = PERIODS["week"][0]
 #: The help of the field.
@@ -71,15 +65,14 @@ HELP_WITHOUT_ARGUMENTS = _(
 
 def meaning_of(jobs: QuerySet[Any], term: str) -> str:
     """Return what a term is among these jobs: "batch", "fingerprint", "key", "path", "id" or "text"."""
-    if _batch(term) is not None:
-        return "batch"
-    if _after(FINGERPRINT, term):
-        return "fingerprint"
-    if key := _after(KEY, term):
+    kind, value = _named(term)
+    if kind == "fingerprint" or (kind == "batch" and whole_number(value) is not None):
+        return kind
+    if kind == "key":
         with connections[jobs.db].cursor() as cursor:
-            cursor.execute(f"SELECT EXISTS ({limits.SQL})", [key] * 4)
+            cursor.execute(f"SELECT EXISTS ({limits.SQL})", [value] * 4)
             if cursor.fetchone() == (True,):
-                return "key"
+                return kind
     if read_path(term):
         return "path"
     try:
@@ -91,15 +84,10 @@ def meaning_of(jobs: QuerySet[Any], term: str) -> str:
     return "id" if jobs.filter(pk=number).exists() else "text"  # a number may also be in the arguments
 
 
-def _after(prefix: str, term: str) -> str:
-    """Return what follows the prefix, such as ``key:``; empty if the term does not begin with it."""
-    term = term.strip()
-    value = term.removeprefix(prefix).strip() if term.startswith(prefix) else ""
-    return "" if "\0" in value else value
-
-
-def _batch(term: str) -> int | None:
-    return whole_number(_after(BATCH, term))
+def _named(term: str) -> tuple[str, str]:
+    """Return which of ``INDEXED`` a term names, and what follows the colon; both empty if it names none."""
+    kind, _colon, value = (part.strip() for part in term.partition(":"))
+    return (kind, value) if kind in INDEXED and value and "\0" not in value else ("", "")
 
 
 def names_database_of(alias: str, jobs: QuerySet[Any]) -> bool:
@@ -122,27 +110,23 @@ def search(
     jobs: QuerySet[Any], term: str, period: str, *, full: bool, meaning: str = "", now: Any = None
 ) -> QuerySet[Any]:
     """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any. ``full``:
-    whether this user may view arguments, and so may search in them.
-
-    ``meaning`` and ``now``: what the term is, and the time from which the search counts back, if that is
-    known.
+    whether this user may view arguments, and so may search in them. ``meaning`` and ``now``: what the term
+    is, and the time from which the search counts back, if that is known.
     """
     meaning = meaning or meaning_of(jobs, term)
+    _kind, value = _named(term)
     if meaning == "batch":
-        return jobs.filter(batch_id=_batch(term))
+        return jobs.filter(batch_id=int(value))
     if meaning == "fingerprint":
         # The condition of the indexes. Other jobs of the group have succeeded, or are no longer kept.
-        of_group = (
-            Q(error_fingerprint=_after(FINGERPRINT, term)) & ~Q(error_fingerprint="") & ~Q(status="done")
-        )
+        of_group = Q(error_fingerprint=value) & ~Q(error_fingerprint="") & ~Q(status="done")
         return jobs.filter(of_group, shelf__in=(LIVE_SHELF, KEPT_SHELF))
     if meaning == "id":
         return jobs.filter(pk=parse_id(term)[1])
     if meaning == "key":
-        return limits.with_key(jobs, _after(KEY, term))
+        return limits.with_key(jobs, value)
     if not is_span(period):
-        now = Now() if now is None else now
-        jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=now - PERIOD))
+        jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=(now or Now()) - PERIOD))
     full = _searches_arguments(full=full)
     path = read_path(term) if meaning == "path" and full else None
     return at_path(jobs, *path) if path else _with_text(jobs, term, full)
@@ -190,13 +174,12 @@ class JobChangeList(KeysetChangeList):
         if help_text is HELP and not _searches_arguments(full=full):
             self.search_help_text = str(HELP_WITHOUT_ARGUMENTS)
         self.meaning = getattr(request, MEANING, "")
-        status = self.chosen("status")
+        status, window = self.chosen("status"), self.window
         if self.query:
-            self.window = min(self.window, WINDOW_OF_SCAN)
-        elif status in Status.values and Status(status).is_claimable:
-            self.window = min(self.window, WINDOW_OF_WAITING)
+            window = WINDOW_OF_SCAN
         elif status in Status.values:
-            self.window = min(self.window, WINDOW_OF_STATUS)
+            window = WINDOW_OF_WAITING if Status(status).is_claimable else WINDOW_OF_STATUS
+        self.window = min(self.window, window)
         super().get_results(request)
 
     def chosen(self, name: str) -> str:
@@ -209,7 +192,7 @@ class JobChangeList(KeysetChangeList):
         """Whether a search looks into each job. Such a list is not shown anew while a user looks at it: that
         costs too much.
         """
-        return self.meaning in SCANS
+        return self.meaning in {"path", "text"}
 
 
 # ----------------------------------------------------------------------------
@@ -288,7 +271,12 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
         return KeysetOrder(_STARTED)
     if not (state.is_claimable or state.is_terminal):
         return NEWEST
-    queues = [queue] if queue else _queues(alias, state)
+    queues = [queue]
+    if not queue:
+        sql = _SOME_OF_KEPT if state.is_terminal else "SELECT pgqueue_queues_between_v1('', NULL, NULL)"
+        with connections[alias].cursor() as cursor:
+            cursor.execute(sql)
+            queues = [name for (name,) in cursor.fetchall()]
     if len(queues) > MOST_QUEUES:
         return NEWEST
 
@@ -302,14 +290,6 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
         return kept if state == Status.FAILED else [past, *kept]
 
     return KeysetOrder(_FINISHED, over) if state.is_terminal else KeysetOrder(_TO_RUN, waiting)
-
-
-def _queues(alias: str, state: Status) -> list[str]:
-    """Return the queues that may have such jobs, at most one more than MOST_QUEUES."""
-    sql = _SOME_OF_KEPT if state.is_terminal else "SELECT pgqueue_queues_between_v1('', NULL, NULL)"
-    with connections[alias].cursor() as cursor:
-        cursor.execute(sql)
-        return [name for (name,) in cursor.fetchall()]
 
 
 # ----------------------------------------------------------------------------
