@@ -21,7 +21,6 @@ from typing import Any
 import psycopg
 from asgiref.sync import async_to_sync
 from django.db import Error, connections, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.abc import Buffer
 from psycopg.pq import TransactionStatus
 from psycopg.types.datetime import TimestamptzLoader
@@ -72,7 +71,7 @@ class InlineWorker:
         self._queues = list(queues) or None
         self._except = list(exclude_queues)
         self._lease = new_id()
-        self.runner = InlineRunner(alias, self.worker)
+        self.runner = InlineRunner(alias, self.worker, StartedJobs.private(1))
         self._orders = Orders()
         self._declared_limits = DeclaredLimits()
         self._accounts = Accounts()
@@ -94,15 +93,17 @@ class InlineWorker:
             return self._run(row)
         return None
 
-    def run_if_due(self, job_id: int) -> Result | None:
+    def run_if_due(self, job_id: int, *, if_paused: bool = False) -> Result | None:
         """Run this job, and report how it ended. Return None if it does not wait, is not due, or may not
-        start because of a pause or a limit.
+        start because of a limit, or of a pause unless ``if_paused``.
         """
         self._declared_limits.write_if_more(self.session, self.runner.known_tasks + 1)
         self._read_orders()
         for first, task_path in self._still_due([job_id]):
-            if not self._orders.stops(first.queue_name) and task_path not in self._orders.tasks:
-                return self._run_claimed(first)
+            is_paused = self._orders.stops(first.queue_name) or task_path in self._orders.tasks
+            if if_paused or not is_paused:
+                for row in self._claim(first).rows:
+                    return self._run(row)
         return None
 
     def close(self) -> None:
@@ -195,12 +196,6 @@ class InlineWorker:
 
     # -- run and report
 
-    def _run_claimed(self, first: FirstDue) -> Result | None:
-        """Run this job, if it can be claimed."""
-        for row in self._claim(first).rows:
-            return self._run(row)
-        return None
-
     def _run(self, row: Claimed) -> Result:
         try:
             if row.on_lost is None:
@@ -236,10 +231,6 @@ class InlineRunner(Runner):
 
     _enforces_timeouts = False
 
-    def __init__(self, alias: str, worker: int) -> None:
-        self.started_jobs = StartedJobs.private(1)
-        super().__init__(alias, worker, self.started_jobs)
-
     def perform_here(self, row: Claimed) -> Result:
         """Run a claimed job, sync or async, and return its result. An error of the worker is raised."""
         ready = self._prepare(row)
@@ -257,8 +248,7 @@ class InlineRunner(Runner):
 
     def _perform(self, running: RunningJob) -> Outcome:
         try:
-            with savepoints():
-                copy_context().run(self._run_body, running)
+            copy_context().run(self._run_body, running)
         except BaseException as error:  # a callback raised it, or the transaction is broken
             if running.outcome is None:
                 raise  # a bug of the worker
@@ -277,7 +267,7 @@ class InlineRunner(Runner):
         return running.outcome
 
     def _run_body(self, running: RunningJob) -> None:
-        with run_callbacks():
+        with open_transactions():
             if self.is_async(running.row.task_path):
                 # The ORM work of the coroutine comes back to this thread, and so to its connections.
                 async_to_sync(self.run_async)(running)
@@ -316,50 +306,32 @@ class BrokenTransaction(Exception):
 
 
 @contextmanager
-def savepoints() -> Iterator[None]:
-    """Make a savepoint in each open transaction of this thread. Undo the block if it breaks one.
-
-    If it does without raising, raise ``BrokenTransaction``.
+def open_transactions() -> Iterator[None]:
+    """Run the ``on_commit`` callbacks that the block has registered, at its end, in their order. Undo the
+    block in each transaction that it breaks, and raise ``BrokenTransaction`` if it does so without raising.
     """
-    made = [(connection, str(connection.savepoint())) for connection in _in_transactions()]
-    places = {connection.alias: len(connection.run_on_commit) for connection, _ in made}
+    opened = [each for each in connections.all(initialized_only=True) if each.in_atomic_block]
+    made = [(each, str(each.savepoint()), len(each.run_on_commit)) for each in opened]
     was_broken = False
     try:
         yield
+        for connection, _, place in made:
+            while len(connection.run_on_commit) > place:  # a callback may register others
+                _, callback, *_ = connection.run_on_commit.pop(place)
+                callback()
     finally:
-        for connection, name in made:
+        for connection, name, place in made:
             pgconn = getattr(connection.connection, "pgconn", None)
             is_in_error = pgconn is not None and pgconn.transaction_status == TransactionStatus.INERROR
             if connection.needs_rollback or is_in_error:
                 was_broken = True
                 connection.needs_rollback = False
                 connection.savepoint_rollback(name)
-                del connection.run_on_commit[places[connection.alias] :]
+                del connection.run_on_commit[place:]
             else:
                 connection.savepoint_commit(name)
     if was_broken:
         raise BrokenTransaction
-
-
-@contextmanager
-def run_callbacks() -> Iterator[None]:
-    """Run the ``on_commit`` callbacks that the block has registered, at its end, in their order."""
-    places = {connection.alias: len(connection.run_on_commit) for connection in _in_transactions()}
-    yield
-    for alias, place in places.items():
-        while registered := _callbacks(alias)[place:]:
-            del _callbacks(alias)[place]
-            registered[0][1]()
-
-
-def _callbacks(alias: str) -> list[Any]:
-    """Return the callbacks. Django makes a new list when a savepoint is rolled back."""
-    found: list[Any] = connections[alias].run_on_commit
-    return found
-
-
-def _in_transactions() -> list[BaseDatabaseWrapper]:
-    return [each for each in connections.all(initialized_only=True) if each.in_atomic_block]
 
 
 # ----------------------------------------------------------------------------

@@ -38,26 +38,18 @@ from ..tasks.progress import Progress
 from ..tasks.retry import exponential
 from .executor import fork
 from .executor.errors import error_entry, remote_error
-from .executor.outcomes import Backoffs, Result, backoff_of
+from .executor.outcomes import Backoffs, backoff_of
 from .executor.progress import WRITE_EVERY
 from .executor.runner import Runner
 from .executor.running_job import RunningJob
 from .executor.threads import Executor
 from .logs import configure_logging
-from .spawn import (
-    LINGER,
-    START_WITHIN,
-    child_command,
-    child_environment,
-    how_it_ended,
-    take_standard_input,
-)
+from .spawn import LINGER, START_WITHIN, child_command, child_environment, how_it_ended, take_standard_input
 from .started_jobs import StartedJobs
 from .waker import Waker
 
 logger = get_logger(__name__)
 
-BEGUN = b"begun"
 TOLD = b"told "  # and what the job tells, as JSON
 LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its messages are read at once
 
@@ -104,7 +96,7 @@ class Isolation:
             # Race: the job may have been asked to stop before on_stop was set.
             if running.asked_to_stop:
                 running.on_stop()
-            said = _listen(ours.fileno(), process, partial(begin, kill), running.progress.hear)
+            said = _listen(ours, process, partial(begin, kill), running.progress.hear)
             if len(said) == 2:
                 with suppress(subprocess.TimeoutExpired):  # its exit handlers may need some time
                     process.wait(LINGER)
@@ -155,7 +147,7 @@ class Isolation:
 
 
 def _listen(
-    reading: int,
+    link: socket.socket,
     process: subprocess.Popen[bytes],
     begun: Callable[[], None],
     told: Callable[[str | None, Progress | None], None],
@@ -166,14 +158,20 @@ def _listen(
     The end of the stream does not show this: a process that the task has forked may hold it open forever.
     """
     said: list[bytes] = []
-    heard = b""
+    rest = b""
     start_by = monotonic() + START_WITHIN
     while len(said) < 2:
         ended = process.poll() is not None
-        piece = _read(reading, 0.0 if ended else LOOK_EVERY)
+        piece = b""
+        if select.select([link], [], [], 0.0 if ended else LOOK_EVERY)[0]:
+            with suppress(ConnectionResetError):  # it has ended before it had read what we sent
+                piece = link.recv(2**16)
+            if not piece:  # it has closed its end but may still exist
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK_EVERY)
         if ended and not piece:
             break
-        *lines, heard = (heard + (piece or b"")).split(b"\n")
+        *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             if line.startswith(TOLD):
                 with suppress(ValueError, TypeError):  # the task has written it
@@ -187,24 +185,10 @@ def _listen(
             start_by = float("inf")
             logger.error(
                 "killing process %s, which has not loaded the settings and apps within %g s",
-                process.pid,
-                START_WITHIN,
-            )
+                process.pid, START_WITHIN,
+            )  # fmt: skip
             _kill(process)
-        if piece == b"":  # it has closed its end but still exists
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(LOOK_EVERY)
     return said
-
-
-def _read(reading: int, seconds: float) -> bytes | None:
-    """Return what has arrived within this time: None if nothing, and empty at the end of the stream."""
-    if not select.select([reading], [], [], seconds)[0]:
-        return None
-    try:
-        return os.read(reading, 2**16)
-    except ConnectionResetError:  # it has ended before it had read what we sent
-        return b""
 
 
 def _ended(line: bytes) -> tuple[Outcome, bool] | None:
@@ -256,13 +240,7 @@ def main() -> int:
         os._exit(1)
 
     Thread(target=obey, name="pgqueue-worker-watch", daemon=True).start()
-    _send(link, BEGUN.decode())
-    result = _run(runner, job, link)
-    _send(link, json.dumps([result.outcome, result.reported]))
-    return 0
-
-
-def _run(runner: Runner, job: Claimed, link: socket.socket) -> Result:
+    _send(link, "begun")
     waker = Waker()
     executor = Executor(runner, 1, waker)
     executor.submit([job], job_seconds=1.0)
@@ -273,4 +251,5 @@ def _run(runner: Runner, job: Claimed, link: socket.socket) -> Result:
     executor.stop()
     executor.join(1.0)
     ((result,),) = executor.results
-    return result
+    _send(link, json.dumps([result.outcome, result.reported]))
+    return 0

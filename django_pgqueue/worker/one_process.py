@@ -36,14 +36,12 @@ from .executor.outcomes import Result
 from .executor.progress import WRITE_EVERY
 from .inline import InlineWorker
 from .options import WorkerOptions, new_id
-from .producer.ranges import FirstDue
 from .producer.reporter import ProgressWriter
 from .sessions import Registration, requeue_strangers
 from .supervisor.heartbeat import Heartbeat
 from .waker import StopSignals, Waker
 
 logger = get_logger(__name__)
-
 
 LOOK_EVERY = 0.5  # seconds between two looks for jobs, unless POLL_INTERVAL is shorter
 _INTERRUPTED = (KeyboardInterrupt, BdbQuit)
@@ -52,10 +50,8 @@ _INTERRUPTED = (KeyboardInterrupt, BdbQuit)
 class DebuggedWorker(InlineWorker):
     """Gives a job back that was interrupted, and says so if a job took longer than its timeout."""
 
-    was_interrupted = False
-    """Whether the last job was interrupted."""
-    is_stopping = False
-    """Whether to give up when the outcome of a job cannot be reported, because there is no server."""
+    was_interrupted = False  # in its last job
+    is_stopping = False  # whether to give up when the outcome of a job cannot be reported without a server
 
     def _run(self, row: Claimed) -> Result:
         result = super()._run(row)
@@ -84,11 +80,6 @@ class DebuggedWorker(InlineWorker):
                 logger.warning("job %s has ended, and is reported again: %s", result.row.id, error)
                 _close_broken()
                 sleep(LOOK_EVERY)
-
-    def run_this(self, job: Job) -> Result | None:
-        """Run this job, even if it is not due or paused. Return None if it cannot be claimed."""
-        self._read_orders()
-        return self._run_claimed(FirstDue(job.queue_name, job.priority, "", job.pk, 0.0, job.group_key))
 
 
 class OneProcess:
@@ -206,8 +197,7 @@ def run_job(pk: int, alias: str) -> Result:
         keeper.start(lambda: None)
         if job.run_after > server_now(alias):
             run_now(job)
-        result = worker.run_this(job)
-        if result is None:
+        if (result := worker.run_if_due(pk, if_paused=True)) is None:
             raise CannotRun(_why_not(Job.objects.using(alias).get(pk=pk)))
         return result
     finally:
@@ -336,4 +326,4 @@ class LeaseKeeper:
     def _register(self, session: Session) -> None:
         self._registration.renew(session, monotonic(), "SELECT 1", None)
         self._registered_in = session
-        self.jobs.connect(holds_lock=session.holds_lock)
+        self.jobs.registered, self.jobs.holds_lock = True, session.holds_lock

@@ -39,7 +39,7 @@ def build_producer(assignment: Assignment, databases: str = "") -> Producer:
     options, worker = assignment.options, assignment.worker
     file = assignment.started_jobs
     started_jobs = StartedJobs.private(options.slots) if file is None else StartedJobs.inherited(file)
-    started_jobs.set_up()
+    started_jobs.is_set_up = True
     isolation = Isolation(options.alias, worker, assignment.verbosity, databases)
     return Producer(
         options,

@@ -5,10 +5,9 @@ here when its task starts, and removes it when the outcome is reported. Next to 
 the process is to be replaced if the job has not ended by then. The supervisor can do that even if the process
 cannot because a task holds its GIL.
 
-    flags                                  8 bytes
-    end: time.monotonic(), or 0            8 bytes
-    ids: of jobs that have begun, or 0     8 bytes for each seat
-    limits: time.monotonic(), or 0         8 bytes for each seat
+    words of the process: flags, and the end of its grace period
+    ids: of jobs that have begun, or 0; a word for each seat
+    limits: time.monotonic(), or 0; a word for each seat
 
 Each value is one aligned word, so a reader never sees half of it. Both processes use the machine's clock.
 """
@@ -19,21 +18,47 @@ import mmap
 import os
 import tempfile
 from collections import deque
+from typing import Any
 
-_WORD = 8
-_CONNECTED, _OVERFLOWN, _REGISTERED, _SET_UP = 0, 1, 2, 3
+_WORD = 8  # bytes
+_HEAD = 5  # words
+
+
+class _Word:
+    """An attribute that is kept in a word of the memory: a flag or a time."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def __get__(self, jobs: StartedJobs, owner: type[StartedJobs]) -> Any:
+        return jobs._words[self._place]
+
+    def __set__(self, jobs: StartedJobs, value: float) -> None:
+        jobs._words[self._place] = value
 
 
 class StartedJobs:
     """The started jobs of a worker process. Its job threads and producer write, and its supervisor reads."""
 
-    def __init__(self, file: int, seats: int) -> None:
+    is_set_up = _Word(0)
+    """Whether the process has loaded the project: from then on, it says in its log what it waits for."""
+    registered = _Word(1)
+    """Whether the process has ever registered in the database."""
+    holds_lock = _Word(2)
+    """Whether the producer has a connection that holds its lock, as far as it knows."""
+    drains_until = _Word(3)
+    """Until when the process finishes its jobs (monotonic time), ``inf`` without a limit; 0 as long as it
+    claims jobs.
+    """
+    _overflown = _Word(4)
+
+    def __init__(self, file: int) -> None:
         self.file = file  # for a process that inherits it
-        view = memoryview(mmap.mmap(file, _size(seats)))
-        self._flags = view[:_WORD]
-        self._end = view[_WORD : 2 * _WORD].cast("d")
-        self._ids = view[2 * _WORD : _WORD * (2 + seats)].cast("q")
-        self._limits = view[_WORD * (2 + seats) :].cast("d")
+        view = memoryview(mmap.mmap(file, 0))
+        seats = (len(view) // _WORD - _HEAD) // 2
+        self._words = view[: _WORD * _HEAD].cast("d")
+        self._ids = view[_WORD * _HEAD : _WORD * (_HEAD + seats)].cast("q")
+        self._limits = view[_WORD * (_HEAD + seats) :].cast("d")
         self._free = deque(range(seats))
         self._seat_of: dict[int, int] = {}
 
@@ -42,8 +67,8 @@ class StartedJobs:
         """Create new memory for a process that runs ``slots`` jobs at a time."""
         seats = 4 * max(1_000, slots)  # the most that a producer holds, and those that wait to be reported
         file = _new_memory()
-        os.ftruncate(file, _size(seats))
-        return cls(file, seats)
+        os.ftruncate(file, _WORD * (_HEAD + 2 * seats))
+        return cls(file)
 
     @classmethod
     def private(cls, slots: int) -> StartedJobs:
@@ -53,7 +78,7 @@ class StartedJobs:
     @classmethod
     def inherited(cls, file: int) -> StartedJobs:
         """Open the memory behind a descriptor that this process has inherited."""
-        shared = cls(file, (os.fstat(file).st_size // _WORD - 2) // 2)
+        shared = cls(file)
         shared.close_file()
         return shared
 
@@ -71,7 +96,7 @@ class StartedJobs:
         try:
             seat = self._free.pop()
         except IndexError:
-            self._flags[_OVERFLOWN] = 1
+            self._overflown = True
             return
         self._seat_of[job_id] = seat
         self._ids[seat] = job_id
@@ -90,56 +115,15 @@ class StartedJobs:
             self._limits[seat] = 0.0
             self._free.append(seat)
 
-    def set_up(self) -> None:
-        """Note that the project is loaded: from now on, the process says in its log what it waits for."""
-        self._flags[_SET_UP] = 1
-
-    def connect(self, *, holds_lock: bool) -> None:
-        """Note that the producer has connected and registered."""
-        self._flags[_REGISTERED] = 1
-        self._flags[_CONNECTED] = holds_lock
-
-    def drain(self, end: float) -> None:
-        """Note that the process claims no more jobs, and ends at ``end`` at the latest (monotonic time)."""
-        self._end[0] = end
-
-    def disconnect(self) -> None:
-        """Note that the producer has lost its connection, and its lock with it."""
-        self._flags[_CONNECTED] = 0
-
-    @property
-    def is_set_up(self) -> bool:
-        """Whether the process has loaded the project."""
-        return bool(self._flags[_SET_UP])
-
-    @property
-    def drains_until(self) -> float:
-        """The time of ``drain``, ``inf`` without a limit; 0 as long as the process claims jobs."""
-        return self._end[0]
-
-    @property
-    def registered(self) -> bool:
-        """Whether the process has ever registered in the database."""
-        return bool(self._flags[_REGISTERED])
-
-    @property
-    def holds_lock(self) -> bool:
-        """Whether the producer has a connection that holds its lock, as far as it knows."""
-        return bool(self._flags[_CONNECTED])
-
     def begun(self) -> list[int] | None:
         """Return the jobs that have begun and are not reported; None if there were too many to note."""
-        if self._flags[_OVERFLOWN]:
+        if self._overflown:
             return None
         return [job_id for job_id in self._ids if job_id]
 
     def overdue(self, now: float) -> list[int]:
         """Return the jobs whose process was to be replaced before ``now`` (monotonic time)."""
         return [self._ids[seat] for seat, until in enumerate(self._limits) if 0 < until < now]
-
-
-def _size(seats: int) -> int:
-    return _WORD * (2 + 2 * seats)
 
 
 def _new_memory() -> int:

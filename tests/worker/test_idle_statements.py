@@ -71,7 +71,7 @@ def supervisor(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
     heartbeat = Heartbeat(WorkerOptions())
     assert heartbeat.start(lambda: None, clock.sleep, lambda: False)
     jobs = StartedJobs.private(1)
-    jobs.connect(holds_lock=True)
+    jobs.registered = jobs.holds_lock = True
     child: Any = SimpleNamespace(lives=True, worker=1, jobs=jobs)
 
     def turn() -> None:

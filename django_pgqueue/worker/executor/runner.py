@@ -86,7 +86,7 @@ class Runner:
         #: Called on any thread with a job that still runs after its timeout and the grace period.
         self.on_overdue: Callable[[RunningJob], None] = lambda _: None
         self.changed = Changed()  # the running jobs that have something to tell
-        self._started_jobs = started_jobs
+        self.started_jobs = started_jobs
         self._isolate = isolate
         self._tasks: dict[str, tuple[Task[..., Any], bool]] = {}  # the found ones, and whether they are async
         self._has_async = False
@@ -174,7 +174,7 @@ class Runner:
         """
         row = running.row
         # This comes first: a job that may have started counts as started.
-        self._started_jobs.begin(row.id)
+        self.started_jobs.begin(row.id)
         self._running[row.id] = running
         running.started = monotonic()
         if row.timeout is not None and self._enforces_timeouts:

@@ -89,12 +89,12 @@ class Connection:
         if session.holds_lock and not self._held_lock:
             requeue_strangers(session, self._worker, self._jobs)
         self._held_lock = session.holds_lock
-        self._started_jobs.connect(holds_lock=session.holds_lock)
+        self._started_jobs.registered, self._started_jobs.holds_lock = True, session.holds_lock
 
     def reopen(self, error: Exception) -> None:
         """Try until it succeeds. If the worker stops, try until the grace period ends or nothing is left."""
         self.outage.tell("no connection yet" if self.session is None else "the connection is lost", error)
-        self._started_jobs.disconnect()
+        self._started_jobs.holds_lock = False
         if self.session is not None:
             self.session.close()
             self.session = None

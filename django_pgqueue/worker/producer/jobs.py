@@ -130,7 +130,7 @@ class Lifetime:
         """Start no more jobs, and end within ``grace`` seconds. This is safe in a signal handler."""
         self.stopping = True
         self.grace_ends = min(self.grace_ends, monotonic() + grace)
-        self._started_jobs.drain(self.grace_ends)
+        self._started_jobs.drains_until = self.grace_ends
 
     def replace(self, grace: float) -> None:
         """Stop, and let another process replace this one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -33,13 +34,15 @@ def listen(*words: str) -> tuple[list[bytes], int]:
     """Return what is received from a process that sends these words, and how often the job has started."""
     begun: list[int] = []
     told: list[Any] = []
-    reading, writing = os.pipe()
-    with subprocess.Popen(
-        [sys.executable, "-c", SPEAKER, str(writing), *words], pass_fds=[writing]
-    ) as process:
-        os.close(writing)
+    reading, writing = socket.socketpair()
+    with (
+        reading,
+        subprocess.Popen(
+            [sys.executable, "-c", SPEAKER, str(writing.fileno()), *words], pass_fds=[writing.fileno()]
+        ) as process,
+    ):
+        writing.close()
         heard = isolation._listen(reading, process, lambda: begun.append(1), lambda *each: told.append(each))
-    os.close(reading)
     assert [progress for _, progress in told] == [Progress(3, 4, "x")] * len(told)
     return heard, len(begun)
 
@@ -49,11 +52,11 @@ def test_a_process_that_hangs_while_it_starts_is_killed(
 ) -> None:
     """The timeout of its job does not count yet."""
     monkeypatch.setattr(isolation, "START_WITHIN", 0.1)
-    reading, writing = os.pipe()
-    with subprocess.Popen(["sleep", "1000"], pass_fds=[writing], process_group=0) as process:
-        os.close(writing)
+    reading, writing = socket.socketpair()
+    command = ["sleep", "1000"]
+    with reading, subprocess.Popen(command, pass_fds=[writing.fileno()], process_group=0) as process:
+        writing.close()
         assert isolation._listen(reading, process, lambda: pytest.fail("begun"), lambda *told: None) == []
-    os.close(reading)
     assert process.returncode == -signal.SIGKILL
     (said,) = caplog.messages
     assert said.endswith("which has not loaded the settings and apps within 0.1 s")

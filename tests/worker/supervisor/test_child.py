@@ -215,7 +215,7 @@ def test_a_process_that_hangs_while_it_starts_is_told_of_and_replaced(
 
 
 def test_one_that_has_loaded_the_project_may_wait_for_its_database(place: Place) -> None:
-    place.memory.set_up()
+    place.memory.is_set_up = True
     place.passes(2 * START_WITHIN)
     assert not place.is_slow
     assert place.lives
@@ -225,8 +225,8 @@ def test_one_that_waits_for_its_last_jobs_says_for_which_and_lets_them_run(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is replaced after ``--max-jobs``, and a job may run as long as it likes."""
-    place.memory.set_up()
-    place.memory.drain(float("inf"))
+    place.memory.is_set_up = True
+    place.memory.drains_until = float("inf")
     for _ in range(3):
         place.passes(3600)
     assert place.state is DRAINING
@@ -236,11 +236,11 @@ def test_one_that_waits_for_its_last_jobs_says_for_which_and_lets_them_run(
 
 
 def test_one_that_does_not_notice_the_end_of_its_grace_period_is_killed(place: Place) -> None:
-    place.memory.set_up()
-    place.memory.drain(monotonic() - END_WITHIN + 60)
+    place.memory.is_set_up = True
+    place.memory.drains_until = monotonic() - END_WITHIN + 60
     place.passes(3600)
     assert place.lives
-    place.memory.drain(monotonic() - END_WITHIN)
+    place.memory.drains_until = monotonic() - END_WITHIN
     place.passes(0.0)
     end = place.wait(5.0)
     assert end is not None
