@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 from ..formatting import MOST_BYTES, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
 
 _LOGGERS = ("django_pgqueue", "django_pgqueue.job")
 _AT_VERBOSITY = {

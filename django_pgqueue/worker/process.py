@@ -58,10 +58,14 @@ def main(assignment_json: str, link: ParentLink) -> int:
     producer = build_producer(assignment, databases)
     fork.prepare(lambda: {*producer.files(), link.file})
     _stop_on_signals(producer)
-    watch = Thread(
-        target=_stop_with_supervisor, args=(producer, link), name="pgqueue-supervisor-watch", daemon=True
-    )
-    watch.start()
+
+    def stop_with_supervisor() -> None:
+        link.wait_for_end()
+        if not producer.lifetime.stopping:
+            logger.warning("the supervisor is gone: stopping this worker")
+        producer.stop(producer.options.grace)
+
+    Thread(target=stop_with_supervisor, name="pgqueue-supervisor-watch", daemon=True).start()
     # Modules and classes stay as long as the process, and no job runs while the collector looks at them.
     gc.collect()  # garbage that is frozen would never be freed
     gc.freeze()
@@ -69,8 +73,13 @@ def main(assignment_json: str, link: ParentLink) -> int:
     lifetime = producer.lifetime
     code = RETIRED if lifetime.retired else RECYCLED if lifetime.replaced else FINISHED
     link.finished(code)
-    if producer.jobs.overdue:
-        _end_at_once(code)
+    if producer.jobs.overdue:  # with the processes that they have started, they would run on
+        sentry.flush()
+        tracing.flush()
+        logging.shutdown()
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(code)
     return code
 
 
@@ -101,20 +110,3 @@ def _stop_on_signals(producer: Producer) -> None:
         signal.signal(number, stop)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, stop)
-
-
-def _stop_with_supervisor(producer: Producer, link: ParentLink) -> None:
-    link.wait_for_end()
-    if not producer.lifetime.stopping:
-        logger.warning("the supervisor is gone: stopping this worker")
-    producer.stop(producer.options.grace)
-
-
-def _end_at_once(code: int) -> None:
-    """Kill this process and its group, because overdue jobs and the processes they started would run on."""
-    sentry.flush()
-    tracing.flush()
-    logging.shutdown()
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(code)

@@ -7,6 +7,7 @@ its id, and the id of its group, until ``Popen.wait``. macOS has ``waitid`` sinc
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import signal
@@ -15,9 +16,10 @@ import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from django.conf import Settings, UserSettingsHolder, settings
 from django.utils.module_loading import import_string
@@ -25,9 +27,6 @@ from django.utils.module_loading import import_string
 from .. import conf
 from ..encoding import whole_number
 from ..formatting import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 logger = get_logger(__name__)
 
@@ -123,25 +122,23 @@ def leave_after(main: Callable[[], int]) -> NoReturn:
     Python would wait without a limit for threads that a task has left behind.
     """
     code = 1
+
+    def force() -> None:
+        try:
+            left = {*threading.enumerate()} - {threading.main_thread()}
+            names = ", ".join(thread.name for thread in left if not thread.daemon)
+            what = f"threads that its tasks have left running: {names}" if names else "its exit handlers"
+            logger.warning("this process does not wait any longer for %s", what)
+        finally:
+            os._exit(code)
+
     try:
         code = main()
     finally:
-        timer = threading.Timer(LINGER, _force, [code])
+        timer = threading.Timer(LINGER, force)
         timer.daemon = True
         timer.start()
     sys.exit(code)
-
-
-def _force(code: int) -> None:
-    try:
-        left = {*threading.enumerate()} - {threading.main_thread()}
-        names = [thread.name for thread in left if not thread.daemon]
-        logger.warning(
-            "this process does not wait any longer for %s",
-            f"threads that its tasks have left running: {', '.join(names)}" if names else "its exit handlers",
-        )
-    finally:
-        os._exit(code)
 
 
 # ----------------------------------------------------------------------------
@@ -234,10 +231,8 @@ def die_with(parent: int) -> None:
     if sys.platform != "linux":
         return
     try:
-        import ctypes
-
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-    except (ImportError, OSError, AttributeError):  # a Python without ctypes, a libc without prctl
+    except (OSError, AttributeError):  # a libc without prctl
         return
     # Race: the parent may have died before that call, so that this process already has another parent.
     if os.getppid() != parent:

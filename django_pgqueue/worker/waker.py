@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
+from types import FrameType
+from typing import Any
 
 
 class Waker:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, suppress
 from functools import partial
 from threading import Lock
 from time import monotonic
@@ -123,7 +123,9 @@ async def _await_body(running: RunningJob) -> Any:
         try:
             return await await_body(running.task.func, args, kwargs)
         finally:
-            await running.finish_records()
+            if running.has_steps:
+                with suppress(asyncio.CancelledError):
+                    await running.steps.finish_records()
     except asyncio.CancelledError as error:
         _raise_if_timed_out(running, error)
         raise

@@ -61,11 +61,6 @@ def watch_connections() -> None:
     connection_created.connect(_opened, dispatch_uid=__name__)
 
 
-def ignore_connections() -> None:
-    """Keep and watch no more connections."""
-    connection_created.disconnect(dispatch_uid=__name__)
-
-
 def drop_dead() -> None:
     """Close dead or old connections before a job. This does not query the server."""
     _each(_drop_dead, getattr(_thread, "used", None))
@@ -185,34 +180,27 @@ def hold_nothing() -> bool:
     that cursor on another thread, in the middle of what the other job does. Of other databases than
     PostgreSQL this is not known.
     """
-    return all(map(_holds_nothing, connections.all(initialized_only=True)))
-
-
-def _holds_nothing(connection: BaseDatabaseWrapper) -> bool:
-    if connection.in_atomic_block:  # even if it has sent nothing yet
-        return False
-    if connection.connection is None:
-        return True
-    if _watch_of(connection) is None or _in_transaction(connection.connection):
-        return False
-    # A cursor refers to its connection, whatever kind of cursor it is.
-    return _is_clean(connection) and _references(connection) <= _REFERENCES
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:  # even if it has sent nothing yet
+            return False
+        if connection.connection is None:
+            continue
+        if _watch_of(connection) is None or _in_transaction(connection.connection):
+            return False
+        # A cursor refers to its connection, whatever kind of cursor it is.
+        if not _is_clean(connection) or _references(connection) > _REFERENCES:
+            return False
+    return True
 
 
 def _references(holder: Any) -> int:
     return sys.getrefcount(holder.connection)
 
 
-def _usual_references() -> int:
-    """Return what ``_references`` returns if only Django and the watch refer to a connection. It differs
-    between versions of Python.
-    """
-    django, watch = SimpleNamespace(connection=object()), SimpleNamespace()
-    watch.connection = django.connection
-    return _references(django)
-
-
-_REFERENCES = _usual_references()
+#: What ``_references`` returns if only Django and the watch refer to a connection, in this version of Python.
+_DJANGO = SimpleNamespace(connection=object())
+_WATCH = SimpleNamespace(connection=_DJANGO.connection)
+_REFERENCES = _references(_DJANGO)
 
 
 def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
@@ -238,7 +226,7 @@ def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     watch.begin(connection.connection)
     if connection_created.receivers[-1][0][0] != __name__:
         # Run after the project's own receivers: their changes belong to the session's initial state.
-        ignore_connections()
+        connection_created.disconnect(dispatch_uid=__name__)
         watch_connections()
 
 

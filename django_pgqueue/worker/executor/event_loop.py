@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from time import monotonic
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
@@ -96,12 +95,11 @@ class EventLoop:
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
-    def join(self, timeout: float) -> None:
-        """Wait up to ``timeout`` seconds for the loop's thread to end, and for those of sync work."""
-        end = monotonic() + timeout
+    def threads(self) -> Iterator[Thread]:
+        """Return the threads that ``stop`` ends: the loop's own, which then stops those of sync work."""
         if self._thread is not None:
-            self._thread.join(timeout)
-        self._sync_threads.join(max(0.0, end - monotonic()))
+            yield self._thread
+        yield from self._sync_threads.threads
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
@@ -177,18 +175,17 @@ def drain(items: deque[T]) -> list[T]:
 
 class _TidyThreads(ThreadPoolExecutor):
     def submit(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return super().submit(_tidied, call, *args, **kwargs)
+        def tidied() -> T:
+            try:
+                value = fork.call_body(call, args, kwargs)
+            finally:
+                unsaved = tidy_up()
+                connections.close_all()
+            if unsaved:
+                raise left_open(unsaved)
+            return value
 
-
-def _tidied(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    try:
-        value = fork.call_body(call, args, kwargs)
-    finally:
-        unsaved = tidy_up()
-        connections.close_all()
-    if unsaved:
-        raise left_open(unsaved)
-    return value
+        return super().submit(tidied)
 
 
 # ----------------------------------------------------------------------------
@@ -220,7 +217,7 @@ class SyncThreads:
     def __init__(self, limit: int, *, shared: bool) -> None:
         self._limit = limit
         self._shared = shared
-        self._threads: list[_SyncThread] = []
+        self.threads: list[_SyncThread] = []
         self._free: list[_SyncThread] = []  # the one used last comes first: others can close connections
         self._line: deque[JobThread] = deque()
         self._stopped = False
@@ -231,17 +228,11 @@ class SyncThreads:
         """Close the connections of all threads and end them. This does not wait."""
         with self._lock:
             self._stopped = True
-            for thread in self._threads:
+            for thread in self.threads:
                 thread.inbox.put(None)
             waiting = [call for job in self._line for call in job.calls]
         for call in waiting:
             call.future.cancel()
-
-    def join(self, timeout: float) -> None:
-        """Wait for the threads that ``stop`` has told to end, for ``timeout`` seconds in total."""
-        end = monotonic() + timeout
-        for thread in self._threads:
-            thread.join(max(0.0, end - monotonic()))
 
     def call(self, job: JobThread, call: _Call) -> None:
         """Run the call on the job's thread, or as soon as there is one."""
@@ -251,7 +242,12 @@ class SyncThreads:
             job.calls.append(call)
             if job.thread is None and len(job.calls) == 1:
                 self._line.append(job)
-                if (thread := self._take()) is not None:
+                if self._free:
+                    self._lend(self._free.pop())
+                elif len(self.threads) < self._limit:
+                    thread = _SyncThread(f"pgqueue-sync-{len(self.threads) + 1}", self)
+                    self.threads.append(thread)
+                    thread.start()
                     self._lend(thread)
             else:
                 job.pass_calls()
@@ -284,16 +280,6 @@ class SyncThreads:
                 self._lend(thread)
             else:
                 self._free.append(thread)
-
-    def _take(self) -> _SyncThread | None:
-        if self._free:
-            return self._free.pop()
-        if len(self._threads) == self._limit:
-            return None
-        thread = _SyncThread(f"pgqueue-sync-{len(self._threads) + 1}", self)
-        self._threads.append(thread)
-        thread.start()
-        return thread
 
     def _lend(self, thread: _SyncThread) -> None:
         job = self._line.popleft()

@@ -163,14 +163,7 @@ def prepare(files: Callable[[], Iterable[int]]) -> None:
     """Prepare this process to run tasks, which may do anything. Call this once, after ``django.setup()``.
     ``files`` returns the file descriptors that belong to the worker when it is called.
     """
-    for alias in connections:
-        options = connections.settings[alias].get("OPTIONS", {})
-        for name in _FILES:
-            path = options.get(name)
-            if path and path != "system":  # sslrootcert=system is not a file
-                # Connecting again must work after a task has changed the working directory.
-                options[name] = str(Path(path).absolute())
-    _notice_vanished_servers()
+    _set_options()
     # Tasks must not close the streams that the worker logs to: logging would raise, and so would print().
     # Scripts that are called as tasks may: ``argparse.FileType`` returns standard output for ``-``.
     for stream in (sys.stdout, sys.stderr):
@@ -179,9 +172,14 @@ def prepare(files: Callable[[], Iterable[int]]) -> None:
     os.register_at_fork(before=_before, after_in_parent=_unblock, after_in_child=lambda: _in_child(files))
 
 
-def _notice_vanished_servers() -> None:
+def _set_options() -> None:
     """Let the connections of tasks notice it when a server vanishes, unless OPTIONS say otherwise."""
     for alias in connections:
         if connections[alias].vendor == "postgresql":
             settings = connections.settings[alias]
-            settings["OPTIONS"] = {**client_parameters(of_task=True), **settings.get("OPTIONS", {})}
+            options = {**client_parameters(of_task=True), **settings.get("OPTIONS", {})}
+            for name in _FILES:
+                if (path := options.get(name)) and path != "system":  # sslrootcert=system is not a file
+                    # Connecting again must work after a task has changed the working directory.
+                    options[name] = str(Path(path).absolute())
+            settings["OPTIONS"] = options

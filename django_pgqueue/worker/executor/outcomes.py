@@ -80,11 +80,6 @@ class BadResult(Exception):
     """The task did its work but returned a value that cannot be stored. A retry would do the work twice."""
 
 
-def expired(row: Claimed) -> Outcome:
-    """Return the outcome of a job that expired before it started."""
-    return Outcome(row.id, row.lease, "cancelled", reason=f"expired at {row.expires_at}")
-
-
 def worker_failed(row: Claimed, error: BaseException | None = None) -> Outcome:
     """Return the outcome after a bug in the worker itself: the job is requeued with a delay."""
     reason = "the worker failed" if error is None else f"the worker failed: {error!r}"
@@ -257,7 +252,11 @@ class Outcomes:
             assert error.__cause__ is not None
             return self._failed(running, error.__cause__)  # the real cause; the wrapper only prevents a retry
         found = leaves(error)
-        control = [each for each in found if _is_control(running, each)]
+        is_asked = running.asked_to_stop  # otherwise a CancelledError is an error like any other
+        control = [
+            each for each in found
+            if isinstance(each, _CONTROL) and (is_asked or not isinstance(each, asyncio.CancelledError))
+        ]  # fmt: skip
         if len(control) < len(found):  # an ordinary error, whatever was raised beside it
             return self._failed(running, error, self._delay(running, error))
         deciding = next(each for kind in _CONTROL for each in control if isinstance(each, kind))
@@ -325,12 +324,6 @@ class Outcomes:
         return delay_before_retry(
             running.task, lambda: running.failed_result(self._entry(running, whole)), error, attempt, *backoff
         )
-
-
-def _is_control(running: RunningJob, error: BaseException) -> bool:
-    if isinstance(error, asyncio.CancelledError):
-        return running.asked_to_stop
-    return isinstance(error, _CONTROL)
 
 
 def _seconds_until(error: RetryLater | Snooze, alias: str) -> float:

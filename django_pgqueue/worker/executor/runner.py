@@ -38,19 +38,11 @@ from ..started_jobs import StartedJobs
 from .calls import Companions, await_task, call_task, call_within, surroundings
 from .connections import drop_dead, tidy_up
 from .errors import Failure, user_frames
-from .outcomes import (
-    Backoffs,
-    Outcomes,
-    Result,
-    expired,
-    is_serialization_failure,
-    session_of,
-    worker_failed,
-)  # fmt: skip
+from .outcomes import Backoffs, Outcomes, Result, is_serialization_failure, session_of, worker_failed
 from .progress import Changed
 from .running_job import RunningJob
 from .task_signals import Announcer
-from .timeouts import Timeouts
+from .timeouts import Timeout, Timeouts
 
 if TYPE_CHECKING:
     HandOver = Callable[[list[RunningJob]], None]
@@ -82,7 +74,7 @@ class Runner:
         self.worker = worker
         self._announcer = Announcer()
         self.outcomes = Outcomes(alias, worker, self._announcer)
-        self.timeouts = Timeouts(alias, started_jobs)
+        self.timeouts = Timeouts(alias)
         #: Called on any thread with a job that still runs after its timeout and the grace period.
         self.on_overdue: Callable[[RunningJob], None] = lambda _: None
         self.changed = Changed()  # the running jobs that have something to tell
@@ -90,7 +82,7 @@ class Runner:
         self._isolate = isolate
         self._tasks: dict[str, tuple[Task[..., Any], bool]] = {}  # the found ones, and whether they are async
         self._has_async = False
-        self._running: dict[int, RunningJob] = {}
+        self.running: dict[int, RunningJob] = {}  # by id; other threads change it
 
     def perform(self, row: Claimed, hand_over: HandOver, companions: Companions) -> Result | None:
         """Run a job on this thread. If it is async, pass it to ``hand_over`` instead and return None."""
@@ -116,7 +108,8 @@ class Runner:
     def _prepare(self, row: Claimed) -> RunningJob | Result:
         """Return the job ready to run, or its result if it cannot run."""
         if row.expired:
-            return Result(row, expired(row))
+            reason = f"expired at {row.expires_at}"
+            return Result(row, Outcome(row.id, row.lease, "cancelled", reason=reason))
         try:
             task, _ = self._tasks.get(row.task_path) or self.find(row.task_path)
         except UnknownTask as error:
@@ -138,7 +131,7 @@ class Runner:
     def _run_isolated(self, running: RunningJob) -> Outcome:
         """Run a job, sync or async, in its own process, and wait for its end on this thread."""
         assert self._isolate is not None
-        self._running[running.row.id] = running  # it may be asked to stop before it has started
+        self.running[running.row.id] = running  # it may be asked to stop before it has started
         try:
             outcome = self._isolate(running, self.outcomes.backoffs, partial(self._begin, running))
             running.progress.end(outcome.kind)
@@ -175,18 +168,19 @@ class Runner:
         row = running.row
         # This comes first: a job that may have started counts as started.
         self.started_jobs.begin(row.id)
-        self._running[row.id] = running
+        self.running[row.id] = running
         running.started = monotonic()
         if row.timeout is not None and self._enforces_timeouts:
             overdue = kill or partial(self.on_overdue, running)
-            running.timeout = self.timeouts.begin(row, row.timeout, overdue, running.coroutine)
+            running.timeout = Timeout(row, row.timeout, overdue, running.coroutine, self.started_jobs)
+            self.timeouts.begin(running.timeout)
 
     def _end(self, running: RunningJob) -> None:
         if running.timeout is not None:
             self.timeouts.end(running.timeout)
         # A job that lost its lease may have been claimed again in the meantime and run here a second time.
-        if self._running.get(running.row.id) is running:
-            del self._running[running.row.id]
+        if self.running.get(running.row.id) is running:
+            del self.running[running.row.id]
 
     def _call(self, running: RunningJob) -> Outcome:
         """Call the task, in a context of its own."""
@@ -295,17 +289,9 @@ class Runner:
                     jobs[-1].companions = companions
         return jobs, others
 
-    def running(self) -> Iterator[RunningJob]:
-        """Return the jobs that are running now."""
-        return iter(list(self._running.values()))
-
-    def running_one(self, job_id: int) -> RunningJob | None:
-        """Return a job if it is running here."""
-        return self._running.get(job_id)
-
     def cancel(self, job_id: int) -> bool:
         """Ask a job to stop. Return whether it is running here."""
-        running = self._running.get(job_id)
+        running = self.running.get(job_id)
         if running is not None and running.ask_to_stop():
             logger.info("job %s was asked to stop", job_id)
         return running is not None

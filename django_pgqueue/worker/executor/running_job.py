@@ -8,7 +8,6 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from threading import Event, Lock
@@ -193,12 +192,6 @@ class RunningJob:
             return None
         number = self.job.batch_id
         return None if number is None else Batch.of(number, self.alias)
-
-    async def finish_records(self) -> None:
-        """Wait until the steps that have run are recorded."""
-        if self.has_steps:
-            with suppress(asyncio.CancelledError):
-                await self.steps.finish_records()
 
     def failed_result(self, entry: str) -> TaskResult[..., Any]:
         """Return this attempt as a failure, with ``entry`` (JSON) added to its errors."""

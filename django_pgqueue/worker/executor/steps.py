@@ -77,7 +77,7 @@ class JobSteps:
 
     async def arun(self, name: str, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         """Await a step, or return its recorded result."""
-        if not self._is_loaded:
+        if "_stored" not in vars(self):
             await sync_to_async(lambda: self._stored)()
         stored, inputs = self._begin("astep", name, function, args, kwargs)
         if stored is not None:
@@ -154,17 +154,10 @@ class JobSteps:
     def _record(self, name: str, value: Any, seconds: float, inputs: int | None) -> Any:
         row, text = self._row, step_result(name, value)
         with connections[self._alias].cursor() as cursor:
-            given: list[Any] = [
-                row.id,
-                row.lease,
-                self._recorded == 0,
-                row.attempts,
-                name,
-                seconds,
-                inputs,
-                text,
-            ]
-            cursor.execute(_RECORD_SQL, given)
+            is_first = self._recorded == 0
+            cursor.execute(
+                _RECORD_SQL, [row.id, row.lease, is_first, row.attempts, name, seconds, inputs, text]
+            )
             (answer,) = cursor.fetchone()
         if answer == "lost":
             self._refuse_lease()
@@ -214,15 +207,13 @@ class JobSteps:
                 f"The job waits for {self.suspended.name!r}, but its task went on and returned. "
                 "Let the exception Suspended pass."
             )
-        recorded = self._stored if self._is_loaded else {}
+        recorded = vars(self).get("_stored", {})  # it is not read for this
         unused = [name for name, step in recorded.items() if step.kind == "step" and name not in self._used]
         if unused:
             logger.warning(
                 "job %s did not use the recorded steps %s. Their names have probably changed, so that they "
-                "ran again under the new ones.",
-                self._row.id,
-                ", ".join(map(repr, sorted(unused))),
-            )
+                "ran again under the new ones.", self._row.id, ", ".join(map(repr, sorted(unused))),
+            )  # fmt: skip
 
     @cached_property
     def _stored(self) -> dict[str, _Stored]:
@@ -231,10 +222,6 @@ class JobSteps:
         with connections[self._alias].cursor() as cursor:
             cursor.execute(_LOAD_SQL, [self._row.id])
             return {name: _Stored(*rest) for name, *rest in cursor.fetchall()}
-
-    @property
-    def _is_loaded(self) -> bool:
-        return "_stored" in self.__dict__
 
     def _use(self, call: str, name: str) -> None:
         step_name(f"{call}(name, ...)", name)

@@ -65,8 +65,9 @@ class Announcer:
             self._checked = now
             named = [logging.getLogger(name) for name in _LOGGERS if _is_named(name)]
             heard = any(logger.isEnabledFor(logging.INFO) for logger in named)
-            self._started = heard or _has_listeners(task_started)
-            self._finished = heard or _has_listeners(task_finished)
+            # Django's own receiver, which logs, is one of them.
+            self._started = heard or len(task_started.receivers) > 1
+            self._finished = heard or len(task_finished.receivers) > 1
             # A failure is logged as an ERROR, which any handler may write.
             self._failed = self._finished or any(logger.isEnabledFor(logging.ERROR) for logger in named)
 
@@ -104,11 +105,6 @@ def _while_handled(error: BaseException | None, call: Callable[[], None]) -> Non
         # Undo what raising it here has changed.
         error.__context__, error.__traceback__ = context, traceback
         call()
-
-
-def _has_listeners(signal: Signal) -> bool:
-    """Return whether a receiver other than Django's own log receiver is connected."""
-    return len(signal.receivers or []) > 1
 
 
 def _is_named(name: str) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from itertools import repeat
+from itertools import chain, repeat
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
@@ -126,9 +126,8 @@ class Executor:
     def join(self, timeout: float) -> None:
         """Wait for the threads that ``stop`` has told to end, for ``timeout`` seconds in total."""
         end = monotonic() + timeout
-        for thread in self._threads:
+        for thread in chain(self._threads, self._loop.threads()):
             thread.join(max(0.0, end - monotonic()))
-        self._loop.join(max(0.0, end - monotonic()))
 
     def work(self, thread: _RowThread) -> None:
         """Run rows on this thread until the end."""
@@ -154,10 +153,8 @@ class Executor:
             for thread in idle:
                 thread.is_busy = True
                 thread.calls.put(True)
-        for number in range(
-            len(self._threads) + 1, min(self.slots, len(self._threads) + count - len(idle)) + 1
-        ):
-            self._threads.append(_RowThread(self, number))
+        for _ in range(min(self.slots - len(self._threads), count - len(idle))):
+            self._threads.append(_RowThread(self, len(self._threads) + 1))
             self._threads[-1].start()
 
     def _has_backlog(self) -> bool:

@@ -44,7 +44,9 @@ _SECONDS_LEFT_SQL = """
 
 
 class Timeout:
-    """The timeout of one running job."""
+    """The timeout of one running job. ``on_overdue`` is called on the watching thread if it still runs after
+    its timeout and the grace period. ``coroutine``: its asyncio task, if it is async.
+    """
 
     def __init__(
         self,
@@ -121,25 +123,15 @@ class Timeout:
 class Timeouts:
     """The timeouts of the jobs in this process, watched by a thread that starts with the first of them."""
 
-    def __init__(self, alias: str, started_jobs: StartedJobs) -> None:
+    def __init__(self, alias: str) -> None:
         self._alias = alias
-        self._started_jobs = started_jobs
         self._watched: set[Timeout] = set()
         self._news = Condition()
         self._wakes_at = float("inf")
         self._thread: Thread | None = None
 
-    def begin(
-        self,
-        row: Claimed,
-        seconds: float,
-        on_overdue: Callable[[], None],
-        coroutine: asyncio.Task[Any] | None = None,
-    ) -> Timeout:
-        """Watch a job that starts now. ``on_overdue`` is called on the watching thread if it still runs after
-        its timeout and the grace period. ``coroutine``: its asyncio task, if it is async.
-        """
-        timeout = Timeout(row, seconds, on_overdue, coroutine, self._started_jobs)
+    def begin(self, timeout: Timeout) -> None:
+        """Watch a job that starts now."""
         self._watched.add(timeout)
         # Thousands of jobs come and go, mostly with the same timeout. So the thread is woken only for a job
         # whose timeout comes before all the others.
@@ -150,7 +142,6 @@ class Timeouts:
                 if self._thread is None:
                     self._thread = Thread(target=self._run, name="pgqueue-timeouts", daemon=True)
                     self._thread.start()
-        return timeout
 
     def end(self, timeout: Timeout) -> None:
         """Stop watching a timeout whose job has ended."""

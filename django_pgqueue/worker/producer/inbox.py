@@ -128,7 +128,7 @@ class Inbox:
             word, _, rest = notification.payload.partition(" ")
             if word == "cancel":
                 job_id = whole_number(rest)
-                if job_id is not None and self._runner.running_one(job_id) is not None:
+                if job_id is not None and job_id in self._runner.running:
                     self._named_jobs.add(job_id)
             elif word in _ORDERS:
                 self._next_read = 0.0
@@ -228,7 +228,7 @@ class Inbox:
             self._next_look = now + longest
         jobs = [
             job
-            for job in self._runner.running()
+            for job in list(self._runner.running.values())
             if job.row.id in self._named_jobs or now - job.started > longest
         ]
         found = session.rows(_RUNNING_SQL, ([job.row.id for job in jobs],)) if jobs else []

@@ -417,7 +417,7 @@ class Producer:
 
     def _without_running(self, rows: list[Claimed]) -> list[Claimed]:
         """Requeue the rows that run here under an older lease, and return the others."""
-        running = self._runner.running_one
+        running = self._runner.running.get
         twice = [row for row in rows if (old := running(row.id)) and old.needs_lease and old.on_stop is None]
         if not twice:
             return rows

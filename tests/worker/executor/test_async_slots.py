@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.backends.signals import connection_created
 
 from django_pgqueue import cancel, enqueue, enqueue_many
 from django_pgqueue.models import Job
@@ -31,7 +32,7 @@ def hosted() -> Iterator[None]:
     MEETING.update(count=0, event=None)
     connections.watch_connections()
     yield
-    connections.ignore_connections()
+    connection_created.disconnect(dispatch_uid=connections.__name__)
 
 
 def statuses(ids: list[int]) -> dict[str, int]:

@@ -52,7 +52,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
     connections_module.watch_connections()
     yield
-    connections_module.ignore_connections()
+    connection_created.disconnect(dispatch_uid=connections_module.__name__)
 
 
 def terminate(*pids: int) -> None:

@@ -133,7 +133,7 @@ def test_a_context_that_cannot_be_restored_leaves_nothing_behind(
     monkeypatch.setattr(conf, "object_at", lambda setting, path: "no variable")
     producer = run_due()
     runner = producer._runner
-    assert not list(runner.running())
+    assert not runner.running
     assert not runner.timeouts._watched
     assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)
     assert "names 'tests.app.context_tasks.TENANT', which is of type str" in caplog.text

@@ -33,7 +33,7 @@ def prepared(name: str) -> Iterator[Any]:
     connections_module.watch_connections()
     before = {each: connections.settings[each].get("OPTIONS", {}) for each in connections}
     try:
-        fork._notice_vanished_servers()
+        fork._set_options()
         connections[name].connect()
         yield connections[name].connection
     finally:

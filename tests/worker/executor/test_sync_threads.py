@@ -47,8 +47,9 @@ def make(check: Check) -> Iterator[Callable[..., SyncThreads]]:
     check.go_on.set()
     for threads in made:
         threads.stop()
-        threads.join(DEADLINE)
-        assert not any(thread.is_alive() for thread in threads._threads)
+        for thread in threads.threads:
+            thread.join(DEADLINE)
+            assert not thread.is_alive()
 
 
 def result(future: Future[Any]) -> Any:

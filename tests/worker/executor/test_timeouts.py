@@ -34,9 +34,9 @@ def _remember_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     TIMEOUTS.clear()
     begin = Timeouts.begin
 
-    def remember(self: Timeouts, row: Claimed, *rest: Any) -> Timeout:
-        timeout = TIMEOUTS[row.id] = begin(self, row, *rest)
-        return timeout
+    def remember(self: Timeouts, timeout: Timeout) -> None:
+        begin(self, timeout)
+        TIMEOUTS[timeout.row.id] = timeout
 
     monkeypatch.setattr(Timeouts, "begin", remember)
 
@@ -137,7 +137,7 @@ def test_extending_says_whether_the_lease_is_still_held() -> None:
         with connection.cursor() as cursor:
             cursor.execute("UPDATE pgqueue_job_live SET lease = lease + 1 WHERE id = %s", [job.pk])
         tasks.gate("go").set()
-        until(lambda: job.pk not in [running.row.id for running in worker.producer._runner.running()])
+        until(lambda: job.pk not in worker.producer._runner.running)
     assert tasks.SEEN == [True, False]
     assert fresh(job).status == "running"  # it belongs to another worker
 
