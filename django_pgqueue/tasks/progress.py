@@ -58,6 +58,8 @@ def stored_progress(stored: Mapping[str, Any] | None) -> Progress | None:
 
 
 def _amount(name: str, value: Any) -> float:
+    if type(value) is int and 0 <= value <= MOST:  # most calls, which may be made for each row of a file
+        return value
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
         raise TypeError(f"set_progress({name}=...) takes a number, not {value!r}.")
     number: Any = float("nan") if isinstance(value, Decimal) and value.is_nan() else value

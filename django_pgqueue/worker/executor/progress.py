@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
 from ...jobs.finish import Kind
-from ...tasks.progress import MOST, NOTE_LIMIT, Progress, progress_of
+from ...tasks.progress import Progress, progress_of
 
 logger = get_logger(__name__)
 
@@ -76,39 +76,24 @@ class ReportedProgress:
         self.id = row.id
         self.lease = row.lease
         self.is_finished = False  # whether it has ended, and nothing of it needs to be written
+        self.last: Progress | None = None  # what it has last told
         self.step = ""  # the one that has begun last, or the wait that it has reached
         self._changed = changed
         self._end: Kind | None = None
         self._is_added = False
         self._is_last = False  # whether what was taken is the last word
-        self._now: tuple[Any, Any, str] | None = None
         self._taken: tuple[object, str] = None, ""  # of these two, what has been taken
-
-    @property
-    def last(self) -> Progress | None:
-        """What it has last told."""
-        return None if (now := self._now) is None else Progress(*now)
 
     def tell(self, done: Any, total: Any = None, note: Any = "") -> None:
         """Remember how far the job is. Raise TypeError or ValueError for what cannot be stored."""
-        # Most calls are like the first, and may be made for each row of a file.
-        if (
-            type(done) is int
-            and 0 <= done <= MOST
-            and (total is None or (type(total) is int and 0 <= total <= MOST))
-            and type(note) is str
-            and (not note or (len(note) <= NOTE_LIMIT and note.isascii() and "\0" not in note))
-        ):
-            self._now = (done, total, note)
-        else:
-            self._now = progress_of(done, total, note)
+        self.last = progress_of(done, total, note)
         if not self._is_added:
             self._add()
 
     def hear(self, step: str | None, progress: Progress | None) -> None:
         """Remember that a step has begun, or what the job tells in its own process."""
         self.step = step or self.step
-        self._now = progress or self._now
+        self.last = progress or self.last
         if not self._is_added:
             self._add()
 
@@ -121,14 +106,9 @@ class ReportedProgress:
         """Return what is new."""
         self._is_added = False  # first: what is told from here on adds the job again
         self._is_last = self._end is not None
-        now, step = self._now, self.step
-        (old, old_step), self._taken = self._taken, (now, step)
-        return Told(
-            self.id,
-            self.lease,
-            None if step == old_step else step,
-            None if now is None or now is old else Progress(*now),
-        )
+        last, step = self.last, self.step
+        (old, old_step), self._taken = self._taken, (last, step)
+        return Told(self.id, self.lease, None if step == old_step else step, None if last is old else last)
 
     def put_back(self, told: Told) -> None:
         """Take back what could not be written, because the row was locked or the connection was lost. What
@@ -138,8 +118,8 @@ class ReportedProgress:
         """
         if self._is_last:
             return
-        now, step = self._taken
-        self._taken = (now if told.progress is None else None, step if told.step is None else "")
+        last, step = self._taken
+        self._taken = (last if told.progress is None else None, step if told.step is None else "")
         if not self._is_added:
             self._add()
         if self._end is not None:

@@ -72,9 +72,9 @@ def blocked(job: JobThread) -> threading.Event:
 def test_a_thread_is_made_for_a_call_and_no_more_than_allowed(make: Any) -> None:
     threads = make(2)
     jobs = [JobThread(threads) for _ in range(5)]
-    assert threads._threads == []
+    assert threads.threads == []
     assert len({result(job.submit(threading.get_ident)) for job in jobs}) <= 2
-    assert [thread.name for thread in threads._threads] in (
+    assert [thread.name for thread in threads.threads] in (
         ["pgqueue-sync-1"],
         ["pgqueue-sync-1", "pgqueue-sync-2"],
     )
@@ -138,9 +138,9 @@ def test_a_thread_that_its_job_uses_again_while_it_is_checked_is_not_given_away(
     began = first.submit(str)
     assert check.began.wait(DEADLINE)
     owners: list[Any] = []
-    again = first.submit(lambda: owners.append(threads._threads[0].job)) if then == "call" else None
+    again = first.submit(lambda: owners.append(threads.threads[0].job)) if then == "call" else None
     ended = threads.end(first)
-    other = second.submit(lambda: owners.append(threads._threads[0].job))
+    other = second.submit(lambda: owners.append(threads.threads[0].job))
     check.go_on.set()
     for future in (began, again, ended, other):
         if future is not None:
