@@ -39,7 +39,7 @@ def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int)
     first = _text(args, "args") if args else "[]"
     second = _text(kwargs, "kwargs") if kwargs else "{}"
     hint = "Store the data in a row or a file and pass its key."
-    _check_size(_size(first) + _size(second), limit, "arguments take", hint)
+    check_size(_size(first) + _size(second), limit, "arguments take", hint)
     return first, second
 
 
@@ -69,11 +69,12 @@ def encode_result(value: Any, limit: int, name: str = "result") -> str | None:
     if value is None:
         return None
     text = _text(value, name)
-    _check_size(_size(text), limit, f"{name} takes", "Store it in a row or a file and return its key.")
+    check_size(_size(text), limit, f"{name} takes", "Store it in a row or a file and return its key.")
     return text
 
 
-def _check_size(size: int, limit: int, what: str, hint: str) -> None:
+def check_size(size: int, limit: int, what: str, hint: str) -> None:
+    """Raise InvalidJSON if JSON of this size, in bytes, is larger than MAX_JSON_BYTES."""
     if size > limit:
         raise InvalidJSON(f"The {what} {size:,} bytes as JSON, more than MAX_JSON_BYTES ({limit:,}). {hint}")
 

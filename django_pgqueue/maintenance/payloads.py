@@ -30,7 +30,7 @@ from ..tasks.keys import limit_name
 from ..tasks.paths import discover
 from ..tasks.payload import column_of, task_of_model
 from ..tasks.task import Task, declared_tasks, find_task
-from ..tasks.unique import fixed_key, unique_options
+from ..tasks.unique import unique_key, unique_options
 from .schedules import database_of
 
 logger = get_logger(__name__)
@@ -163,12 +163,18 @@ def _row(task: Task[..., Any], relation: int | None = None) -> dict[str, Any]:
     limit = None if rule is None or rule.key == () else rule.key
     keys = {name: key for name, key in (("limit_key", limit), ("group_key", task.group)) if key is not None}
     columns = {} if model is None else {name: column_of(model, str(key)) for name, key in keys.items()}
-    is_unique = unique is not None and unique.key != ()
+    computed, of_unique = [*keys], None
+    if unique is not None:
+        of_unique = unique_options(unique)
+        if unique.key == ():
+            of_unique["unique_key"] = unique_key(unique, None, task, (), {})
+        else:
+            computed.append("unique_key")
     return {
         **stored_policy(task),
         "limit_name": None if rule is None else limit_name(task),
-        "unique_options": None if unique is None else {**fixed_key(unique, task), **unique_options(unique)},
-        "computed_keys": [*keys, "unique_key"] if is_unique else [*keys],
+        "unique_options": of_unique,
+        "computed_keys": computed,
         "model": None if model is None else model._meta.label,
         "relation": relation,
         "limit_column": columns.get("limit_key"),

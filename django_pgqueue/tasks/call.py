@@ -16,9 +16,9 @@ from django.db import DEFAULT_DB_ALIAS
 
 from .. import conf
 from ..compat import InvalidTask, is_task
-from ..conf import Hook, before_enqueue
-from ..encoding import encode_arguments, encode_metadata
-from ..exceptions import InvalidJSON, JobExists, PgQueueError, WrongBackend
+from ..conf import before_enqueue
+from ..encoding import check_size, encode_arguments, encode_metadata
+from ..exceptions import JobExists, PgQueueError, WrongBackend
 from ..postgres.aliases import same_database, write_alias
 from .keys import group_key, limit_key
 from .links import Link, Links
@@ -130,13 +130,9 @@ def call_options(task: Task[..., Any]) -> CallOptions:
     if task.atomic:
         check_atomic(task, alias)
     keeper = backend.keeper
-    most = conf.current().max_json_bytes
-    metadata = encode_metadata(task.metadata) if task.metadata else "{}"
-    if len(metadata.encode()) > most:
-        raise InvalidJSON(
-            f"The metadata of {task.module_path} takes {len(metadata.encode()):,} bytes as JSON, more than "
-            f"MAX_JSON_BYTES ({most:,}). Store the data and pass its key."
-        )
+    metadata = encode_metadata(task.metadata)
+    what, hint = f"metadata of {task.module_path} takes", "Store the data and pass its key."
+    check_size(len(metadata.encode()), conf.current().max_json_bytes, what, hint)
     policy = task.policy()
     return CallOptions(
         task=task,
@@ -252,27 +248,23 @@ def after_hooks(call: BoundTask) -> BoundTask:
     token = _DEPTH.set(depth + 1)
     try:
         for hook in hooks:
-            call = _replaced(call, hook)
+            answer = hook.call(call)
+            if answer is None:
+                continue
+            if not isinstance(answer, BoundTask):
+                raise TypeError(
+                    f"BEFORE_ENQUEUE: {hook.path} has returned {answer!r:.100}, not a call. Return "
+                    "call.using(...) or task.bind(...), or None to leave the call as it is."
+                )
+            if call.task.links is not None and answer.task.links is None:
+                raise ValueError(
+                    f"BEFORE_ENQUEUE: {hook.path} has returned a call without the batch and the after of "
+                    f"{call.task.module_path}. Make it with call.using(...), which keeps them."
+                )
+            call = answer
     finally:
         _DEPTH.reset(token)
     return call
-
-
-def _replaced(call: BoundTask, hook: Hook) -> BoundTask:
-    answer = hook.call(call)
-    if answer is None:
-        return call
-    if not isinstance(answer, BoundTask):
-        raise TypeError(
-            f"BEFORE_ENQUEUE: {hook.path} has returned {answer!r:.100}, not a call. Return "
-            "call.using(...) or task.bind(...), or None to leave the call as it is."
-        )
-    if call.task.links is not None and answer.task.links is None:
-        raise ValueError(
-            f"BEFORE_ENQUEUE: {hook.path} has returned a call without the batch and the after of "
-            f"{call.task.module_path}. Make it with call.using(...), which keeps them."
-        )
-    return answer
 
 
 # ----------------------------------------------------------------------------
@@ -305,17 +297,15 @@ def _check_place(what: str, link: Link, alias: str) -> None:
         raise InvalidTask(
             f"{what} in memory: dummy_jobs() or DummyBackend has kept it there. It will never be over."
         )
-    if link.alias is not None and not same_database(found := _place_of(link, alias), alias):
+    if link.alias is None or same_database(link.alias, alias):
+        return
+    # The router may name another alias for the row, which only a query can tell.
+    found = link.alias if link.row is None else write_alias(link.row)
+    if not same_database(found, alias):
         raise InvalidTask(
             f"{what} in the database {found!r}, but this call goes to {alias!r}. They must be in the "
             f"same one. Enqueue with .using(database={found!r}), or let one job enqueue the other."
         )
-
-
-def _place_of(link: Link, alias: str) -> str:
-    """Return the alias that the row of a link is changed with. Only a row from elsewhere needs a query."""
-    read = str(link.alias)
-    return read if link.row is None or same_database(read, alias) else write_alias(link.row)
 
 
 # ----------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from ..compat import InvalidTask
 from ..exceptions import InvalidKey
+from ..formatting import storable
 from .misuse import hints, rate_hint
 from .options import CENTURY, is_whole, length, one_of, wrong
 from .signatures import bind_call
@@ -69,7 +70,17 @@ def key_value(task: Any, what: str, key: Key, args: Sequence[Any], kwargs: Mappi
     computed.
     """
     if callable(key):
-        return _called_value(task, what, key, args, kwargs)
+        try:
+            value = key(*args, **kwargs)
+        except Exception as error:
+            raise InvalidKey(
+                f"The callable for the {what} of {task.module_path} raised {type(error).__name__}: "
+                f"{error}. It is called with the arguments of the call."
+            ) from error
+        if inspect.iscoroutine(value):
+            value.close()
+            raise InvalidKey(f"The callable for the {what} of {task.module_path} must not be async.")
+        return value
     names = (key,) if isinstance(key, str) else key or ()
     # All of those of a payload are in kwargs.
     bound = {} if kwargs.keys() >= {*names} else bind_call(task, args, kwargs)
@@ -83,22 +94,6 @@ def key_value(task: Any, what: str, key: Key, args: Sequence[Any], kwargs: Mappi
         raise InvalidKey(f"The {what} of {task.module_path} cannot be written as JSON: {error}.") from error
 
 
-def _called_value(
-    task: Any, what: str, key: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> object:
-    try:
-        value = key(*args, **kwargs)
-    except Exception as error:
-        raise InvalidKey(
-            f"The callable for the {what} of {task.module_path} raised {type(error).__name__}: "
-            f"{error}. It is called with the arguments of the call."
-        ) from error
-    if inspect.iscoroutine(value):
-        value.close()
-        raise InvalidKey(f"The callable for the {what} of {task.module_path} must not be async.")
-    return value
-
-
 def as_text(value: object) -> str | None:
     """Return the value of a key as text; None if it is of another type."""
     if not isinstance(value, _VALUES) or isinstance(value, bool):
@@ -107,18 +102,13 @@ def as_text(value: object) -> str | None:
     return str.__str__(value) if isinstance(value, str) else str(value)
 
 
-def can_be_stored(text: str) -> bool:
-    """Return whether PostgreSQL can store a text: it takes no null characters and no surrogates."""
-    return text.isprintable() or not any(each == "\0" or "\ud800" <= each <= "\udfff" for each in text)
-
-
 def text_problem(text: Any) -> str:
     """Return what is wrong with the text of a key, as the end of a sentence; "" if nothing is."""
     if not isinstance(text, str) or not text:
         return f"must be a string that is not empty. It is {text!r:.100}."
     if len(text) > KEY_LENGTH:
         return f"has {len(text)} characters, but the limit is {KEY_LENGTH}: {text[:60]}... Use a hash."
-    if not can_be_stored(text):
+    if storable(text) != text:
         return f"has a character that cannot be stored: {text!r}."
     return ""
 

@@ -15,7 +15,6 @@ from django.db import DEFAULT_DB_ALIAS
 
 from ..compat import InvalidTask, TaskResult
 from ..encoding import MAX_BIGINT, whole_number
-from .options import one_of
 
 IfFailed = Literal["hold", "cancel", "run"]
 """What a job does whose parent has failed: wait for its retry, be cancelled, or run."""
@@ -80,8 +79,7 @@ def changed_links(task: Any, changes: dict[str, Any]) -> dict[str, Any]:
     given = {name: changes.pop(name) for name in ("after", "if_failed", "batch") if name in changes}
     if not given:
         return changes
-    known = getattr(task, "links", None) or Links()
-    links = known._replace(**given)
+    links = (task.links or Links())._replace(**given)
     if "if_failed" in given and not links.after and "after" not in given:
         raise InvalidTask("if_failed says what a job does whose parent fails. Pass the parent: after=job.")
     if links.batch is not None and links.batch.id in {link.id for link in links.after}:
@@ -112,12 +110,6 @@ def after(value: Any) -> tuple[Link, ...]:
             "Put them into a Batch, and pass that."
         )
     return found
-
-
-def if_failed(value: Any) -> IfFailed:
-    """Accept what a job does if a parent fails."""
-    result: Any = one_of("if_failed", value, "hold", "cancel", "run")
-    return result  # type: ignore[no-any-return]
 
 
 def batch(value: Any) -> Link:

@@ -38,13 +38,10 @@ def words() -> dict[str, dict[str, str]]:
 
 def hints(thing: F) -> F:
     """Decorate a function or a class, so that its error for a keyword of another queue names our word."""
+    function, owner = thing, thing.__qualname__
     if isinstance(thing, type):
-        thing.__init__ = _hinted(thing.__init__, thing.__name__)  # type: ignore[misc]
-        return thing
-    return _hinted(thing, thing.__qualname__)
+        function = thing.__init__  # type: ignore[misc]
 
-
-def _hinted(function: F, owner: str) -> F:
     @wraps(function)
     def hinted(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -55,6 +52,9 @@ def _hinted(function: F, owner: str) -> F:
                 raise TypeError(found) from None
             raise
 
+    if isinstance(thing, type):
+        thing.__init__ = hinted  # type: ignore[misc]
+        return thing
     return hinted  # type: ignore[return-value]
 
 

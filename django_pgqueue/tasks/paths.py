@@ -48,19 +48,16 @@ def discover(*, again: bool = False) -> dict[str, BaseException]:
 
     ``again``: try also those that have failed before.
     """
-    failed = {}
-    for name in task_modules():
+    names = list(task_modules())
+    for name in names:
         if name not in _failed or again:
             try:
                 import_module(name)
+                _failed.pop(name, None)
             except (Exception, SystemExit) as error:  # whatever the module raises
                 _failed[name] = error
                 logger.warning("%s cannot be imported: %s: %s", name, type(error).__name__, error)
-            else:
-                _failed.pop(name, None)
-        if name in _failed:
-            failed[name] = _failed[name]
-    return failed
+    return {name: _failed[name] for name in names if name in _failed}
 
 
 def is_task_module(module: str) -> bool:

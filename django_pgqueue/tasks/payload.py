@@ -27,7 +27,14 @@ def checked(task: Any) -> type[Any] | None:
         return None
     path = f"{task.func.__module__}.{task.func.__qualname__}"
     _check_model(path, model)
-    _check_function(path, task)
+    parameters = parameters_of_call(task.func, takes_context=task.takes_context)
+    kinds = [each.kind for each in parameters.values()]
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if len(kinds) != 1 or kinds[0] not in positional:
+        raise InvalidTask(
+            f"{path}() takes {', '.join(parameters) or 'nothing'}, but a task with a payload takes the "
+            "payload and nothing else. Make the other arguments fields of the model."
+        )
     _check_keys(path, task)
     other = _tasks.get(model)
     if other is not None and other.module_path != path:
@@ -53,16 +60,6 @@ def task_of_model(model: type[Any]) -> Any:
     return _tasks.get(model)
 
 
-def check_unique_of_call(task: Any, unique: Any) -> None:
-    """Raise InvalidTask for a ``Unique`` of a call that names arguments: a payload is no JSON."""
-    if task.payload is not None and not callable(unique.key) and unique.key != ():
-        raise InvalidTask(
-            f"{task.module_path} takes a payload, so its calls have no arguments to compare. Use "
-            "using(unique_key=...), Unique(key=callable), which is called with the payload, or a "
-            "UniqueConstraint of its model."
-        )
-
-
 def _check_model(path: str, model: Any) -> None:
     if not isinstance(model, type) or not getattr(model, "is_job_payload", False):
         raise InvalidTask(f"{path}: payload must be a model that inherits from JobPayload. It is {model!r}.")
@@ -77,17 +74,6 @@ def _check_model(path: str, model: Any) -> None:
             f"{path}: the primary key of {meta.label} is {meta.pk.name!r}, not the field 'job' of "
             "JobPayload. Do not override it, and do not inherit from a payload that is not abstract: inherit "
             "from an abstract subclass of JobPayload."
-        )
-
-
-def _check_function(path: str, task: Any) -> None:
-    parameters = parameters_of_call(task.func, takes_context=task.takes_context)
-    kinds = [each.kind for each in parameters.values()]
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if len(kinds) != 1 or kinds[0] not in positional:
-        raise InvalidTask(
-            f"{path}() takes {', '.join(parameters) or 'nothing'}, but a task with a payload takes the "
-            "payload and nothing else. Make the other arguments fields of the model."
         )
 
 
@@ -119,8 +105,7 @@ _TYPES = (models.IntegerField, models.CharField, models.TextField, models.UUIDFi
 
 def column_of(model: type[models.Model], name: str) -> str:
     """Return the column of a field that is a key."""
-    column: str = _key_fields(model)[name].column
-    return column
+    return str(_key_fields(model)[name].column)
 
 
 def key_arguments(task: Any, payload: models.Model) -> dict[str, object]:

@@ -33,14 +33,10 @@ def source_place(task: Task[..., Any]) -> str:
     """Return the file and the line of the function of a task, relative to the project if it is below it."""
     function: Any = unwrap(task.func)
     file = Path(getsourcefile(function) or function.__code__.co_filename)
-    base = getattr(settings, "BASE_DIR", None)
-    folders = [Path(folder) for folder in (base, Path.cwd(), *sys.path) if folder]
-    inside = [
-        file.relative_to(folder)
-        for folder in folders
-        if len(folder.parts) > 1 and file.is_relative_to(folder)
-    ]
-    return f"{inside[0] if inside else file}:{function.__code__.co_firstlineno}"
+    places = (getattr(settings, "BASE_DIR", None), Path.cwd(), *sys.path)
+    folders = [Path(place) for place in places if place]
+    base = next((each for each in folders if len(each.parts) > 1 and file.is_relative_to(each)), None)
+    return f"{file if base is None else file.relative_to(base)}:{function.__code__.co_firstlineno}"
 
 
 # ----------------------------------------------------------------------------

@@ -58,25 +58,24 @@ def delay_before_retry(
     that is not a delay, this is logged and the default backoff is used, so that the job is not lost.
     """
     backoff = task.backoff
-    if backoff is None:
-        return exponential(attempt, base, ceiling)
     if isinstance(backoff, tuple):
         delay: float = backoff[min(attempt, len(backoff)) - 1]
         return delay
-    if not callable(backoff):
+    if callable(backoff):
+        try:
+            answer = backoff(exc, job_result_factory())
+        except BaseException:  # SystemExit, too: the attempt is over, and only its outcome matters
+            logger.exception("backoff of %s raised an exception; using the default backoff", task.module_path)
+        else:
+            seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
+            if seconds is None or is_delay(seconds):
+                return seconds if seconds is None else float(seconds)
+            logger.error(
+                "backoff of %s returned %.100r, which is no duration and not None; using the default backoff",
+                task.module_path, answer,
+            )  # fmt: skip
+    elif backoff is not None:
         return backoff  # type: ignore[return-value]  # a task keeps seconds, and a sequence as a tuple
-    try:
-        answer = backoff(exc, job_result_factory())
-    except BaseException:  # SystemExit, too: the attempt is over, and only its outcome matters
-        logger.exception("backoff of %s raised an exception; using the default backoff", task.module_path)
-        return exponential(attempt, base, ceiling)
-    seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
-    if seconds is None or is_delay(seconds):
-        return seconds if seconds is None else float(seconds)
-    logger.error(
-        "backoff of %s returned %.100r, which is no duration and not None; using the default backoff",
-        task.module_path, answer,
-    )  # fmt: skip
     return exponential(attempt, base, ceiling)
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 IMPLICIT = "django_pgqueue"
 """The `backend` of a task that names none; resolved at first use. Also the implicit backend's alias."""
 
-_IMPLICIT_ENTRY = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 _STAND_INS = {
     "dummy.DummyBackend": "django_pgqueue.testing.DummyBackend",
     "immediate.ImmediateBackend": "django_pgqueue.testing.ImmediateBackend",
@@ -112,7 +111,7 @@ def sets_tasks() -> bool:
 
 def implicit_backend() -> PgQueueBackend:
     """Return the backend that accepts any queue and uses the router's database."""
-    return _backend_at(_IMPLICIT_ENTRY["BACKEND"])
+    return _backend_at("django_pgqueue.backend.PgQueueBackend")
 
 
 def is_test() -> bool:

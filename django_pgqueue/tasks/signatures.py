@@ -27,16 +27,10 @@ def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[
     """
     if message := _problem(task.func, task.takes_context + len(args), tuple(kwargs)):
         colon = "" if message.startswith(("missing", "got")) else ":"
-        hint = _hint(task, args, kwargs)
-        raise TypeError(f"{task.module_path}(){colon} {message}{hint}")
-
-
-def _hint(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return what to write if options were passed as arguments: ``enqueue(send, 1, countdown=3)``."""
-    options = inspect.signature(task.using).parameters
-    takes = argument_names(task.func, takes_context=task.takes_context) or ()
-    hint = hint_of_call(task.func.__name__, options, args, kwargs, takes)
-    return f". {hint}" if hint else ""
+        options = inspect.signature(task.using).parameters
+        takes = argument_names(task.func, takes_context=task.takes_context) or ()
+        hint = hint_of_call(task.func.__name__, options, args, kwargs, takes)
+        raise TypeError(f"{task.module_path}(){colon} {message}{f'. {hint}' if hint else ''}")
 
 
 @lru_cache(maxsize=4096)
@@ -46,7 +40,7 @@ def _problem(func: Callable[..., Any], count: int, names: tuple[str, ...]) -> st
     """
     signature = _signature(func)
     by_place = _positional_only(signature)
-    if _any_keyword(signature):
+    if any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values()):
         names = tuple(name for name in names if name not in by_place)
     elif by_place.intersection(names):  # Python 3.13.0 lets them pass
         return "got some positional-only arguments passed as keyword arguments"
@@ -75,10 +69,6 @@ def bind_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[s
 def _positional_only(signature: inspect.Signature) -> set[str]:
     """Return the names that Python puts into ``**kwargs``, where `bind` refuses them or assigns them."""
     return {each.name for each in signature.parameters.values() if each.kind is each.POSITIONAL_ONLY}
-
-
-def _any_keyword(signature: inspect.Signature) -> bool:
-    return any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
 
 
 def parameters_of_call(func: Callable[..., Any], *, takes_context: bool) -> dict[str, inspect.Parameter]:

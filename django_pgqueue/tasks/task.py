@@ -414,20 +414,14 @@ def _changed_values(task: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def _unique(task: Any, value: Any) -> Unique | None:
-    if isinstance(value, Unique):
-        payloads.check_unique_of_call(task, value)
-    return check_unique(task, value)
-
-
 _OF_CALLS: dict[str, Any] = {
     "run_after": lambda _, value: options.run_after(value),
     "limit_key": keys.checked_limit_key,
     "group_key": lambda _, value: keys.checked_text("group_key", value),
-    "unique": _unique,
+    "unique": check_unique,
     "unique_key": lambda _, value: keys.checked_text("unique_key", value),
     "after": lambda _, value: links.after(value),
-    "if_failed": lambda _, value: links.if_failed(value),
+    "if_failed": lambda _, value: options.one_of("if_failed", value, "hold", "cancel", "run"),
     "batch": lambda _, value: links.batch(value),
 }
 

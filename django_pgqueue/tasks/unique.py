@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..compat import InvalidTask
 from ..exceptions import InvalidKey
-from .keys import KEY_LENGTH, Key, as_text, can_be_stored, check_form, check_key, checked_text, key_value
+from ..formatting import storable
+from .keys import KEY_LENGTH, Key, as_text, check_form, check_key, checked_text, key_value
 from .misuse import hints
 from .options import length, one_of
 from .signatures import argument_names, bind_call, parameters_of_call
@@ -77,7 +78,13 @@ class Unique:
 
 def check_unique(task: Any, value: Any) -> Unique | None:
     """Return the value for a task; True is ``Unique()``. Raise InvalidTask if it does not fit the task."""
-    func, takes_context = task.func, task.takes_context
+    names_arguments = isinstance(value, Unique) and not callable(value.key) and value.key != ()
+    if names_arguments and task.payload is not None:  # a payload is no JSON
+        raise InvalidTask(
+            f"{task.module_path} takes a payload, so its calls have no arguments to compare. Use "
+            "using(unique_key=...), Unique(key=callable), which is called with the payload, or a "
+            "UniqueConstraint of its model."
+        )
     if value is None or value is False:
         return None
     if value is True:
@@ -89,6 +96,7 @@ def check_unique(task: Any, value: Any) -> Unique | None:
         raise InvalidTask(f"unique must be True or a Unique(...), such as {ours}. It is {value!r}.")
     if callable(value.key) or value.key == ():
         return value
+    func, takes_context = task.func, task.takes_context
     path = f"{func.__module__}.{func.__qualname__}"
     parameters = parameters_of_call(func, takes_context=takes_context)
     check_key(value.key, "Unique(key=...)", path, argument_names(func, takes_context=takes_context))
@@ -134,11 +142,6 @@ def unique_options(unique: Unique) -> dict[str, Any]:
     return {"unique_scope": unique.scope, "on_conflict": unique.on_conflict, **window}
 
 
-def fixed_key(unique: Unique, task: DjangoTask[..., Any]) -> dict[str, str]:
-    """Return the key of any call of a task, if it has one, as an option of the SQL functions."""
-    return {"unique_key": unique_key(unique, None, task, (), {})} if unique.key == () else {}
-
-
 def _text(task: DjangoTask[..., Any], value: object) -> str:
     try:
         text = as_text(value)
@@ -148,7 +151,7 @@ def _text(task: DjangoTask[..., Any], value: object) -> str:
             f"The unique key of {task.module_path} is {value!r:.100}, which cannot be written as JSON "
             f"({error}). Use a callable that returns a string or a number, or a list of them: key=lambda ..."
         ) from error
-    if not can_be_stored(text):
+    if storable(text) != text:
         raise InvalidKey(
             f"The unique key of {task.module_path} has a character that cannot be stored: {text!r:.100}."
         )
