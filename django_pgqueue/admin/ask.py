@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from django.contrib import admin as django_admin
-from django.contrib.admin import AdminSite
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
@@ -103,11 +102,17 @@ class RowAction(NamedTuple):
     """The title of the page that asks."""
 
 
-def held(action: str) -> Callable[[Any, HttpRequest], bool]:
-    """Return the method that says whether a user has the permission for an action."""
+def held(action: str, *, of_jobs: bool = False) -> Callable[[Any, HttpRequest], bool]:
+    """Return the method that says whether a user has the permission for an action; ``of_jobs``: for the same
+    on jobs, which the admin class of jobs on the same site says, as the project has it.
+    """
 
     def has_permission(self: Any, request: HttpRequest) -> bool:
-        return bool(self.holds(request, action))
+        if not of_jobs:
+            return bool(self.holds(request, action))
+        jobs = self.admin_site.get_model_admin(Job) if self.admin_site.is_registered(Job) else None
+        may = getattr(jobs, f"has_{action}_permission", None)
+        return bool(may(request)) if may else request.user.has_perm(f"django_pgqueue.{action}_job")
 
     return has_permission
 
@@ -169,15 +174,3 @@ class RowActions(DatabaseAdmin[M]):
             for name in names
             if self.may(request, self.row_actions[name].permission)
         ]
-
-
-# ----------------------------------------------------------------------------
-# What a user may do with jobs: the admin class of jobs on the same site says it, as the project has it.
-
-
-def may_with_jobs(site: AdminSite, request: HttpRequest, name: str) -> bool:
-    """Return whether this user has a permission for jobs, named by its codename without the model."""
-    method = f"has_{name}_permission"
-    if site.is_registered(Job) and hasattr(site.get_model_admin(Job), method):
-        return bool(getattr(site.get_model_admin(Job), method)(request))
-    return request.user.has_perm(f"{Job._meta.app_label}.{name}_{Job._meta.model_name}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import flatten, quote, unquote
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import router
 from django.db.models import Model, QuerySet
@@ -65,6 +66,7 @@ class DatabaseAdmin(ModelAdmin[M]):
     """An admin class for one database: that of the routers, or the alias ``using`` of a subclass."""
 
     using: ClassVar[str | None] = None
+    change_list: ClassVar[type[ChangeList]] = ChangeList
     show_facets = admin.ShowFacets.NEVER  # facets count the whole table once for each choice
     show_full_result_count = False
     object_history_template = "admin/django_pgqueue/history.html"
@@ -95,6 +97,10 @@ class DatabaseAdmin(ModelAdmin[M]):
     def writes_to(self) -> str:
         """The alias to write to. With a replica, it is another one."""
         return self.using or router.db_for_write(self.model)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the class of the list."""
+        return self.change_list
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -20,7 +20,7 @@ from ..models import BatchCounts, Job, JobBatch
 from ..models.batch import counts_of
 from ..models.job import Status
 from . import display
-from .ask import RowAction, RowActions, RowEffect, about, ask, is_confirmed, listed, may_with_jobs
+from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from .console import is_restricted, page_url, visible_jobs
 from .display import column
 from .history import action_words
@@ -56,6 +56,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     jobs.
     """
 
+    change_list = KeysetChangeList
     list_display = ("id", "named", "state_now", "numbers", "created", "age")
     list_display_links = ("id", "named")
     actions = ("cancel_batches", "retry_batches")
@@ -64,10 +65,6 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     sortable_by = ()
     fieldsets = ((None, {"fields": (("state_now", "age"), "numbers", ("created", "over"))}),)
     readonly_fields = ("named", "state_now", "numbers", "created", "over", "age")
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetChangeList]:
-        """Return the list that does not count rows."""
-        return KeysetChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[JobBatch]:
         """Return the batches with the time of the database."""
@@ -149,13 +146,8 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     cancel_batches = listed("cancel", _("Cancel selected batches"))
     retry_batches = listed("retry", _("Retry the failed jobs of selected batches"))
 
-    def has_cancel_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may cancel jobs."""
-        return may_with_jobs(self.admin_site, request, "cancel")
-
-    def has_retry_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may retry jobs."""
-        return may_with_jobs(self.admin_site, request, "retry")
+    has_cancel_permission = held("cancel", of_jobs=True)
+    has_retry_permission = held("retry", of_jobs=True)
 
     def ask_or_act(
         self, request: HttpRequest, name: str, rows: QuerySet[JobBatch], back: str

@@ -63,13 +63,6 @@ def absent_text(site: AdminSite, request: HttpRequest) -> str:
     return _("no longer kept")
 
 
-def may_view_failures(site: AdminSite, request: HttpRequest) -> bool:
-    """Return whether this user may see failures by group. A class of jobs without these pages has none."""
-    admin: Any = site.get_model_admin(Job) if site.is_registered(Job) else None
-    has_permission = getattr(admin, "has_view_failures_permission", None)
-    return has_permission is not None and bool(has_permission(request))
-
-
 def site_url(site: AdminSite, name: str, *arguments: Any) -> str:
     """Return a URL; empty if the site has none of this name: a project may have replaced a class."""
     try:
@@ -80,12 +73,12 @@ def site_url(site: AdminSite, name: str, *arguments: Any) -> str:
 
 def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
     """Return the URL of a page of ``model``; empty if the site has none, or if this user may not view it.
-    For the page "add", the user must be allowed to add a row.
+    The page "add" is for users who may add a row.
     """
-    if not site.is_registered(model):
-        return ""
-    admin = site.get_model_admin(model)
-    if not (admin.has_add_permission(request) if page == "add" else admin.has_view_permission(request)):
+    admin = site.get_model_admin(model) if site.is_registered(model) else None
+    permission = {"add": "add", "failures": "view_failures"}.get(page, "view")
+    has_permission = getattr(admin, f"has_{permission}_permission", None)
+    if has_permission is None or not has_permission(request):
         return ""
     name = f"{model._meta.app_label}_{model._meta.model_name}_{page}"
     return site_url(site, name, *map(quote, arguments))
@@ -96,14 +89,6 @@ def task_url(site: AdminSite, request: HttpRequest, path: str) -> str:
     if not page_url(site, request, JobStat, "changelist"):
         return ""
     return site_url(site, "django_pgqueue_jobstat_task", path)
-
-
-def visible_url(
-    site: AdminSite, request: HttpRequest, alias: str, model: type[Model], page: str, *arguments: Any
-) -> str:
-    """Return what ``page_url`` returns; empty for the page of a job that this user may not see."""
-    url = page_url(site, request, model, page, *arguments)
-    return "" if url and model is Job and hidden_of(site, request, alias, arguments) else url
 
 
 #: Each page with the letter after "g" (static/django_pgqueue/keys.js).
@@ -167,7 +152,6 @@ def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
         (label, f"{model._meta.app_label}_{model._meta.model_name}_{page}", url, key)
         for label, model, page, key in _PAGES
         if (url := page_url(site, request, model, page))
-        and (page != "failures" or may_view_failures(site, request))
     ]
     below = max((_root(name) for _label, name, *_rest in found if here.startswith(_root(name))), default="")
     tabs = [

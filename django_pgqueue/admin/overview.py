@@ -30,7 +30,7 @@ from ..monitoring.queues import Depth, capped
 from ..monitoring.spans import DAY, HOUR, SHARES, Figures, TimeSpan, breakdown, series
 from ..postgres.timeout import within
 from .charts import MEDIA, Chart, chosen_span, gauge, numbers, percentiles, span_tabs, sparkline
-from .console import console_page, may_view_failures, page_url
+from .console import console_page, page_url
 from .failures import failure_block
 from .paused import in_words
 from .task_page import limit_words
@@ -119,7 +119,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
         "more_queues": max(0, len(every) - MOST_QUEUES),
         "may_pause": bool(url(Pause, "add")),
         "may_resume": resumes,
-        "failures": failure_block(admin) if may_view_failures(site, request) else None,
+        "failures": failure_block(admin) if url(Job, "failures") else None,
         "workers": [
             worker_row(worker, url(Worker, "change", worker.pk)) for worker in workers[:MOST_WORKERS]
         ],
@@ -179,8 +179,7 @@ def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes:
     elif kind in {"no_worker", "few_workers", "silent", "lost", "lost_jobs"}:
         target, label = url(Worker, "changelist"), _("Workers")
     elif kind == "failures":
-        groups = url(Job, "failures") if may_view_failures(*url.args) else ""
-        target, label = groups or _jobs(url, status="failed", finished="hour"), _("Failures")
+        target, label = url(Job, "failures") or _jobs(url, status="failed", finished="hour"), _("Failures")
     elif kind in {"unreachable", "foreign_lock"}:
         target, label = url(JobStat, "database"), _("Database")
     else:

@@ -65,10 +65,59 @@ class QueueForm(DatabaseForm):
         return cleaned
 
 
+class _Listed(list[Any]):
+    """Has what Django's pages of a list need of a queryset."""
+
+    _clone = list.copy
+
+
+class QueueChangeList(ChangeList):
+    """A page of the queues that match the search, by name, read with a constant number of statements.
+
+    Every queue that is in use or paused is there. One without settings is an unsaved ``Queue``, and has a
+    page, too.
+    """
+
+    model_admin: Any
+    result_list: list[Any]
+    trouble = ""
+    is_slow = False
+    """Whether something could not be read in time."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read the figures of all queues, and the settings of those on this page."""
+        alias, site = self.model_admin.database, self.model_admin.admin_site
+        (every, self.is_slow), fleet = queue_figures(alias), Fleet(alias)
+        if any(figures.needs_workers for figures in every):
+            self.trouble = fleet.trouble
+        elif self.is_slow:
+            self.trouble = gettext("The figures of the queues could not be read in time.")
+        words = self.query.casefold().split()
+        found = [each for each in every if all(word in each.name.casefold() for word in words)]
+        self.queryset: Any = _Listed(found)
+        super().get_results(request)
+        shown, self.result_list = list(self.result_list), []
+        saved = self.root_queryset.in_bulk([figures.name for figures in shown])
+        jobs_url, pauses = page_url(site, request, Job, "changelist"), paused(site, request, alias).queues
+        pause_url = page_url(site, request, Pause, "add")
+        for figures in shown:
+            queue: Any = saved.get(figures.name) or Queue(name=figures.name)
+            queue.figures, queue.attendance, queue.jobs_url = figures, fleet.attendance(queue.pk), jobs_url
+            queue.is_unattended = figures.needs_workers and not fleet.serving(queue.pk)
+            query = urlencode({"kind": "queue", "name": queue.pk})
+            pause = linked(f"{pause_url}?{query}", gettext("Pause")) if pause_url else ""
+            queue.paused = pauses.get(queue.pk) or pause
+            self.result_list.append(queue)
+        self.full_result_count = len(every)
+        self.show_full_result_count = True
+        self.show_admin_actions = bool(saved)
+
+
 class QueueAdmin(DatabaseAdmin[Queue]):
     """Empty settings default to those in ``PGQUEUE``. A queue without a row works and is listed, too."""
 
     form = QueueForm
+    change_list = QueueChangeList
     list_display = (
         "name", "paused", "workers", "ready", "oldest", "waiting", "running", "rate", "failed",
         "own_settings",
@@ -80,10 +129,6 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         (_("History"), {"fields": ("retention", "failed_retention")}),
         (_("Waits before a retry"), {"fields": ("backoff_base", "backoff_ceiling")}),
     )
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[QueueChangeList]:
-        """Return the list of all queues."""
-        return QueueChangeList
 
     @admin.display(description=getattr(admin.ModelAdmin.action_checkbox, "short_description", ""))
     def action_checkbox(self, obj: Queue) -> SafeString:
@@ -247,51 +292,3 @@ def _linked(queue: Any, text: str, **filters: str) -> str:
     """Return a count with a link to these jobs, for a user who may view the list of jobs."""
     query = urlencode({"queue": queue.pk, **filters})
     return linked(f"{queue.jobs_url}?{query}" if queue.jobs_url and text != "0" else "", text)
-
-
-class _Listed(list[Any]):
-    """Has what Django's pages of a list need of a queryset."""
-
-    _clone = list.copy
-
-
-class QueueChangeList(ChangeList):
-    """A page of the queues that match the search, by name, read with a constant number of statements.
-
-    Every queue that is in use or paused is there. One without settings is an unsaved ``Queue``, and has a
-    page, too.
-    """
-
-    model_admin: Any
-    result_list: list[Any]
-    trouble = ""
-    is_slow = False
-    """Whether something could not be read in time."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        """Read the figures of all queues, and the settings of those on this page."""
-        alias, site = self.model_admin.database, self.model_admin.admin_site
-        (every, self.is_slow), fleet = queue_figures(alias), Fleet(alias)
-        if any(figures.needs_workers for figures in every):
-            self.trouble = fleet.trouble
-        elif self.is_slow:
-            self.trouble = gettext("The figures of the queues could not be read in time.")
-        words = self.query.casefold().split()
-        found = [each for each in every if all(word in each.name.casefold() for word in words)]
-        self.queryset: Any = _Listed(found)
-        super().get_results(request)
-        shown, self.result_list = list(self.result_list), []
-        saved = self.root_queryset.in_bulk([figures.name for figures in shown])
-        jobs_url, pauses = page_url(site, request, Job, "changelist"), paused(site, request, alias).queues
-        pause_url = page_url(site, request, Pause, "add")
-        for figures in shown:
-            queue: Any = saved.get(figures.name) or Queue(name=figures.name)
-            queue.figures, queue.attendance, queue.jobs_url = figures, fleet.attendance(queue.pk), jobs_url
-            queue.is_unattended = figures.needs_workers and not fleet.serving(queue.pk)
-            query = urlencode({"kind": "queue", "name": queue.pk})
-            pause = linked(f"{pause_url}?{query}", gettext("Pause")) if pause_url else ""
-            queue.paused = pauses.get(queue.pk) or pause
-            self.result_list.append(queue)
-        self.full_result_count = len(every)
-        self.show_full_result_count = True
-        self.show_admin_actions = bool(saved)

@@ -34,7 +34,7 @@ from ..tasks.task import Task
 from ..tasks.unique import Unique
 from . import display
 from .charts import MEDIA, chosen_span, rate_facts, span_charts, span_tabs
-from .console import console_page, may_view_failures, page_url, task_url
+from .console import console_page, page_url, task_url
 from .display import Fact, linked
 from .failures import failure_block
 from .jobs.texts import breakable
@@ -60,7 +60,7 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -
     except TimeLimitReached:
         charts, tiles = [], [Fact(_("Figures"), _("The statistics could not be read in time."))]
     failures = None
-    if may_view_failures(site, request):
+    if url(Job, "failures"):
         failures = failure_block(cast("DatabaseAdmin[Any]", site.get_model_admin(Job)), span, path)
     return console_page(
         admin,
@@ -172,7 +172,7 @@ def _links(url: partial[str], path: str) -> Iterator[dict[str, Any]]:
         for status in Status:
             query = urlencode({"task": path, "status": status.value})
             yield {"label": display.status_badge(status), "url": f"{jobs}?{query}"}
-    if (failures := url(Job, "failures")) and may_view_failures(*url.args):
+    if failures := url(Job, "failures"):
         yield {"label": _("Failures by group"), "url": f"{failures}?{urlencode({'task': path})}"}
     if pause := url(Pause, "add"):
         yield {"label": _("Pause"), "url": f"{pause}?{urlencode({'kind': 'task', 'name': path})}"}

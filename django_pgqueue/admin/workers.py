@@ -19,13 +19,12 @@ from .. import formatting
 from ..formatting import throughput
 from ..jobs.limits import drain_worker
 from ..models import Job, LiveJob, Worker
-from ..models.job import Status
-from ..monitoring.jobs import Ended, History, ended_by
+from ..monitoring.jobs import ended_by
 from ..monitoring.workers import Crew, Vital, busy_text, queues_text, state_text, vital, with_vitals
 from ..postgres.timeout import TimeLimitReached
 from . import display
 from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
-from .base import DatabaseAdmin, ReadOnlyAdmin
+from .base import ReadOnlyAdmin
 from .charts import gauge
 from .console import hidden_of, page_url, task_url, visible_jobs
 from .display import alarm, column
@@ -111,6 +110,9 @@ class Fleet(Crew):
 # The list and the page.
 
 
+MOST_JOBS = 100  # on the page of a worker
+
+
 class WorkerChangeList(ChangeList):
     """The list, with a warning above it if jobs are waiting and no worker claims them."""
 
@@ -129,6 +131,7 @@ class WorkerChangeList(ChangeList):
 class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
     """Shows the workers, their queues, and whether they are alive, and can ask them to end."""
 
+    change_list = WorkerChangeList
     list_display = (
         "name", "state_now", "heartbeat", "all_queues", "busy_of", "memory_now", "uptime", "version",
     )  # fmt: skip
@@ -156,21 +159,68 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
     class Media:
         css = {"all": ["django_pgqueue/pages.css"]}
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkerChangeList]:
-        """Return the list with the warning."""
-        return WorkerChangeList
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         """Return the workers with the age of their heartbeats and the number of their running jobs."""
         return with_vitals(super().get_queryset(request))
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        """Add the jobs of the worker, for users who may view jobs, and the buttons."""
+        """Add the buttons; and for users who may view jobs, those that it runs and that it has ended."""
         context = super().page_context(request, obj)
-        if obj is not None:
-            context["pgqueue_buttons"] = self.drain_buttons(request, obj)
-            add_jobs(self, request, obj, context)
-        return context
+        if obj is None:
+            return context
+        context["pgqueue_buttons"] = self.drain_buttons(request, obj)
+        if not page_url(self.admin_site, request, Job, "changelist"):
+            return context
+        jobs = list(
+            _running_jobs(visible_jobs(self.admin_site, request, self.database), obj)[: MOST_JOBS + 1]
+        )
+        context["pgqueue_jobs"] = [
+            self._job_row(request, job.pk, job)
+            | {
+                "job": job,
+                "progress": progress_of_job(job, job.progress),
+                "elapsed": formatting.period(job.elapsed),
+                "deadline": display.time(job.deadline),
+                "lost": vital(obj) == Vital.DEAD,
+            }
+            for job in jobs[:MOST_JOBS]
+        ]
+        context["pgqueue_more_jobs"] = len(jobs) > MOST_JOBS
+        context["pgqueue_shows_jobs"] = True
+        try:
+            history = ended_by(self.database, obj.pk)
+        except TimeLimitReached:
+            context["pgqueue_history_note"] = gettext("What it has ended could not be read in time.")
+            return context
+        hidden = hidden_of(self.admin_site, request, self.database, [job.id for job in history.jobs])
+        context["pgqueue_history"] = [
+            self._job_row(request, job.id, job)
+            | {
+                "id": job.id,
+                "queue": job.queue_name,
+                "ended": display.time(job.finished_at),
+                "duration": display.seconds(job.duration),
+                "attempts": formatting.number(job.attempts),
+            }
+            for job in history.jobs
+            if job.id not in hidden
+        ]
+        # How fast it ended jobs, among those that ended last.
+        note = gettext("It ran no job that ended lately.")
+        if history.per_second is not None:
+            note = gettext("About %(rate)s, over the last %(period)s.") % {
+                "rate": throughput(history.per_second),
+                "period": formatting.span(history.seconds),
+            }
+        return {**context, "pgqueue_history_note": note}
+
+    def _job_row(self, request: HttpRequest, key: int, job: Any) -> dict[str, Any]:
+        return {
+            "url": page_url(self.admin_site, request, Job, "change", key),
+            "task": breakable(job.task_path),
+            "task_url": task_url(self.admin_site, request, job.task_path),
+            "badge": display.status_badge(job.status),
+        }
 
     name = column(_("worker"), str)
     all_queues = column(_("queues"), queues_text)
@@ -271,76 +321,18 @@ def _effect(worker: Any, name: str) -> RowEffect:
     return RowEffect(about(worker, words, jobs=busy_text(worker)))
 
 
-# ----------------------------------------------------------------------------
-# What the page of a worker shows about its jobs: those that it runs, and those that it has ended lately.
-
-MOST_JOBS = 100
-
-
-def add_jobs(
-    admin: DatabaseAdmin[Any], request: HttpRequest, worker: Worker, context: dict[str, Any]
-) -> None:
-    """Add the jobs of the worker to the context of its page, for users who may view jobs."""
-    if not page_url(admin.admin_site, request, Job, "changelist"):
-        return
-    visible = visible_jobs(admin.admin_site, request, admin.database)
-    jobs = list(_running_jobs(visible, worker)[: MOST_JOBS + 1])
-    context["pgqueue_jobs"] = [_job_row(admin, request, job, worker) for job in jobs[:MOST_JOBS]]
-    context["pgqueue_more_jobs"] = len(jobs) > MOST_JOBS
-    context["pgqueue_shows_jobs"] = True
-    try:
-        history = ended_by(admin.database, worker.pk)
-    except TimeLimitReached:
-        context["pgqueue_history_note"] = gettext("What it has ended could not be read in time.")
-        return
-    hidden = hidden_of(admin.admin_site, request, admin.database, [job.id for job in history.jobs])
-    ended = [_ended_row(admin, request, job) for job in history.jobs if job.id not in hidden]
-    context["pgqueue_history"] = ended
-    context["pgqueue_history_note"] = _note(history)
-
-
 def _running_jobs(visible: QuerySet[Job], worker: Worker) -> QuerySet[Any]:
     """Return the jobs that a worker has claimed, the longest running first, without their arguments."""
     elapsed = ExpressionWrapper(Now() - F("last_attempted_at"), output_field=DurationField())
     jobs = visible.filter(shelf=0, status="running", worker=worker.pk)
-    columns = (*COLUMNS, "task_path", "queue_name", "deadline", "cancel_requested_at", "last_attempted_at")
+    columns = (
+        *COLUMNS,
+        "status",
+        "task_path",
+        "queue_name",
+        "deadline",
+        "cancel_requested_at",
+        "last_attempted_at",
+    )
     rows: QuerySet[Any] = with_progress(jobs).only(*columns).annotate(elapsed=elapsed)
     return rows.order_by("last_attempted_at", "pk")
-
-
-def _job_row(admin: DatabaseAdmin[Any], request: HttpRequest, job: Any, worker: Worker) -> dict[str, Any]:
-    return {
-        "job": job,
-        "task": breakable(job.task_path),
-        "task_url": task_url(admin.admin_site, request, job.task_path),
-        "badge": display.status_badge(Status.RUNNING),
-        "progress": progress_of_job(job, job.progress),
-        "url": page_url(admin.admin_site, request, Job, "change", job.pk),
-        "elapsed": formatting.period(job.elapsed),
-        "deadline": display.time(job.deadline),
-        "lost": vital(worker) == Vital.DEAD,
-    }
-
-
-def _ended_row(admin: DatabaseAdmin[Any], request: HttpRequest, job: Ended) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "url": page_url(admin.admin_site, request, Job, "change", job.id),
-        "task": breakable(job.task_path),
-        "task_url": task_url(admin.admin_site, request, job.task_path),
-        "queue": job.queue_name,
-        "badge": display.status_badge(job.status),
-        "ended": display.time(job.finished_at),
-        "duration": display.seconds(job.duration),
-        "attempts": formatting.number(job.attempts),
-    }
-
-
-def _note(history: History) -> str:
-    """Return how fast it ended jobs, among those that ended last."""
-    if history.per_second is None:
-        return gettext("It ran no job that ended lately.")
-    return gettext("About %(rate)s, over the last %(period)s.") % {
-        "rate": throughput(history.per_second),
-        "period": formatting.span(history.seconds),
-    }

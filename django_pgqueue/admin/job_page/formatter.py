@@ -22,7 +22,7 @@ from ...encoding import MAX_BIGINT, whole_number
 from ...maintenance.payloads import payload_models
 from ...models import DeclaredTask, Job, Worker
 from ...redaction import FAILED, REDACTED, redact, redact_call, redact_text, restore
-from ..console import visible_url
+from ..console import hidden_of, page_url
 from ..display import linked
 from ..jobs import texts
 
@@ -49,8 +49,10 @@ class Formatter:
         self.alias = str(job._state.db)
 
     def url(self, model: type[Model], page: str, *arguments: Any) -> str:
-        """Return the URL of a page; empty if this user may not view it."""
-        return visible_url(self.site, self.request, self.alias, model, page, *arguments)
+        """Return the URL of a page; empty if this user may not view it, or not see the job."""
+        url = page_url(self.site, self.request, model, page, *arguments)
+        is_hidden = url and model is Job and hidden_of(self.site, self.request, self.alias, arguments)
+        return "" if is_hidden else url
 
     def link(self, model: type[Model], key: Any, text: Any) -> str:
         """Return a link to a row, or only the text for a user who may not view it."""

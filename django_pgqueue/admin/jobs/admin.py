@@ -56,6 +56,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         css = {"all": ["django_pgqueue/job.css"]}
         js = ("django_pgqueue/job.js", Script("django_pgqueue/rows.js", defer=True))
 
+    change_list = JobChangeList
     list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
     list_display_links = ("id", "task")
     list_filter = (StatusFilter, QueueFilter, TaskFilter, WorkerFilter, EnqueuedFilter, FinishedFilter)
@@ -107,10 +108,6 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
     def get_readonly_fields(self, request: HttpRequest, obj: Job | None = None) -> list[Any]:
         """Return all fields, including those that a subclass adds."""
         return flatten_fieldsets(self.get_fieldsets(request, obj))
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobChangeList]:
-        """Return the list that does not count rows."""
-        return JobChangeList
 
     def rows_for_list(self, jobs: QuerySet[Job]) -> QuerySet[Job]:
         """Read what the list shows, and only the beginning of the arguments and of the last error."""

@@ -25,7 +25,7 @@ from ...models import Schedule
 from ...models.schedule import definition_of
 from ...tasks.registry import known_tasks
 from .. import display
-from ..ask import RowActions, ask, held, is_confirmed, listed, may_with_jobs
+from ..ask import RowActions, ask, held, is_confirmed, listed
 from ..base import DatabaseForm
 from ..display import with_more
 from ..history import action_words
@@ -146,6 +146,7 @@ class ScheduleAdmin(RowActions[Schedule]):
     """
 
     form = ScheduleForm
+    change_list = ScheduleChangeList
     list_display = ("named", "when", "state_now", "next_run", "last_run", "declared_in")
     list_filter = (StateFilter, "source", OverriddenFilter)
     search_fields = ("name", "task_path")
@@ -164,10 +165,7 @@ class ScheduleAdmin(RowActions[Schedule]):
 
     has_pause_permission = held("pause")
     has_enqueue_permission = held("enqueue")
-
-    def has_view_arguments_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may view the arguments of schedules: who may view those of jobs."""
-        return may_with_jobs(self.admin_site, request, "view_arguments")
+    has_view_arguments_permission = held("view_arguments", of_jobs=True)
 
     def for_user(self, request: HttpRequest, schedules: Iterable[Any]) -> None:
         """Let rows know whether this user may view their arguments."""
@@ -212,10 +210,6 @@ class ScheduleAdmin(RowActions[Schedule]):
         changed = [field_label(name) for name in words.changes(schedule)]
         here = _("changed here: %(fields)s") % {"fields": ", ".join(changed)} if changed else ""
         return with_more(breakable(words.origin(schedule)), here)
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ScheduleChangeList]:
-        """Return the list with the last runs."""
-        return ScheduleChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
         """Return the schedules with the time of the database."""
