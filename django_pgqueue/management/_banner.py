@@ -23,7 +23,7 @@ from ..formatting import counted, get_logger
 from ..models import Job
 from ..tasks.task import declared_tasks
 from ..worker.options import WorkerOptions
-from ._output import facts
+from ._output import lines
 
 logger = get_logger(__name__)
 
@@ -42,7 +42,7 @@ def banner(options: WorkerOptions, info: ConnectionInfo, *, checked: bool, list_
         "Tasks": _tasks(len(paths), checked=checked, listed=list_tasks),
     }
     listed = [f"             {path}" for path in paths] if list_tasks else []
-    return "\n".join([_versions(info.server_version), "", *facts(known), *listed, "", _end(options)])
+    return "\n".join([_versions(info.server_version), "", *lines(known), *listed, "", _end(options)])
 
 
 def admin_urls(alias: str) -> list[str]:

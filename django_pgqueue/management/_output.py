@@ -1,6 +1,6 @@
-"""What the subcommands print: text without control characters, tables and facts for a terminal, and JSON.
+"""What the subcommands print: lines, tables and facts for a terminal, or JSON.
 
-Values that come from jobs may contain anything, also sequences that a terminal obeys. So each of them is
+Values that come from jobs may contain anything, also sequences that a terminal obeys. So everything is
 printed with its control characters written out.
 """
 
@@ -10,19 +10,21 @@ import json
 import os
 import shutil
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from io import TextIOWrapper
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 from unicodedata import combining, east_asian_width
 
-from django.core.management.base import OutputWrapper
+from django.core.management.base import CommandError, OutputWrapper
 
 from ..formatting import plain
 
 _SPACE = "  "  # between two columns
 _KEPT = "\0"  # a space that is no place to break a line
 _NARROWEST = 40
+_NOTHING = ("", "-", "0")
 
 
 def prepare(stdout: OutputWrapper) -> None:
@@ -39,9 +41,76 @@ def no_reader(stdout: OutputWrapper | TextIO) -> None:
     os.close(nowhere)
 
 
-def width_of(stdout: Any) -> int | None:
-    """Return the columns of the terminal; None if the output is a pipe or a file."""
-    return max(_NARROWEST, shutil.get_terminal_size().columns) if stdout.isatty() else None
+Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
+"""What each column says of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table, or ``empty`` if there are no rows."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Collection[int] = ()
+    """The columns that are aligned to the right."""
+    empty: str = ""
+
+    @classmethod
+    def of(cls, columns: Columns, rows: Iterable[Any], right: Collection[int] = (), empty: str = "") -> Table:
+        """Return the table of what the columns say."""
+        return cls([*columns], [[text(row) for text in columns.values()] for row in rows], right, empty)
+
+    def lines(self, width: int | None = None) -> Iterator[str]:
+        """Yield the lines. Nothing is cut: if the table is wider than ``width``, columns in which no row says
+        anything are left out; if that is not enough, it is a paragraph for each row.
+        """
+        if not self.rows:
+            yield self.empty
+            return
+        every = [[plain(text) for text in row] for row in (self.head, *self.rows)]
+        places = [*range(len(self.head))]
+        if width is not None and _whole(every) > width:
+            places = [place for place in places if any(row[place] not in _NOTHING for row in every[1:])]
+            every = [[row[place] for place in places] for row in every]
+            if _whole(every) > width:
+                for row in every[1:]:
+                    yield from _paragraph(every[0], row, width)
+                return
+        sizes = _widths(every)
+        for row in every:
+            cells = zip(row, sizes, places, strict=True)
+            yield _SPACE.join(
+                _aligned(text, size, place in self.right) for text, size, place in cells
+            ).rstrip()
+
+
+Block: TypeAlias = str | Mapping[str, str] | Table
+"""A line, facts with their labels, or a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a subcommand prints."""
+
+    text: Iterable[Block] = ()
+    document: Any = None
+    """What it prints with ``--json``."""
+    error: str = ""
+    """What it ends with afterwards; empty if it has done its work."""
+    code: int = 1
+    """Its exit code then."""
+
+    def print(self, stdout: OutputWrapper, *, as_json: bool) -> None:
+        """Print it as text, as wide as the terminal, or as JSON. Raise its error."""
+        if as_json and self.document is not None:
+            print_json(stdout, self.document)
+        else:
+            width = max(_NARROWEST, shutil.get_terminal_size().columns) if stdout.isatty() else None
+            for block in self.text:
+                for line in lines(block, width):
+                    stdout.write(line)
+        if self.error:
+            raise CommandError(self.error, returncode=self.code)
 
 
 def print_json(stdout: OutputWrapper, document: Any) -> None:
@@ -50,14 +119,15 @@ def print_json(stdout: OutputWrapper, document: Any) -> None:
 
     JSON permits some control characters in texts, such as U+009B, which terminals obey, so they are escaped.
     """
-    text = json.dumps(document, indent=2, ensure_ascii=not _is_utf8(stdout), default=_json)
+    text = json.dumps(
+        document,
+        indent=2,
+        ensure_ascii=not _is_utf8(stdout),
+        default=lambda value: value.total_seconds() if isinstance(value, timedelta) else value.isoformat(),
+    )
     stdout.write(
         "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
     )
-
-
-def _json(value: datetime | timedelta) -> str | float:
-    return value.total_seconds() if isinstance(value, timedelta) else value.isoformat()
 
 
 def _is_utf8(stdout: Any) -> bool:
@@ -71,59 +141,17 @@ def plain_lines(text: str) -> Iterator[str]:
         yield plain(line.removesuffix("\r").expandtabs(4))
 
 
-def print_facts(stdout: OutputWrapper, values: Mapping[str, str]) -> None:
-    """Print labels and texts, as wide as the terminal."""
-    for line in facts(values, width_of(stdout)):
-        stdout.write(line)
-
-
-def print_table(
-    stdout: OutputWrapper,
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    right: Collection[int] = (),
-    empty: str,
-) -> None:
-    """Print a table, as wide as the terminal, or ``empty`` if there are no rows."""
-    stdout.write(table(head, rows, right=right, width=width_of(stdout)) if rows else empty)
-
-
-def facts(values: Mapping[str, str], width: int | None = None) -> Iterator[str]:
-    """Yield the lines of labels and texts. A fact without a text is left out."""
-    room = max((_cells(label) for label, text in values.items() if text), default=0) + len(": ")
-    for label, text in values.items():
-        if text:
-            line = f"{_SPACE}{_aligned(f'{label}:', room)}{plain(text)}"
-            yield from _wrapped(line, width, " " * (len(_SPACE) + room))
-
-
-def table(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    right: Collection[int] = (),
-    width: int | None = None,
-) -> str:
-    """Return a table, in which nothing is cut. The columns ``right`` are aligned to the right.
-
-    If it is wider than ``width``, columns in which no row says anything are left out; if that is not enough,
-    it is a paragraph for each row.
-    """
-    every = [[plain(text) for text in row] for row in (head, *rows)]
-    places = list(range(len(head)))
-    if width is not None and _whole(every) > width:
-        places = [place for place in places if any(row[place] not in ("", "-", "0") for row in every[1:])]
-        every = [[row[place] for place in places] for row in every]
-        if _whole(every) > width:
-            return "\n".join(line for row in every[1:] for line in _paragraph(every[0], row, width))
-    sizes = _widths(every)
-    return "\n".join(
-        _SPACE.join(
-            _aligned(text, size, place in right) for text, size, place in zip(row, sizes, places, strict=True)
-        ).rstrip()
-        for row in every
-    )
+def lines(block: Block, width: int | None = None) -> Iterator[str]:
+    """Yield the lines of a block. A fact without a text is left out."""
+    if isinstance(block, str):
+        yield plain(block)
+    elif isinstance(block, Table):
+        yield from block.lines(width)
+    else:
+        known = {f"{label}:": text for label, text in block.items() if text}
+        room = max(map(_cells, known), default=0) + 1
+        for label, text in known.items():
+            yield from _wrapped(f"{_SPACE}{_aligned(label, room)}{plain(text)}", width, " " * (2 + room))
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
@@ -132,13 +160,13 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 def _whole(rows: Sequence[Sequence[str]]) -> int:
     """Return how many columns of a terminal a table takes."""
-    return len(_SPACE.join(" " * size for size in _widths(rows)))
+    return sum(_widths(rows)) + len(_SPACE) * (len(rows[0]) - 1)
 
 
 def _paragraph(head: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
     yield from _wrapped(row[0], width, _SPACE)
     pairs = zip(head[1:], row[1:], strict=True)
-    said = [f"{name}: {text}" for name, text in pairs if text not in ("", "-", "0")]
+    said = [f"{name}: {text}" for name, text in pairs if text not in _NOTHING]
     whole = [text.replace(" ", _KEPT) if len(text) < width - len(_SPACE) else text for text in said]
     for line in _wrapped(_SPACE + ", ".join(whole), width, _SPACE):
         yield line.replace(_KEPT, " ")

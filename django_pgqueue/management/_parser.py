@@ -1,25 +1,29 @@
 """The parser of both commands, which names what the user may have meant, and the subcommands of ``pgqueue``.
 
-To add a subcommand, list it in ``SUBCOMMANDS`` of a module of the package ``subcommands``, and write its
-section in ``docs/reference/commands.md``.
+To add a subcommand, decorate a function in a module of the package ``subcommands`` with ``subcommand()``,
+and write its section in ``docs/reference/commands.md``.
 """
 
 from __future__ import annotations
 
 import sys
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, Namespace, _SubParsersAction
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
+from operator import methodcaller
 from pkgutil import iter_modules
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
-from django.core.management.base import CommandError, CommandParser, OutputWrapper
+from django.core.management.base import CommandError, CommandParser
 
 from . import subcommands
-from ._output import no_reader
+from ._output import Output, no_reader
+
+Run: TypeAlias = Callable[[dict[str, Any]], Output]
 
 #: The subcommand that is meant if there is none.
 DEFAULT = "status"
@@ -127,25 +131,43 @@ def _options(parser: ArgumentParser, found: Namespace) -> Iterator[str]:
 class Subcommand:
     """A subcommand of ``manage.py pgqueue``."""
 
-    name: str
     help: str
     """What it does, in a sentence without a period."""
-    add_arguments: Callable[[ArgumentParser], None] | None
-    """Adds its own arguments. The command adds ``--json``, ``--database`` and Django's own options."""
-    run: Callable[[dict[str, Any], OutputWrapper], None]
-    """Does it in the database ``options["database"]``, an alias that the command has checked.
-
-    It raises ``ArgumentTypeError`` if the arguments cannot be used, and ``CommandError`` or an error of this
-    package if it cannot be done.
-    """
-    has_json: bool = True
+    arguments: Sequence[Callable[[ArgumentParser], Any]]
+    """Each adds one or some. The command adds ``--json``, ``--database`` and those of Django."""
+    has_json: bool
     """Whether it has the option ``--json``."""
+    run: Run
+
+
+_SUBCOMMANDS: dict[str, Subcommand] = {}
+
+#: An argument of a subcommand, with the arguments of ``ArgumentParser.add_argument()``.
+argument = partial(methodcaller, "add_argument")
+
+
+def subcommand(
+    name: str, sentence: str, *arguments: Callable[[ArgumentParser], Any], has_json: bool = True
+) -> Callable[[Run], Run]:
+    """Make a function a subcommand.
+
+    It does its work in the database ``options["database"]``, an alias that the command has checked. It raises
+    ``ArgumentTypeError`` if the arguments cannot be used, and ``CommandError`` or an error of this package if
+    it cannot be done. ``options["stdout"]`` is for what cannot be an ``Output``.
+    """
+
+    def register(run: Run) -> Run:
+        _SUBCOMMANDS[name] = Subcommand(sentence, arguments, has_json, run)
+        return run
+
+    return register
 
 
 def found() -> dict[str, Subcommand]:
     """Return the subcommands by name."""
-    names = [f"{subcommands.__name__}.{info.name}" for info in iter_modules(subcommands.__path__)]
-    return dict(sorted((each.name, each) for name in names for each in import_module(name).SUBCOMMANDS))
+    for module in iter_modules(subcommands.__path__):
+        import_module(f"{subcommands.__name__}.{module.name}")
+    return dict(sorted(_SUBCOMMANDS.items()))
 
 
 def accept_options(parser: ArgumentParser, outer: ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from django.core.management import CommandError
 from django.utils import timezone
 
 from django_pgqueue.jobs import chunks
+from django_pgqueue.management import _parser
 from django_pgqueue.management.subcommands import changing
 from django_pgqueue.models import Job
 from django_pgqueue.models.changes import retry
@@ -38,9 +39,9 @@ def refusal(*arguments: str) -> tuple[str, int]:
 
 def retrying(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """Let ``pgqueue retry`` change jobs in this way."""
-    retry, *others = changing.SUBCOMMANDS
     run = partial(changing.run, replace(changing.CHANGES[0], run=change))
-    monkeypatch.setattr(changing, "SUBCOMMANDS", [replace(retry, run=run), *others])
+    retry = replace(_parser.found()["retry"], run=run)
+    monkeypatch.setitem(_parser._SUBCOMMANDS, "retry", retry)
 
 
 @pytest.mark.parametrize(

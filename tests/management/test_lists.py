@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import RateLimit, enqueue_many, set_limit
-from django_pgqueue.management._output import table
+from django_pgqueue.management._output import Table
 from django_pgqueue.models import Job, Limit, Queue
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
@@ -96,16 +96,12 @@ def test_limits() -> None:
 
 
 def test_a_narrow_terminal_gets_what_fits() -> None:
-    head, rows = (
-        ("Queue", "Ready", "Running", "Limit"),
-        [("mail", "5", "0", "-"), ("slow", "10", "0", "7; 100 a minute")],
-    )
-    wide = table(head, rows, right=(1, 2), width=60)
-    assert wide.splitlines()[0] == "Queue  Ready  Running  Limit"
-    assert table(head, rows, right=(1, 2), width=None) == wide
-    assert table(head, rows, right=(1, 2), width=30).splitlines() == [
-        "Queue  Ready  Limit", "mail       5  -", "slow      10  7; 100 a minute",
-    ]  # fmt: skip
-    assert table(head, rows, right=(1, 2), width=26).splitlines() == [
+    rows = [("mail", "5", "0", "-"), ("slow", "10", "0", "7; 100 a minute")]
+    table = Table(("Queue", "Ready", "Running", "Limit"), rows, right=(1, 2))
+    wide = [*table.lines(60)]
+    assert wide[0] == "Queue  Ready  Running  Limit"
+    assert [*table.lines(None)] == wide
+    assert [*table.lines(30)] == ["Queue  Ready  Limit", "mail       5  -", "slow      10  7; 100 a minute"]
+    assert [*table.lines(26)] == [
         "mail", "  Ready: 5", "slow", "  Ready: 10,", "  Limit: 7; 100 a minute",
     ]  # fmt: skip

@@ -20,7 +20,8 @@ from django.db import OperationalError, connection
 
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import _parser
-from django_pgqueue.management._output import print_json, table
+from django_pgqueue.management._output import Output, Table, print_json
+from django_pgqueue.management._parser import argument
 from django_pgqueue.management.commands import pgqueue
 from django_pgqueue.models import Limit, Pause
 from tests.support.factories import ERROR, JobFactory, JobStatFactory, ScheduleFactory, WorkerFactory
@@ -38,13 +39,12 @@ class Echo(SimpleNamespace):
     error: Exception | None = None
     has_json = False
 
-    def add_arguments(self, parser: Any) -> None:
-        parser.add_argument("--times", type=int, default=1)
+    arguments = (argument("--times", type=int, default=1),)
 
-    def run(self, options: dict[str, Any], stdout: Any) -> None:
+    def run(self, options: dict[str, Any]) -> Output:
         if self.error is not None:
             raise self.error
-        stdout.write(" ".join(str(options[name]) for name in ("database", "times", "verbosity")))
+        return Output([" ".join(str(options[name]) for name in ("database", "times", "verbosity"))])
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_errors_of_a_subcommand(echo: Echo, error: Exception, code: int) -> None
 
 
 def test_ctrl_c(echo: Echo, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    def run_until_ctrl_c(options: dict[str, Any], stdout: Any) -> None:
+    def run_until_ctrl_c(options: dict[str, Any]) -> None:
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(echo, "run", run_until_ctrl_c)
@@ -210,7 +210,7 @@ def test_an_output_that_cannot_show_each_character(
 ) -> None:
     file = BytesIO()
     out = TextIOWrapper(file, encoding=encoding)
-    monkeypatch.setattr(echo, "run", lambda options, stdout: stdout.write("café"))
+    monkeypatch.setattr(echo, "run", lambda options: Output(["café"]))
     call_command("pgqueue", "echo", stdout=out)
     assert file.getvalue().strip() == printed
 
@@ -224,9 +224,8 @@ def test_json_is_ascii_if_the_output_is() -> None:
 
 
 def test_a_table_obeys_nobody() -> None:
-    lines = table(
-        ("ID", "What", "Who"), [("1", "a\x1b[2J\nb", "x"), ("20", "日本", "y")], right={0}
-    ).splitlines()
+    rows = [("1", "a\x1b[2J\nb", "x"), ("20", "日本", "y")]
+    lines = [*Table(("ID", "What", "Who"), rows, right={0}).lines()]
     assert lines == ["ID  What         Who", " 1  a\\x1b[2J\\nb  x", "20  日本         y"]
 
 

@@ -146,8 +146,8 @@ def test_keys() -> None:
 @pytest.mark.usefixtures("busy")
 def test_each_order_shows_the_same_rows() -> None:
     found = look("default")
-    for name, orders in top.SORTS.items():
-        rows = [sorted(PANES[name](found, order).rows) for order in orders]
+    for pane in PANES.values():
+        rows = [sorted(pane.cells(found, order)) for order in pane.sorts]
         assert all(each == rows[0] for each in rows)
         assert rows[0]
 
@@ -298,7 +298,7 @@ def test_an_input_that_is_no_terminal_has_no_keys(monkeypatch: pytest.MonkeyPatc
 def test_without_rich(terminal: tuple[Person, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
     with pytest.raises(CommandError, match=r"This needs Rich\. Install it, or the extra `top`\."):
-        top.run({"database": "default", "once": False}, OutputWrapper(terminal[1]))
+        top.run({"database": "default", "once": False, "stdout": OutputWrapper(terminal[1])})
 
 
 def test_a_mistake_in_the_thread_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

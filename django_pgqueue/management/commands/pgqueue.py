@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -33,10 +34,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs"
         )
-        self._parsers: dict[str, ArgumentParser] = {}
         chosen = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND")
         for name, subcommand in found().items():
-            self._parsers[name] = inner = chosen.add_parser(
+            inner = chosen.add_parser(
                 name,
                 help=subcommand.help,
                 description=f"{subcommand.help}.",
@@ -45,8 +45,9 @@ class Command(BaseCommand):
             accept_options(inner, parser)
             if subcommand.has_json:
                 inner.add_argument("--json", action="store_true", help="print JSON instead of text")
-            if subcommand.add_arguments is not None:
-                subcommand.add_arguments(inner)
+            for add in subcommand.arguments:
+                add(inner)
+        self._parsers: Mapping[str, ArgumentParser] = chosen.choices
 
     # The output is in English, whatever LANGUAGE_CODE is: scripts read it, and so does who helps.
     @translation.override("en")
@@ -61,7 +62,8 @@ class Command(BaseCommand):
             check_database(alias)
             prepare(self.stdout)
             try:
-                subcommand.run({**self._read(given), "database": alias}, self.stdout)
+                options = {**self._read(given), "database": alias, "stdout": self.stdout}
+                subcommand.run(options).print(self.stdout, as_json=bool(options.get("json")))
             finally:
                 self.stdout.flush()
         except BrokenPipeError:

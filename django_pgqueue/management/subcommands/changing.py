@@ -13,7 +13,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from django.core.management.base import CommandError, OutputWrapper
+from django.core.management.base import CommandError
 from django.db import transaction
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
@@ -34,8 +34,8 @@ from ...models.job import Status
 from ...postgres.timeout import TimeLimitReached, time_limit
 from .._arguments import job_id, of_one_database, unknown
 from .._job_filters import LIVE_SHELF, Filters, add_filters, check_names, filters_of
-from .._output import print_json
-from .._parser import INTERRUPTED, Subcommand
+from .._output import Output
+from .._parser import INTERRUPTED, argument, subcommand
 
 logger = get_logger(__name__)
 
@@ -125,58 +125,64 @@ class Done:
         """How many jobs are meant."""
         return sum(self.counts.values())
 
-    @property
-    def left_alone(self) -> int:
-        """How many jobs were tried and did not change."""
-        return max(0, self.tried - self.changed)
 
-
-def _add_arguments(parser: ArgumentParser, change: Change) -> None:
-    parser.add_argument("job", type=job_id, nargs="*", metavar="ID", help="ids, such as 5 or other:5")
-    add_filters(parser, status=f"default: {','.join(change.usual)}")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--dry-run", action="store_true", help="tell how many jobs it would be, and end")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but questions and errors")
-
-
-def run(change: Change, options: dict[str, Any], stdout: OutputWrapper) -> None:
+def run(change: Change, options: dict[str, Any]) -> Output:
     """Change the jobs with these ids, or those that the options choose."""
-    alias = options["database"]
-    if not options.get("job"):
-        _change_chosen(change, alias, options, stdout)
-        return
-    alias, ids = of_one_database(options["job"], alias)
-    if filters_of(options, alias).are_given:
+    alias, ids = of_one_database(options["job"] or (), options["database"])
+    filters = filters_of(options, alias)
+    if ids and filters.are_given:
         raise ArgumentTypeError("Give either ids or options that choose jobs, not both.")
-    found = Job.objects.using(alias).only("pk", "shelf", "status", "finished_at").in_bulk(ids)
-    if missing := [pk for pk in ids if pk not in found]:
-        raise CommandError(unknown(missing, alias))
-    _change_ids(change, [found[pk] for pk in ids], alias, options, stdout)
-
-
-def _change_ids(
-    change: Change, jobs: list[Job], alias: str, options: dict[str, Any], stdout: OutputWrapper
-) -> None:
-    outcome = Done(Counter(job.status for job in jobs))
-    if not options.get("dry_run"):
-        if change.name == "retry" and (done := [job for job in jobs if job.status == Status.DONE]):
-            # Nobody should run a done job a second time by accident.
-            _ask(f"{_named(done)} done and would run a second time.", options)
-        with interruptible() as asked:
-            for job, has_changed in change_each(change.run, jobs):
-                outcome.tried += 1
-                outcome.changed += has_changed
-                if not has_changed:
-                    outcome.unchanged.append(job.pk)
-                if asked.is_set():
-                    break
-        outcome.is_stopped = outcome.tried < len(jobs)
-    _print(change, outcome, alias, options, stdout)
-    if outcome.unchanged:
+    if not ids and not filters.are_given:
+        raise ArgumentTypeError("Say which jobs: their ids, or options such as --task, --queue and --status.")
+    outcome = (
+        _change_ids(change, ids, alias, options) if ids else _change_chosen(change, filters, alias, options)
+    )
+    document = {
+        "database": alias,
+        "action": change.name,
+        "dry_run": options["dry_run"],
+        "matched": outcome.matched,
+        "changed": outcome.changed,
+        "left_alone": max(0, outcome.tried - outcome.changed),
+        "unchanged": outcome.unchanged,
+        "stopped": outcome.is_stopped,
+    }
+    error, code = "", 1
+    if outcome.is_stopped:
+        done = f"{counted(outcome.changed, 'job')} of {outcome.matched} changed"
+        error, code = f"Stopped. {done}; the others did not.", INTERRUPTED
+    elif outcome.unchanged:
         rows = Job.objects.using(alias).filter(pk__in=outcome.unchanged)
         now = dict(rows.values_list("pk", "status"))
         states = ", ".join(f"{pk} ({now.get(pk, 'gone')})" for pk in outcome.unchanged)
-        raise CommandError(f"Not changed: {states}. {change.rule}")
+        error = f"Not changed: {states}. {change.rule}"
+    text = () if options["quiet"] else [_sentence(change, outcome, is_dry=options["dry_run"])]
+    return Output(text, document, error, code)
+
+
+def _change_ids(change: Change, ids: list[int], alias: str, options: dict[str, Any]) -> Done:
+    found = Job.objects.using(alias).only("pk", "shelf", "status", "finished_at").in_bulk(ids)
+    if missing := [pk for pk in ids if pk not in found]:
+        raise CommandError(unknown(missing, alias))
+    jobs = [found[pk] for pk in ids]
+    outcome = Done(Counter(job.status for job in jobs))
+    if options["dry_run"]:
+        return outcome
+    if change.name == "retry" and (done := [str(job.pk) for job in jobs if job.status == Status.DONE]):
+        # Nobody should run a done job a second time by accident.
+        more = f" and {len(done) - 5} more" if len(done) > 5 else ""
+        named = f"Jobs {', '.join(done[:5])}{more} are" if len(done) > 1 else f"Job {done[0]} is"
+        _ask(f"{named} done and would run a second time.", options)
+    with interruptible() as asked:
+        for job, has_changed in change_each(change.run, jobs):
+            outcome.tried += 1
+            outcome.changed += has_changed
+            if not has_changed:
+                outcome.unchanged.append(job.pk)
+            if asked.is_set():
+                break
+    outcome.is_stopped = outcome.tried < len(jobs)
+    return outcome
 
 
 def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tuple[Job, bool]]:
@@ -193,24 +199,15 @@ def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tupl
         yield job, has_changed
 
 
-def _named(jobs: list[Job]) -> str:
-    names = ", ".join(str(job.pk) for job in jobs[:5])
-    more = f" and {len(jobs) - 5} more" if len(jobs) > 5 else ""
-    return f"Job {names} is" if len(jobs) == 1 else f"Jobs {names}{more} are"
-
-
-def _change_chosen(change: Change, alias: str, options: dict[str, Any], stdout: OutputWrapper) -> None:
-    filters = filters_of(options, alias)
-    if not filters.are_given:
-        raise ArgumentTypeError("Say which jobs: their ids, or options such as --task, --queue and --status.")
+def _change_chosen(change: Change, filters: Filters, alias: str, options: dict[str, Any]) -> Done:
     jobs, counts = _bounded(_with_states(change, filters).jobs(alias).filter(change.where))
     outcome = Done(counts)
     if not outcome.matched:
         check_names(filters, alias)
-    elif not options.get("dry_run"):
+    elif not options["dry_run"]:
         _ask(_would(change, outcome), options)
-        _walk(change, jobs, outcome, options)
-    _print(change, outcome, alias, options, stdout)
+        _walk(change, jobs, outcome, is_shown=not (options["quiet"] or options["json"]))
+    return outcome
 
 
 def _with_states(change: Change, filters: Filters) -> Filters:
@@ -245,8 +242,8 @@ def _bounded(jobs: QuerySet[Job]) -> tuple[QuerySet[Job], dict[str, int]]:
         ) from error
 
 
-def _walk(change: Change, jobs: QuerySet[Job], outcome: Done, options: dict[str, Any]) -> None:
-    is_shown = sys.stderr.isatty() and not (options.get("quiet") or options.get("json"))
+def _walk(change: Change, jobs: QuerySet[Job], outcome: Done, *, is_shown: bool) -> None:
+    is_shown = is_shown and sys.stderr.isatty()
 
     def commit(_number: int, take: Callable[[], Chunk | None]) -> Chunk | None:
         with transaction.atomic(using=jobs.db):
@@ -298,7 +295,7 @@ def _ask(question: str, options: dict[str, Any]) -> None:
 
     The question is printed to standard error: standard output may be read by a program.
     """
-    if options.get("yes"):
+    if options["yes"]:
         return
     if not sys.stdin.isatty():
         raise ArgumentTypeError(f"{question} Nobody can be asked here: add --yes to do it.")
@@ -317,43 +314,26 @@ def _would(change: Change, outcome: Done) -> str:
     return f"{counted(outcome.matched, 'job')} ({states}) {change.would}."
 
 
-def _print(change: Change, outcome: Done, alias: str, options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print the outcome. Raise ``CommandError`` if Ctrl-C has ended it before its end."""
-    if options.get("json"):
-        document = {
-            "database": alias,
-            "action": change.name,
-            "dry_run": bool(options.get("dry_run")),
-            "matched": outcome.matched,
-            "changed": outcome.changed,
-            "left_alone": outcome.left_alone,
-            "unchanged": outcome.unchanged,
-            "stopped": outcome.is_stopped,
-        }
-        print_json(stdout, document)
-    elif not options.get("quiet"):
-        stdout.write(_sentence(change, outcome, is_dry=bool(options.get("dry_run"))))
-    if outcome.is_stopped:
-        raise CommandError(
-            f"Stopped. {counted(outcome.changed, 'job')} of {outcome.matched} changed; the others did not.",
-            returncode=INTERRUPTED,
-        )
-
-
 def _sentence(change: Change, outcome: Done, *, is_dry: bool) -> str:
     if not outcome.matched:
         return "No job matches. Nothing has changed."
     if is_dry:
         return f"{_would(change, outcome)} Nothing has changed."
     text = f"{counted(outcome.changed, 'job')} {change.does[outcome.changed != 1]}."
-    left = outcome.left_alone
-    if left and not outcome.unchanged:
+    left = outcome.tried - outcome.changed
+    if left > 0 and not outcome.unchanged:
         was, they = ("was", "it was") if left == 1 else ("were", "they were")
         text += f" {counted(left, 'job')} {was} left alone: {they} in another state by then{change.or_else}."
     return text
 
 
-SUBCOMMANDS = [
-    Subcommand(change.name, change.help, partial(_add_arguments, change=change), partial(run, change))
-    for change in CHANGES
-]
+for _change in CHANGES:
+    subcommand(
+        _change.name,
+        _change.help,
+        argument("job", type=job_id, nargs="*", metavar="ID", help="ids, such as 5 or other:5"),
+        partial(add_filters, status=f"default: {','.join(_change.usual)}"),
+        argument("--yes", action="store_true", help="do not ask"),
+        argument("--dry-run", action="store_true", help="tell how many jobs it would be, and end"),
+        argument("--quiet", action="store_true", help="print nothing but questions and errors"),
+    )(partial(run, _change))

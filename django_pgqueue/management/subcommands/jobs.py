@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 import pdb
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from traceback import format_exception
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import CommandError, OutputWrapper
+from django.core.management.base import CommandError
 from django.db.models import CharField, F, Func, QuerySet
 from django.db.models.functions import Now
 from django.utils import translation
@@ -33,33 +34,31 @@ from ...tasks.progress import Progress
 from ...worker.one_process import run_job
 from .._arguments import at_least, job_id, of_one_database, unknown
 from .._job_filters import add_filters, check_names, filters_of
-from .._output import bar, facts, plain_lines, print_json, print_table, table, width_of
-from .._parser import INTERRUPTED, Subcommand
+from .._output import Block, Columns, Output, Table, bar, plain_lines
+from .._parser import INTERRUPTED, argument, subcommand
 
 PATIENCE = 5.0  # seconds that one statement may take
 MOST = 1000  # jobs in one list
 
-
-def _add_jobs(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("job", type=job_id, nargs="*", metavar="ID", help="ids, such as 5 or other:5")
-    add_filters(parser, status="default: all")
-    add(
-        "--limit",
-        type=at_least(1),
-        default=50,
-        metavar="N",
-        help=f"at most N jobs, up to {MOST} (default: 50)",
-    )
-    add("--after", type=at_least(1), metavar="ID", help="go on after this id, the last of the list before")
-    add("--quiet", action="store_true", help="print only the ids, one in a line")
+_ID = argument("job", type=job_id, metavar="ID", help="the id of the job, such as 5 or other:5")
 
 
-def _jobs(options: dict[str, Any], stdout: OutputWrapper) -> None:
+@subcommand(
+    "jobs",
+    "List jobs, newest first, or show everything about the jobs with these ids",
+    argument("job", type=job_id, nargs="*", metavar="ID", help="ids, such as 5 or other:5"),
+    partial(add_filters, status="default: all"),
+    argument("--limit", type=at_least(1), default=50, metavar="N",
+             help=f"at most N jobs, up to {MOST} (default: 50)"),
+    argument("--after", type=at_least(1), metavar="ID",
+             help="go on after this id, the last of the list before"),
+    argument("--quiet", action="store_true", help="print only the ids, one in a line"),
+)  # fmt: skip
+def _jobs(options: dict[str, Any]) -> Output:
     if options["json"] and options["quiet"]:
         raise ArgumentTypeError("--json and --quiet cannot be used together.")
     try:
-        (_show if options["job"] else _list)(options, stdout)
+        return (_show if options["job"] else _list)(options)
     except TimeLimitReached as error:
         raise CommandError(
             f"The database did not answer within {PATIENCE:g} s. Choose fewer jobs: add --status, --queue, "
@@ -67,7 +66,7 @@ def _jobs(options: dict[str, Any], stdout: OutputWrapper) -> None:
         ) from error
 
 
-def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
+def _show(options: dict[str, Any]) -> Output:
     alias, ids = of_one_database(options["job"], options["database"])
     if filters_of(options, alias).are_given or options["after"]:
         raise ArgumentTypeError("Give either ids or options that choose jobs, not both.")
@@ -77,22 +76,18 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
         if missing := [pk for pk in ids if pk not in found]:
             raise CommandError(unknown(missing, alias))
         jobs: list[Any] = [found[pk] for pk in ids]
-        workers = _worker_names(alias, jobs)
-        for job in jobs:  # what the list reads by itself
+        _add_worker_names(alias, jobs)
+        for job in jobs:
             last = job.errors[-1] if job.errors else {}
             job.last_class = last.get("class")
             job.last_message = redact_text(str(last.get("message") or ""), job.task_path)
-        if options["json"]:
-            shown: list[Any] = [_details_json(job, workers) for job in jobs]
-        else:
-            shown = ["\n".join(_text(job, workers, width_of(stdout))) for job in jobs]
-    if options["json"]:
-        print_json(stdout, {"database": alias, "jobs": shown, "next": None})
-    else:
-        stdout.write("\n".join(map(str, ids)) if options["quiet"] else "\n\n".join(shown))
+            job.reason, job.recorded_steps = why(job), recorded_steps(job)
+    document = {"database": alias, "jobs": [_details_json(job) for job in jobs], "next": None}
+    texts = [[""] * bool(place) + [*_text(job)] for place, job in enumerate(jobs)]
+    return Output(map(str, ids) if options["quiet"] else chain(*texts), document)
 
 
-def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
+def _list(options: dict[str, Any]) -> Output:
     alias = options["database"]
     filters = filters_of(options, alias)
     limit = min(MOST, options["limit"])
@@ -102,22 +97,21 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
     with time_limit(alias, PATIENCE):
         jobs = list(readable(chosen).order_by("-pk")[: limit + 1])
         jobs, more = jobs[:limit], len(jobs) > limit
-        workers = _worker_names(alias, jobs)
+        _add_worker_names(alias, jobs)
         if not jobs:
             check_names(filters, alias)
     for job in jobs:
         job.last_message = beginning(job.last_message or "", _READ, job.task_path, _MESSAGE)
-    if options["json"]:
-        shown = [_row_json(job, workers) for job in jobs]
-        print_json(stdout, {"database": alias, "jobs": shown, "next": jobs[-1].pk if more else None})
-    elif options["quiet"]:
-        stdout.write("".join(f"{job.pk}\n" for job in jobs), ending="")
-    else:
-        head = ("ID", "Status", "Queue", "Task", "Attempts", "When", "Worker", "About")
-        empty = "There is no such job." if filters.are_given else "There is no job."
-        print_table(stdout, head, [_row(job, workers) for job in jobs], right={0}, empty=empty)
-        if more:
-            stdout.write(f"\nThere are more: --after {jobs[-1].pk}")
+    document = {
+        "database": alias,
+        "jobs": [_row_json(job) for job in jobs],
+        "next": jobs[-1].pk if more else None,
+    }
+    if options["quiet"]:
+        return Output([str(job.pk) for job in jobs])
+    empty = "There is no such job." if filters.are_given else "There is no job."
+    rest = ["", f"There are more: --after {jobs[-1].pk}"] if more else []
+    return Output([Table.of(_TABLE, jobs, right={0}, empty=empty), *rest], document)
 
 
 # ----------------------------------------------------------------------------
@@ -151,24 +145,12 @@ def _of_last_error(name: str) -> Func:
     return Func(F("errors"), template=template, output_field=CharField())
 
 
-def _worker_names(alias: str, jobs: Sequence[Any]) -> dict[int, str]:
-    """Return the names of the workers of some jobs, as far as they still have a row."""
+def _add_worker_names(alias: str, jobs: Sequence[Any]) -> None:
+    """Add the names of their workers to some jobs, as far as these still have a row."""
     ids = {job.worker for job in jobs if job.worker is not None}
-    workers = Worker.objects.using(alias).filter(pk__in=ids) if ids else ()
-    return {worker.pk: str(worker) for worker in workers}
-
-
-def _row(job: Any, workers: dict[int, str]) -> tuple[str, ...]:
-    return (
-        str(job.pk),
-        job.status,
-        job.queue_name,
-        job.task_path,
-        str(job.attempts) if job.max_attempts is None else f"{job.attempts}/{job.max_attempts}",
-        _when(job),
-        workers.get(job.worker, "gone") if job.status == Status.RUNNING else "",
-        _about(job),
-    )
+    workers = Worker.objects.using(alias).in_bulk(ids)
+    for job in jobs:
+        job.worker_name = str(workers[job.worker]) if job.worker in workers else None
 
 
 def _when(job: Any) -> str:
@@ -193,6 +175,20 @@ def _about(job: Any) -> str:
     return redact_text(job.waiting_reason, job.task_path)
 
 
+_TABLE: Columns = {
+    "ID": lambda job: str(job.pk),
+    "Status": lambda job: job.status,
+    "Queue": lambda job: job.queue_name,
+    "Task": lambda job: job.task_path,
+    "Attempts": lambda job: (
+        str(job.attempts) if job.max_attempts is None else f"{job.attempts}/{job.max_attempts}"
+    ),
+    "When": _when,
+    "Worker": lambda job: job.worker_name or "gone" if job.status == Status.RUNNING else "",
+    "About": _about,
+}
+
+
 def progress_text(job: Any, width: int = 0) -> str:
     """Return how far a job is and its step: "1,204 of 5,000 (24 %) half of it, step rows".
 
@@ -210,12 +206,11 @@ def progress_text(job: Any, width: int = 0) -> str:
     return ", ".join(filter(None, (told, step)))
 
 
-def _row_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
+def _row_json(job: Any) -> dict[str, Any]:
     return {
         "id": job.pk,
         "task": job.task_path,
         **{name: getattr(job, name) for name in _PLAIN},
-        "worker_name": workers.get(job.worker) if job.worker is not None else None,
         "reason": redact_text(job.waiting_reason, job.task_path),
         "batch": job.batch_id,
         "step": job.current_step or None,
@@ -227,8 +222,8 @@ def _row_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
 
 #: The columns that are printed as they are.
 _PLAIN = (
-    "status", "queue_name", "priority", "attempts", "max_attempts", "duration", "worker", "group_key",
-    "limit_key", "unique_key", "enqueued_at", "run_after", "started_at", "last_attempted_at",
+    "status", "queue_name", "priority", "attempts", "max_attempts", "duration", "worker", "worker_name",
+    "group_key", "limit_key", "unique_key", "enqueued_at", "run_after", "started_at", "last_attempted_at",
     "cancel_requested_at", "finished_at",
 )  # fmt: skip
 
@@ -247,48 +242,45 @@ def _progress_json(job: Any) -> dict[str, Any] | None:
 _BAR = 20
 
 
-def _details_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
-    reason = why(job)
+def _details_json(job: Any) -> dict[str, Any]:
     args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
+    more = ("timeout", "expires_at", "deadline", "on_lost", "traceparent")
+    reason, steps = job.reason, job.recorded_steps
     return {
-        **_row_json(job, workers),
+        **_row_json(job),
         "why": {"code": reason.code, "text": redact_text(reason.text, job.task_path), "fix": reason.fix},
         "args": args,
         "kwargs": kwargs,
         "result": redact(job.result, job.task_path),
         "progress": _progress_json(job),
-        **{
-            name: getattr(job, name)
-            for name in ("timeout", "expires_at", "deadline", "on_lost", "traceparent")
-        },
+        **{name: getattr(job, name) for name in more},
         "crashes": job.crash_count,
         "after": job.parent_ids or [],
         "user": job.user_id,
-        "steps": [{**step, "result": redact(step["result"], job.task_path)} for step in recorded_steps(job)],
+        "steps": [{**step, "result": redact(step["result"], job.task_path)} for step in steps],
         "errors": [_redacted(job, error) for error in job.errors],
         "logs": [_redacted_log(job, log) for log in job.logs or []],
     }
 
 
-def _text(job: Any, workers: dict[int, str], width: int | None) -> Iterator[str]:
+def _text(job: Any) -> Iterator[Block]:
     """Yield what a person wants to know about a job, the most important first."""
-    yield plain(f"Job {job.pk}: {job.task_path}, {job.status}")
-    yield from facts(_facts(job, workers), width)
-    if steps := recorded_steps(job):
+    yield f"Job {job.pk}: {job.task_path}, {job.status}"
+    yield _facts(job)
+    if job.recorded_steps:
         yield ""
-        shown = table(("Step", "Kind", "Attempt", "Took", "Ended"), [_step_row(step) for step in steps])
-        yield from (f"  {line}" for line in shown.splitlines())
+        yield from (f"  {line}" for line in Table.of(_STEPS, job.recorded_steps).lines())
     yield from _errors(job)
     yield from _logs(job)
 
 
-def _facts(job: Any, workers: dict[int, str]) -> dict[str, str]:
+def _facts(job: Any) -> dict[str, str]:
     """Return the facts with their labels; those that are empty are not shown."""
     most = "" if job.max_attempts is None else f" of {job.max_attempts}"
     took = "" if job.duration is None else f", took {span(job.duration)}"
     crashes = f", {counted(job.crash_count, 'crash', 'crashes')}" if job.crash_count else ""
     args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
-    reason, write = why(job), partial(json.dumps, ensure_ascii=False)
+    write = partial(json.dumps, ensure_ascii=False)
     is_running, is_over = job.status == Status.RUNNING, job.is_finished
     times = {
         "Enqueued": job.enqueued_at,
@@ -304,13 +296,13 @@ def _facts(job: Any, workers: dict[int, str]) -> dict[str, str]:
     if "Ended" in shown_times:
         shown_times["Ended"] += took
     return {
-        "Why": redact_text(reason.text, job.task_path),
-        "What helps": reason.fix,
+        "Why": redact_text(job.reason.text, job.task_path),
+        "What helps": job.reason.fix,
         "Progress": progress_text(job, _BAR),
         "Queue": f"{job.queue_name}, priority {job.priority}",
         "Attempts": f"{job.attempts}{most}{crashes}",
         **shown_times,
-        "Worker": "" if job.worker is None else f"{workers.get(job.worker, 'gone')} (id {job.worker})",
+        "Worker": "" if job.worker is None else f"{job.worker_name or 'gone'} (id {job.worker})",
         "Batch": str(job.batch_id or ""),
         "After": ", ".join(map(str, job.parent_ids or ())),
         "Limit key": job.limit_key or "",
@@ -336,7 +328,7 @@ def _errors(job: Job) -> Iterator[str]:
         at = moment(error.get("finished_at"))
         when = f", {date_time(at)}" if at else ""
         message = redact_text(str(error.get("message", "")), job.task_path)
-        yield plain(f"  attempt {error.get('attempt', '?')}{when}{where}: {name}: {message}")
+        yield (f"  attempt {error.get('attempt', '?')}{when}{where}: {name}: {message}")
     trace = redact_text(str(job.errors[-1].get("traceback", "")), job.task_path)
     for line in plain_lines(trace):
         yield f"    {line}"
@@ -358,16 +350,20 @@ def _logs(job: Job) -> Iterator[str]:
         yield f"    ({counted(left_out, 'line')} left out)"
 
 
-def _step_row(step: dict[str, Any]) -> tuple[str, ...]:
-    ended, wakes, seconds = step["finished_at"], step["wake_at"], step["seconds"]
-    waits = "waits" if wakes is None or step["kind"] == Step.Kind.EVENT else f"until {date_time(wakes)}"
-    return (
-        str(step["name"] or ""),
-        str(step["kind"] or ""),
-        str(step["attempt"] or ""),
-        "" if seconds is None else span(seconds),
-        date_time(ended) if ended else waits,
-    )
+def _step_end(step: dict[str, Any]) -> str:
+    if step["finished_at"]:
+        return date_time(step["finished_at"])
+    is_timed = step["wake_at"] is not None and step["kind"] != Step.Kind.EVENT
+    return f"until {date_time(step['wake_at'])}" if is_timed else "waits"
+
+
+_STEPS: Columns = {
+    "Step": lambda step: str(step["name"] or ""),
+    "Kind": lambda step: str(step["kind"] or ""),
+    "Attempt": lambda step: str(step["attempt"] or ""),
+    "Took": lambda step: "" if step["seconds"] is None else span(step["seconds"]),
+    "Ended": _step_end,
+}
 
 
 def _redacted(job: Job, entry: Any) -> Any:
@@ -404,63 +400,51 @@ def _time(time: datetime, now: datetime) -> str:
 # ``why``: why a job does not run, or what has become of it.
 
 
-def _add_why(parser: ArgumentParser) -> None:
-    parser.add_argument("job", type=job_id, metavar="ID", help="the id of the job, such as 5 or other:5")
-
-
-def _why(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print the reason, and what helps. That there is no such job is an error."""
+@subcommand("why", "Say why a job does not run, or what has become of it", _ID)
+def _why(options: dict[str, Any]) -> Output:
+    """Return the reason, and what helps. That there is no such job is an error."""
     alias, pk = options["job"]
     reason = why(pk, using=alias or options["database"])
-    if options["json"]:
-        names = ("job_id", "database", "code", "text", "fix", "facts")
-        print_json(stdout, {name: getattr(reason, name) for name in names})
-    elif reason.code != "unknown":
-        stdout.write(plain(f"Job {pk} ({reason.facts['task_path']}): {reason.text}"))
-        if reason.fix:
-            stdout.write(plain(reason.fix))
+    names = ("job_id", "database", "code", "text", "fix", "facts")
+    document = {name: getattr(reason, name) for name in names}
     if reason.code == "unknown":
-        raise CommandError(reason.text)
+        return Output((), document, error=reason.text)
+    fix = [reason.fix] if reason.fix else []
+    return Output([f"Job {pk} ({reason.facts['task_path']}): {reason.text}", *fix], document)
 
 
 # ----------------------------------------------------------------------------
 # ``run-here``: run one waiting job in this process, for a debugger.
 
 
-def _add_run_here(parser: ArgumentParser) -> None:
-    parser.add_argument("job", type=job_id, metavar="ID", help="the id of the job, such as 5 or other:5")
-    parser.add_argument("--pdb", action="store_true", help="if the task raises, start pdb where it did")
-
-
-def run_here(options: dict[str, Any], stdout: OutputWrapper) -> None:
+@subcommand(
+    "run-here",
+    "Run one waiting job here and now, so that a debugger can follow it",
+    _ID,
+    argument("--pdb", action="store_true", help="if the task raises, start pdb where it did"),
+    has_json=False,
+)
+def run_here(options: dict[str, Any]) -> Output:
     """Run a waiting job, and show what came of it."""
     alias, pk = options["job"]
     with translation.override(settings.LANGUAGE_CODE):  # as in a worker; the output is in English
         result = run_job(pk, alias or options["database"])
     row, outcome, failure = result.row, result.outcome, result.failure
-    if failure is not None:
-        trace = redact_text("".join(format_exception(failure.error)), row.task_path)
-        stdout.write("\n".join(plain_lines(trace)))
     what = f"Job {row.id} ({row.task_path}), attempt {row.attempts}"
     if outcome.kind == "done":
         shown = json.dumps(redact(json.loads(outcome.result or "null"), row.task_path), ensure_ascii=False)
-        stdout.write(plain(f"{what}: done in {result.ran:.3f} s. Result: {shown}"))
-        return
-    if failure is not None and options["pdb"]:
-        pdb.post_mortem(failure.error.__traceback__)
+        return Output([f"{what}: done in {result.ran:.3f} s. Result: {shown}"])
     then = {"retry": "it will be tried again", "release": "it waits again"}.get(outcome.kind, outcome.kind)
     reason = redact_text(outcome.reason or "", row.task_path)
-    is_cut_short = failure is not None and isinstance(failure.error, KeyboardInterrupt)
-    raise CommandError(
-        plain(f"{what}: {then}{f' ({reason})' if reason else ''}."),
-        returncode=INTERRUPTED if is_cut_short else 1,
+    text = plain(f"{what}: {then}{f' ({reason})' if reason else ''}.")
+    if failure is None:
+        return Output(error=text)
+
+    def trace() -> Iterator[str]:
+        yield from plain_lines(redact_text("".join(format_exception(failure.error)), row.task_path))
+        if options["pdb"]:
+            pdb.post_mortem(failure.error.__traceback__)
+
+    return Output(
+        trace(), error=text, code=INTERRUPTED if isinstance(failure.error, KeyboardInterrupt) else 1
     )
-
-
-SUBCOMMANDS = [
-    Subcommand("jobs", "List jobs, newest first, or show everything about the jobs with these ids",
-               _add_jobs, _jobs),
-    Subcommand("why", "Say why a job does not run, or what has become of it", _add_why, _why),
-    Subcommand("run-here", "Run one waiting job here and now, so that a debugger can follow it",
-               _add_run_here, run_here, has_json=False),
-]  # fmt: skip

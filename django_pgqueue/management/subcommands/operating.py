@@ -7,73 +7,63 @@ database. There is no token: whoever reaches the port may read.
 from __future__ import annotations
 
 import signal
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from threading import Event
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from django.core.management.base import CommandError, OutputWrapper
+from django.core.management.base import CommandError
 from django.db import DatabaseError, close_old_connections, connections, transaction
 
 from ...checks.tasks import queue_databases
-from ...formatting import get_logger, period, plain
+from ...formatting import get_logger, period
 from ...monitoring.database import PartState, database
 from ...monitoring.workers import Crew, busy_text, queues_text, state_text
 from ...postgres.roles import forbidden, installation, shortened, statements_to_drop, statements_to_make
 from .._arguments import at_least
-from .._output import print_json
-from .._parser import Subcommand
+from .._output import Output
+from .._parser import argument, subcommand
 
 logger = get_logger(__name__)
 
 
-def _workers(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print a line for each worker."""
-    found = Crew(options["database"]).workers
-    if options["json"]:
-        print_json(stdout, [_worker_json(worker) for worker in found])
-        return
-    for worker in found:
+_WORKER = (
+    "id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain", "lost", "started_at",
+    "heartbeat_at",
+)  # fmt: skip
+
+
+@subcommand("workers", "List the workers, whether they live, and what they do")
+def _workers(options: dict[str, Any]) -> Output:
+    text, document = [], []
+    for worker in Crew(options["database"]).workers:
         serves_all = not worker.queues and not worker.exclude_queues
         queues = "all queues" if serves_all else f"queues {queues_text(worker)}"
-        stdout.write(
-            f"{plain(str(worker))} {state_text(worker)}: {busy_text(worker)} jobs, {plain(queues)}, "
+        text.append(
+            f"{worker} {state_text(worker)}: {busy_text(worker)} jobs, {queues}, "
             f"last heartbeat {period(worker.age)} ago (id {worker.pk})"
         )
-    if not found:
-        stdout.write("No worker is registered.")
+        columns = {name: getattr(worker, name) for name in _WORKER}
+        document.append({**columns, "state": worker.vital.value, "running": worker.busy - worker.lost})
+    return Output(text or ["No worker is registered."], document)
 
 
-def _worker_json(worker: Any) -> dict[str, Any]:
-    columns = (
-        "id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain", "lost", "started_at",
-        "heartbeat_at",
-    )  # fmt: skip
-    return {
-        **{name: getattr(worker, name) for name in columns},
-        "state": worker.vital.value,
-        "running": worker.busy - worker.lost,
-    }
-
-
-def _add_database(parser: ArgumentParser) -> None:
-    parser.add_argument(
+@subcommand(
+    "database",
+    "Show locks, old transactions, dead rows, connections and traffic, with advice",
+    argument(
         "--statements",
         action="store_true",
         help="with --json: also print the texts of statements, which may contain the arguments of jobs",
-    )
-
-
-def _database(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print a line for each part, and below it what to do if there is something to do."""
-    parts = database(options["database"], statements=options["statements"])
-    if options["json"]:
-        print_json(stdout, {"database": options["database"], "parts": [part.as_json() for part in parts]})
-        return
+    ),
+)
+def _database(options: dict[str, Any]) -> Output:
+    text, parts = [], database(options["database"], statements=options["statements"])
     for part in parts:
-        stdout.write(plain(f"{part.title}: {PartState(part.state).label}. {part.finding}"))
+        text.append(f"{part.title}: {PartState(part.state).label}. {part.finding}")
         if part.state == PartState.ACT:
-            stdout.write(plain(f"  {part.rule}"))
+            text.append(f"  {part.rule}")
+    return Output(text, {"database": options["database"], "parts": [part.as_json() for part in parts]})
 
 
 # ----------------------------------------------------------------------------
@@ -82,30 +72,34 @@ def _database(options: dict[str, Any], stdout: OutputWrapper) -> None:
 _ALL = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES"]
 
 
-def _add_roles(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--enqueuer", default="pgqueue_enqueuer", metavar="ROLE", help="the role that may only enqueue")
-    add("--worker", default="pgqueue_worker", metavar="ROLE", help="the role for workers")
-    add("--drop", action="store_true", help="take the rights back and drop the roles")
-    add("--apply", action="store_true", help="run the SQL instead of printing it")
-
-
-def _roles(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print the statements or run them."""
+@subcommand(
+    "roles",
+    "Print the SQL that makes roles with few rights",
+    argument("--enqueuer", default="pgqueue_enqueuer", metavar="ROLE", help="the role that may only enqueue"),
+    argument("--worker", default="pgqueue_worker", metavar="ROLE", help="the role for workers"),
+    argument("--drop", action="store_true", help="take the rights back and drop the roles"),
+    argument("--apply", action="store_true", help="run the SQL instead of printing it"),
+    has_json=False,
+)
+def _roles(options: dict[str, Any]) -> Output:
     alias, enqueuer, worker = options["database"], options["enqueuer"], options["worker"]
     if enqueuer == worker:
         raise ArgumentTypeError("--enqueuer and --worker must name two roles.")
     make = statements_to_drop if options["drop"] else statements_to_make
     statements = list(make(installation(alias), enqueuer, worker))
     if not options["apply"]:
-        stdout.write("\n".join(["BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"]))
-        return
+        return Output("\n".join(f"{each};" for each in ["BEGIN", *statements, "COMMIT"]).split("\n"))
+    too_much = {} if options["drop"] else {enqueuer: _ALL, worker: ["TRUNCATE", "REFERENCES"]}
     try:
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
-        if not options["drop"]:
-            _check(alias, {enqueuer: _ALL, worker: ["TRUNCATE", "REFERENCES"]})
+            for role, rights in too_much.items():  # which this command has not given, and cannot take back
+                if found := forbidden(alias, role, rights):
+                    raise CommandError(
+                        f"The role {role} can still {shortened(found)}. It has this right through PUBLIC, "
+                        "or through a role whose member it is. Revoke it there."
+                    )
     except DatabaseError as error:
         raise CommandError(
             f"Nothing was changed: {str(error).strip()}\n"
@@ -113,32 +107,22 @@ def _roles(options: dict[str, Any], stdout: OutputWrapper) -> None:
             "administrator run what this command prints without --apply."
         ) from error
     done = "Took the rights of" if options["drop"] else "Gave rights to"
-    stdout.write(f"{done} {enqueuer} and {worker}.")
-
-
-def _check(alias: str, forbidden_rights: dict[str, list[str]]) -> None:
-    """Look whether the roles have rights that this command has not given, and cannot take back."""
-    for role, rights in forbidden_rights.items():
-        if found := forbidden(alias, role, rights):
-            raise CommandError(
-                f"The role {role} can still {shortened(found)}. It has this right through PUBLIC, "
-                "or through a role whose member it is. Revoke it there."
-            )
+    return Output([f"{done} {enqueuer} and {worker}."])
 
 
 # ----------------------------------------------------------------------------
 # ``metrics``: print the metrics for Prometheus, or serve them on a port.
 
 
-def _add_metrics(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--port", type=at_least(0), metavar="N", help="serve them on this port until stopped")
-    add("--address", default="127.0.0.1", metavar="IP", help="what to listen on (default: 127.0.0.1)")
-    add("--all", action="store_true", help="of all databases that jobs go to")
-
-
-def _metrics(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print or serve them."""
+@subcommand(
+    "metrics",
+    "Print the metrics for Prometheus, or serve them",
+    argument("--port", type=at_least(0), metavar="N", help="serve them on this port until stopped"),
+    argument("--address", default="127.0.0.1", metavar="IP", help="what to listen on (default: 127.0.0.1)"),
+    argument("--all", action="store_true", help="of all databases that jobs go to"),
+    has_json=False,
+)
+def _metrics(options: dict[str, Any]) -> Output:
     try:
         from prometheus_client import generate_latest, make_wsgi_app
 
@@ -146,10 +130,10 @@ def _metrics(options: dict[str, Any], stdout: OutputWrapper) -> None:
     except ImportError as error:
         raise CommandError("This needs prometheus-client. Install it, or the extra `metrics`.") from error
     databases = sorted(queue_databases()) if options["all"] else [options["database"]]
-    if options["port"] is None:
+    stdout, address, port = options["stdout"], options["address"], options["port"]
+    if port is None:
         stdout.write(generate_latest(registry(databases)).decode(), ending="")
-        return
-    address, port = options["address"], options["port"]
+        return Output()
     try:
         server = exporter(make_wsgi_app(registry(databases)), address, port)
     except OSError as error:
@@ -157,6 +141,7 @@ def _metrics(options: dict[str, Any], stdout: OutputWrapper) -> None:
     stdout.write(f"Serving the metrics on http://{address}:{server.server_port}/metrics")
     stdout.flush()
     serve(server)
+    return Output()
 
 
 class _ScrapeHandler(WSGIRequestHandler):
@@ -181,7 +166,7 @@ def exporter(app: Any, address: str, port: int) -> WSGIServer:
 
 
 def serve(server: WSGIServer) -> None:
-    """Answer until SIGTERM or Ctrl-C, and then to the end of the scrape.
+    """Output until SIGTERM or Ctrl-C, and then to the end of the scrape.
 
     Race: the signal comes during a scrape. An exception of its handler would be lost there, because wsgiref
     takes it for one of the application.
@@ -198,13 +183,3 @@ def serve(server: WSGIServer) -> None:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-SUBCOMMANDS = [
-    Subcommand("workers", "List the workers, whether they live, and what they do", None, _workers),
-    Subcommand("database", "Show locks, old transactions, dead rows, connections and traffic, with advice",
-               _add_database, _database),
-    Subcommand("roles", "Print the SQL that makes roles with few rights", _add_roles, _roles, has_json=False),
-    Subcommand("metrics", "Print the metrics for Prometheus, or serve them", _add_metrics, _metrics,
-               has_json=False),
-]  # fmt: skip

@@ -12,7 +12,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import CommandError, OutputWrapper
+from django.core.management.base import CommandError
 from django.utils import translation
 
 from ...exceptions import InvalidKey, JobExists
@@ -27,14 +27,14 @@ from ...tasks.paths import discover
 from ...tasks.registry import known_tasks, source_place
 from ...tasks.task import Task
 from .._arguments import user_name
-from .._output import print_facts, print_json
-from .._parser import Subcommand, accept_options
+from .._output import Block, Output
+from .._parser import accept_options, subcommand
 
 NEXT_RUNS = 5
 LAST_RUNS = 5
 
 
-def _add_schedules(parser: ArgumentParser) -> None:
+def _add_actions(parser: ArgumentParser) -> None:
     """Add the actions. Without one, the schedules are listed."""
     json_text = "print the list or the schedule as JSON"
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (default: list)")
@@ -57,35 +57,29 @@ def _add_schedules(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help=json_text)
 
 
-def _schedules(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Do what the action says."""
+@subcommand(
+    "schedules", "List the schedules, show one, pause or resume it, or enqueue a job of it",
+    _add_actions, has_json=False,
+)  # fmt: skip
+def _schedules(options: dict[str, Any]) -> Output:
+    action = options["action"] or "list"
     try:
-        _ACTIONS[options["action"] or "list"](options, stdout)
-    except (Schedule.DoesNotExist, JobExists, InvalidKey) as error:
+        return _list(options["database"]) if action == "list" else _ACTIONS[action](_find(options), options)
+    except (JobExists, InvalidKey) as error:
         raise CommandError(str(error)) from error
 
 
-def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    alias = options["database"]
+def _list(alias: str) -> Output:
     rows = list(words.with_clock(Schedule.objects.using(alias)).order_by("name"))
     words.add_last_runs(alias, rows)
-    if options["json"]:
-        print_json(stdout, [_json(row) for row in rows])
-    elif rows:
-        head = f'{counted(len(rows), "schedule")} in the database "{alias}".'
-        stdout.write(f"{head} Times are in {words.zone_name()}.")
-        for row in rows:
-            stdout.write("")
-            _print(row, row.task_path, stdout)
-    else:
-        stdout.write(f'There are no schedules in the database "{alias}".')
+    head = f'{counted(len(rows), "schedule")} in the database "{alias}". Times are in {words.zone_name()}.'
+    text: list[Block] = [head] if rows else [f'There are no schedules in the database "{alias}".']
+    for row in rows:
+        text += ["", *_about(row, row.task_path)]
+    return Output(text, [_json(row) for row in rows])
 
 
-def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    schedule = _find(options)
-    if options["json"]:
-        print_json(stdout, _json(schedule))
-        return
+def _show(schedule: Any, options: dict[str, Any]) -> Output:
     more = {
         "Queue": schedule.queue_name or "",
         "Priority": "" if schedule.priority is None else str(schedule.priority),
@@ -93,43 +87,36 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
         "Overlap": str(schedule.get_overlap_display()),
         "Jitter": period(schedule.jitter) if schedule.jitter else "",
     }
-    _print(schedule, words.call(schedule), stdout, more)
-    stdout.write("")
-    for line in _next_runs(schedule):
-        stdout.write(plain(line))
-    if runs := words.last_runs(options["database"], schedule, LAST_RUNS):
-        stdout.write("\nLast runs:")
-        for each in runs:
-            stdout.write(f"  {_run_line(each)}")
+    runs = words.last_runs(options["database"], schedule, LAST_RUNS)
+    last = ["", "Last runs:", *(f"  {_run_line(each)}" for each in runs)] if runs else []
+    text = [*_about(schedule, words.call(schedule), **more), "", *_next_runs(schedule), *last]
+    return Output(text, _json(schedule))
 
 
-def _pause(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    name, schedule = options["name"], _find(options)
+def _pause(schedule: Any, options: dict[str, Any]) -> Output:
     author = options["author"] if options["author"] is not None else user_name()
     if not schedule.pause(reason=options["reason"], author=author):
         note = words.pause_note(_find(options))
-        raise CommandError(plain(f"{name} was already paused{f' ({note})' if note else ''}."))
-    stdout.write(f"{plain(name)} is paused.")
+        raise CommandError(plain(f"{schedule.name} was already paused{f' ({note})' if note else ''}."))
+    return Output([f"{schedule.name} is paused."])
 
 
-def _resume(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    name = plain(options["name"])
-    if not _find(options).resume():
-        raise CommandError(f"{name} was not paused.")
-    stdout.write(f"{name} is resumed. Next run: {plain(_next_run(_find(options)))}.")
+def _resume(schedule: Any, options: dict[str, Any]) -> Output:
+    if not schedule.resume():
+        raise CommandError(plain(f"{schedule.name} was not paused."))
+    return Output([f"{schedule.name} is resumed. Next run: {_next_run(_find(options))}."])
 
 
-def _enqueue(options: dict[str, Any], stdout: OutputWrapper) -> None:
+def _enqueue(schedule: Any, _: dict[str, Any]) -> Output:
     # The output of commands is in English, but the language may travel with a job.
     with translation.override(settings.LANGUAGE_CODE):
-        job = _find(options).enqueue()
+        job = schedule.enqueue()
     if job.enqueue_outcome == "existing":
-        stdout.write(f"No job is enqueued: job {job.pk} has the unique key of the schedule.")
-    else:
-        stdout.write(plain(f"Job {job.pk} of {job.task_path} is enqueued in the queue {job.queue_name}."))
+        return Output([f"No job is enqueued: job {job.pk} has the unique key of the schedule."])
+    return Output([f"Job {job.pk} of {job.task_path} is enqueued in the queue {job.queue_name}."])
 
 
-_ACTIONS = {"list": _list, "show": _show, "pause": _pause, "resume": _resume, "enqueue": _enqueue}
+_ACTIONS = {"show": _show, "pause": _pause, "resume": _resume, "enqueue": _enqueue}
 
 
 def _find(options: dict[str, Any]) -> Any:
@@ -138,18 +125,16 @@ def _find(options: dict[str, Any]) -> Any:
     found = words.with_clock(schedules).filter(pk=name).first()
     if found is None:
         hint = did_you_mean(name, schedules.values_list("name", flat=True)[:1000])
-        text = f"There is no schedule {name!r} in the database {alias!r}. {hint}"
-        raise Schedule.DoesNotExist(text.rstrip())
+        raise CommandError(f"There is no schedule {name!r} in the database {alias!r}. {hint}".rstrip())
     words.add_last_runs(alias, [found])
     return found
 
 
-def _print(schedule: Any, task: str, stdout: OutputWrapper, more: dict[str, str] | None = None) -> None:
-    """Print what to know of a schedule ``with_clock`` and with its last run."""
+def _about(schedule: Any, task: str, **more: str) -> list[Block]:
+    """Return what to know of a schedule ``with_clock`` and with its last run."""
     state, note = words.state(schedule)[1], words.state_note(schedule)
     changes = words.changes(schedule)
     changed = f", changed in the admin: {', '.join(changes)}" if changes else ""
-    stdout.write(plain(f"{schedule.name}: {state}{f' ({note})' if note else ''}{changed}"))
     timing = words.timing(schedule)
     if schedule.cron is not None:
         shown = "" if timing == schedule.cron else f" ({schedule.cron})"
@@ -161,7 +146,7 @@ def _print(schedule: Any, task: str, stdout: OutputWrapper, more: dict[str, str]
         "Task": task,
         "Declared in": words.origin(schedule),
     }
-    print_facts(stdout, {**known, **(more or {})})
+    return [f"{schedule.name}: {state}{f' ({note})' if note else ''}{changed}", {**known, **more}]
 
 
 def _next_run(schedule: Any) -> str:
@@ -229,28 +214,6 @@ def _json(schedule: Any) -> dict[str, Any]:
 # ``tasks``: the tasks that the apps declare.
 
 
-def _tasks(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print the tasks, and fail if a module cannot be imported."""
-    failed = discover(again=True)
-    tasks, schedules = known_tasks(), _schedules_by_task()
-    if options["json"]:
-        found = [_task_json(task, schedules.get(path, [])) for path, task in tasks.items()]
-        print_json(stdout, found)
-    else:
-        for path, task in tasks.items():
-            stdout.write(f"{'async ' if iscoroutinefunction(task.func) else ''}{path}")
-            print_facts(stdout, _task_facts(task, schedules.get(path, [])))
-        if not tasks and not failed:
-            stdout.write("No app declares a task. Tasks are found in the modules that TASK_MODULES names.")
-    if failed:
-        raise CommandError(
-            "\n".join(
-                f"{name} cannot be imported, so its tasks are missing: {type(error).__name__}: {error}"
-                for name, error in failed.items()
-            )
-        )
-
-
 #: The options of a task that the list shows if they are not the default.
 _POLICY = (
     "max_attempts", "timeout", "backoff", "retry_on", "fail_on", "expires_after", "on_lost", "atomic",
@@ -258,35 +221,44 @@ _POLICY = (
 )  # fmt: skip
 
 
-def _task_json(task: Task[..., Any], schedules: list[str]) -> dict[str, Any]:
-    return {
-        "path": task.module_path,
-        "declared_in": source_place(task),
-        "queue_name": task.queue_name,
-        "priority": task.priority,
-        "async": iscoroutinefunction(task.func),
-        "policy": _policy(task),
-        "schedules": schedules,
-    }
-
-
-def _task_facts(task: Task[..., Any], schedules: list[str]) -> dict[str, str]:
-    policy = _policy(task)
-    return {
-        "Queue": task.queue_name + (f", priority {task.priority}" if task.priority else ""),
-        "Policy": ", ".join(f"{name}={value}" for name, value in policy.items()) or "the defaults",
-        "Schedules": ", ".join(schedules),
-        "Declared in": source_place(task),
-    }
-
-
-def _schedules_by_task() -> dict[str, list[str]]:
-    """Return the names of the schedules that code and settings declare, by the path of their task."""
-    found: dict[str, list[str]] = {}
-    in_settings, _ = schedules_in_settings()
-    for name, declaration in sorted({**in_settings, **declared_schedules()}.items()):
-        found.setdefault(declaration.task_path, []).append(name)
-    return found
+@subcommand("tasks", "List the tasks that the apps declare, with their queues and their policies")
+def _tasks(options: dict[str, Any]) -> Output:
+    """Return the tasks. That a module cannot be imported is an error."""
+    failed = discover(again=True)
+    schedules: dict[str, list[str]] = {}  # the names of those that code and settings declare
+    for name, declaration in sorted({**schedules_in_settings()[0], **declared_schedules()}.items()):
+        schedules.setdefault(declaration.task_path, []).append(name)
+    text: list[Block] = []
+    document = []
+    for path, task in known_tasks().items():
+        names, policy, is_async = schedules.get(path, []), _policy(task), iscoroutinefunction(task.func)
+        text += [f"{'async ' if is_async else ''}{path}"]
+        text += [
+            {
+                "Queue": task.queue_name + (f", priority {task.priority}" if task.priority else ""),
+                "Policy": ", ".join(f"{name}={value}" for name, value in policy.items()) or "the defaults",
+                "Schedules": ", ".join(names),
+                "Declared in": source_place(task),
+            }
+        ]
+        document.append(
+            {
+                "path": task.module_path,
+                "declared_in": source_place(task),
+                "queue_name": task.queue_name,
+                "priority": task.priority,
+                "async": is_async,
+                "policy": policy,
+                "schedules": names,
+            }
+        )
+    if not text and not failed:
+        text = ["No app declares a task. Tasks are found in the modules that TASK_MODULES names."]
+    errors = (
+        f"{name} cannot be imported, so its tasks are missing: {type(error).__name__}: {error}"
+        for name, error in failed.items()
+    )
+    return Output(text, document, error="\n".join(errors))
 
 
 def _policy(task: Task[..., Any]) -> dict[str, str]:
@@ -303,11 +275,3 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_text, value))}]"
     return str(value)
-
-
-SUBCOMMANDS = [
-    Subcommand("schedules", "List the schedules, show one, pause or resume it, or enqueue a job of it",
-               _add_schedules, _schedules, has_json=False),
-    Subcommand("tasks", "List the tasks that the apps declare, with their queues and their policies",
-               None, _tasks),
-]  # fmt: skip

@@ -13,17 +13,16 @@ import signal
 import sys
 import termios
 import threading
-import time
 import tty
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from django.core.management.base import CommandError, OutputWrapper
+from django.core.management.base import CommandError
 from django.db import Error, connections
 from django.utils import timezone, translation
 
@@ -31,7 +30,7 @@ from ...formatting import age, local, number, period, plain, throughput
 from ...models import Job
 from ...models.job import Status
 from ...monitoring.failures import GroupFigures, groups
-from ...monitoring.health import QueueState, judge
+from ...monitoring.health import Health, QueueState, judge
 from ...monitoring.health import read as read_state
 from ...monitoring.queues import Depth, capped
 from ...monitoring.spans import HOUR, rates
@@ -39,9 +38,9 @@ from ...monitoring.workers import Vital, queues_text
 from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from .._arguments import seconds
-from .._output import bar, print_facts, print_table
-from .._parser import Subcommand
-from .figures import DEPTH_HEAD, depth_counts, oldest_text, rate_of_jobs
+from .._output import Block, Output, Table, bar
+from .._parser import argument, subcommand
+from .figures import DEPTH, oldest_text, rate_of_jobs
 from .jobs import progress_text, readable
 
 if TYPE_CHECKING:
@@ -52,39 +51,38 @@ if TYPE_CHECKING:
 SHORTEST = 0.1  # seconds between two looks
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
-    add, between = parser.add_argument, "between two looks (default: 2 seconds)"
-    add("--interval", type=seconds(SHORTEST), default=2, metavar="DURATION", help=between)
-    add("--once", action="store_true", help="print everything once as text, and end")
-
-
-def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
+@subcommand(
+    "top",
+    "Watch the queue, with its workers and its failures",
+    argument("--interval", type=seconds(SHORTEST), default=2, metavar="DURATION",
+             help="between two looks (default: 2 seconds)"),
+    argument("--once", action="store_true", help="print everything once as text, and end"),
+    has_json=False,
+)  # fmt: skip
+def run(options: dict[str, Any]) -> Output:
     """Watch it on a terminal. On a pipe or in a file, print it once."""
-    alias = options["database"]
+    alias, stdout = options["database"], options["stdout"]
     if not stdout.isatty() or options["once"]:
-        _print_once(look(alias), stdout)
-        return
+        return Output(_once(look(alias)))
     try:
         from rich.console import Console
     except ImportError as error:
         raise CommandError(
             "This needs Rich. Install it, or the extra `top`. `pgqueue top --once` needs none."
         ) from error
-    out: Any = stdout._out
-    console = Console(file=out, highlight=False, no_color=options["no_color"] or None)
+    console = Console(file=stdout._out, highlight=False, no_color=options["no_color"] or None)
     watch(alias, options["interval"], console)
+    return Output()
 
 
-def _print_once(found: Look, stdout: OutputWrapper) -> None:
+def _once(found: Look) -> Iterator[Block]:
     if found.error:
         raise CommandError(found.headline)
-    stdout.write(f"{found.headline}\n\n")
-    print_facts(stdout, {label: text for label, text, _ in tiles(found)})
+    yield from (found.headline, "", {label: text for label, text, _ in tiles(found)})
     for name, order in View().sorts.items():
-        pane = PANES[name](found, order)
-        stdout.write("")
-        rows = [[text for text, _style in row] for row in pane.rows]
-        print_table(stdout, pane.head, rows, right=pane.right, empty=pane.empty)
+        pane = PANES[name]
+        rows = [[text for text, _style in row] for row in pane.cells(found, order)]
+        yield from ("", Table([*pane.columns], rows, pane.right, pane.empty))
 
 
 # ----------------------------------------------------------------------------
@@ -101,12 +99,10 @@ T = TypeVar("T")
 class Look:
     """What was found."""
 
-    database: str
-    at: datetime
-    """When: the time of the server, if it answers."""
     state: QueueState
-    verdict: str = ""
-    is_healthy: bool = False
+    at: datetime = field(default_factory=timezone.now)
+    """When: the time of the server, if it answers."""
+    health: Health | None = None
     rates: dict[str, float] = field(default_factory=dict)
     running: list[Any] = field(default_factory=list)
     """The jobs that have run longest."""
@@ -119,10 +115,10 @@ class Look:
     @property
     def headline(self) -> str:
         """The verdict, or why nothing could be read."""
-        if self.error:
-            return f"The database {self.database!r} cannot be read: {plain(self.error)}"
+        if self.error or self.health is None:
+            return f"The database {self.state.alias!r} cannot be read: {plain(self.error)}"
         slow = f" Too slow to show: {', '.join(self.slow)}." if self.slow else ""
-        return plain(self.verdict) + slow
+        return plain(self.health.line) + slow
 
     @property
     def workers(self) -> list[Any]:
@@ -132,7 +128,7 @@ class Look:
 
 def look(alias: str) -> Look:
     """Read everything. This never raises an error of the database."""
-    found = Look(alias, timezone.now(), QueueState(alias))
+    found = Look(QueueState(alias))
 
     def read(name: str, part: Callable[[], T], otherwise: T) -> T:
         if (value := within(alias, PATIENCE, part)) is None:
@@ -143,8 +139,7 @@ def look(alias: str) -> Look:
     try:
         found.at = read("time", lambda: server_now(alias), found.at)
         state = found.state = read_state(alias)
-        verdict = judge(state)
-        found.verdict, found.is_healthy = verdict.line, verdict.is_healthy
+        found.health = judge(state)
         parts = {"queues": state.depths, "workers": state.crew, "minutes": state.minutes}
         found.slow += [name for name, part in parts.items() if part is None]
         found.rates = read("rates", lambda: rates(alias), {})
@@ -162,41 +157,11 @@ def _running_jobs(alias: str) -> list[Any]:
 
 
 # ----------------------------------------------------------------------------
-# A look as rows of text. A cell is a text and its style, in the words of Rich.
+# A look as figures and tables.
 
-#: How each pane can be sorted. The first one is the usual order; 0 keeps that of the look.
-SORTS: dict[str, dict[str, Callable[[Look, Any], Any]]] = {
-    "queues": {
-        "age": lambda _, depth: (depth.is_paused, -depth.oldest_ready, depth.queue_name),
-        "ready": lambda _, depth: (-depth.ready, depth.queue_name),
-        "rate": lambda found, depth: (-found.rates.get(depth.queue_name, 0.0), depth.queue_name),
-        "name": lambda _, depth: depth.queue_name,
-    },
-    "workers": {"name": lambda *_: 0, "busy": lambda _, worker: -worker.busy},
-    "running": {
-        "longest": lambda *_: 0,
-        "newest": lambda found, job: found.at - (job.last_attempted_at or found.at),
-        "task": lambda _, job: (job.task_path, job.pk),
-    },
-    "failures": {
-        "most": lambda *_: 0,
-        "newest": lambda found, group: found.at - group.last_seen,
-        "task": lambda _, group: list(group.tasks),
-    },
-}
 _FINGERPRINT = 12  # characters
 _BAD, _WARNING, _DIM, _BAR = "bold red", "yellow", "dim", "cyan"
-
-
-class Pane(NamedTuple):
-    """A table. The name of its first column says what it is about."""
-
-    head: tuple[str, ...]
-    rows: list[list[tuple[str, str]]]
-    right: range
-    """The columns that are aligned to the right."""
-    empty: str
-    """What to say if there are no rows."""
+_VITAL = {Vital.RUNNING: "green", Vital.DRAINING: _WARNING}
 
 
 def tiles(found: Look) -> list[tuple[str, str, str]]:
@@ -215,97 +180,135 @@ def tiles(found: Look) -> list[tuple[str, str, str]]:
     ]
 
 
-def _queues(found: Look, order: str) -> Pane:
-    crew, waiting = found.state.crew, found.state.depths or {}
-    depths = [waiting.get(each) or Depth(each) for each in {*waiting, *found.rates}]
-    rows = []
-    for depth in _sorted(found, "queues", order, depths):
-        name = depth.queue_name
-        workers = crew.serving(name) if crew else 0
-        is_unserved = not workers and depth.ready and not depth.is_paused
-        rows.append(
-            [
-                (name, ""),
-                *((count, "") for count in depth_counts(depth)),
-                (oldest_text(depth), ""),
-                (rate_of_jobs(found.rates.get(name)), ""),
-                (str(workers), _BAD if is_unserved else ""),
-                ("paused" if depth.is_paused else "", _WARNING),
-            ]
-        )
-    head = ("Queues", *DEPTH_HEAD, "Oldest", "Rate", "Workers", "")
-    return Pane(head, rows, range(1, 9), "No queue has live jobs.")
-
-
-def _workers(found: Look, order: str) -> Pane:
-    styles = {Vital.RUNNING: "green", Vital.DRAINING: _WARNING}
-    rows = [
-        [
-            (str(worker), ""),
-            (worker.vital.value, styles.get(worker.vital, _BAD)),
-            (_bar(worker.busy, worker.slots), _BAR),
-            (f"{worker.busy}/{worker.slots}" + (f" ({worker.lost} lost)" if worker.lost else ""), ""),
-            (queues_text(worker), ""),
-            (f"{period(worker.age)} ago", ""),
-            (worker.version, _DIM),
-        ]
-        for worker in _sorted(found, "workers", order, found.workers)
-    ]
-    head = ("Workers", "State", "Slots", "", "Queues", "Heartbeat", "Version")
-    return Pane(head, rows, range(0), "No worker is registered.")
-
-
-def _running(found: Look, order: str) -> Pane:
-    names = {worker.pk: str(worker) for worker in found.workers}
-    rows = [
-        [
-            (job.task_path, ""),
-            (str(job.pk), ""),
-            (_ago(found, job.last_attempted_at or found.at), ""),
-            (job.queue_name, ""),
-            (names.get(job.worker, "gone"), "" if job.worker in names else _BAD),
-            ("asked to stop", _WARNING) if job.cancel_requested_at else (progress_text(job, 10), _BAR),
-        ]
-        for job in _sorted(found, "running", order, found.running)
-    ]
-    head = ("Running jobs", "ID", "Runs for", "Queue", "Worker", "Progress")
-    return Pane(head, rows, range(1, 3), "No job is running.")
-
-
-def _failures(found: Look, order: str) -> Pane:
-    rows = [
-        [
-            (f"{group.name}: {group.message}" if group.message else group.name, ""),
-            (number(group.failed), _BAD if group.failed else ""),
-            (number(group.retried), ""),
-            (f"{_ago(found, group.last_seen)} ago", ""),
-            (", ".join(group.tasks), ""),
-            (group.fingerprint[:_FINGERPRINT], _DIM),
-        ]
-        for group in _sorted(found, "failures", order, found.failures)
-    ]
-    head = ("Failures of the last hour", "Failed", "Retried", "Last seen", "Task", "Fingerprint")
-    return Pane(head, rows, range(1, 4), "Nothing has failed.")
-
-
-def _sorted(found: Look, pane: str, order: str, rows: Iterable[T]) -> list[T]:
-    return sorted(rows, key=partial(SORTS[pane][order], found))
-
-
-def _ago(found: Look, moment: datetime) -> str:
-    return period(max(timedelta(), found.at - moment))
+def _ago(found: Look, moment: datetime | None) -> str:
+    return period(max(timedelta(), found.at - (moment or found.at)))
 
 
 def _bar(part: float, whole: float) -> str:
     return bar(part / whole if whole else 0.0)
 
 
+class Pane(NamedTuple):
+    """A table. The name of its first column says what it is about."""
+
+    rows: Callable[[Look], Iterable[Any]]
+    columns: dict[str, Callable[[Look, Any], str | tuple[str, str]]]
+    """What each column says of a row: a text, or one with its style in the words of Rich."""
+    right: range
+    """The columns that are aligned to the right."""
+    empty: str
+    """What to say if there are no rows."""
+    sorts: dict[str, Callable[[Look, Any], Any]]
+    """How it can be sorted. The first one is the usual order; 0 keeps that of the look."""
+
+    def cells(self, found: Look, order: str) -> list[list[tuple[str, str]]]:
+        """Return the texts of all rows, each with its style."""
+        rows = sorted(self.rows(found), key=partial(self.sorts[order], found))
+        cells = ([column(found, row) for column in self.columns.values()] for row in rows)
+        return [[(cell, "") if isinstance(cell, str) else cell for cell in row] for row in cells]
+
+
+def _queues(found: Look) -> list[Depth]:
+    waiting = found.state.depths or {}
+    return [waiting.get(each) or Depth(each) for each in {*waiting, *found.rates}]
+
+
+def _of_depth(count: Callable[[Depth], str], _: Look, depth: Depth) -> str:
+    return count(depth)
+
+
+def _serving(found: Look, depth: Depth) -> tuple[str, str]:
+    count = found.state.crew.serving(depth.queue_name) if found.state.crew else 0
+    return str(count), _BAD if not count and depth.ready and not depth.is_paused else ""
+
+
+def _slots(_: Look, worker: Any) -> str:
+    return f"{worker.busy}/{worker.slots}" + (f" ({worker.lost} lost)" if worker.lost else "")
+
+
+def _worker(found: Look, job: Any) -> tuple[str, str]:
+    name = next((str(worker) for worker in found.workers if worker.pk == job.worker), "")
+    return (name, "") if name else ("gone", _BAD)
+
+
+def _progress(_: Look, job: Any) -> tuple[str, str]:
+    return ("asked to stop", _WARNING) if job.cancel_requested_at else (progress_text(job, 10), _BAR)
+
+
 #: In the order of their keys.
-PANES: dict[str, Callable[[Look, str], Pane]] = {
-    "queues": _queues,
-    "workers": _workers,
-    "running": _running,
-    "failures": _failures,
+PANES = {
+    "queues": Pane(
+        _queues,
+        {
+            "Queues": lambda _, depth: depth.queue_name,
+            **{head: partial(_of_depth, count) for head, count in DEPTH.items()},
+            "Oldest": lambda _, depth: oldest_text(depth),
+            "Rate": lambda found, depth: rate_of_jobs(found.rates.get(depth.queue_name)),
+            "Workers": _serving,
+            "": lambda _, depth: ("paused" if depth.is_paused else "", _WARNING),
+        },
+        range(1, 9),
+        "No queue has live jobs.",
+        sorts={
+            "age": lambda _, depth: (depth.is_paused, -depth.oldest_ready, depth.queue_name),
+            "ready": lambda _, depth: (-depth.ready, depth.queue_name),
+            "rate": lambda found, depth: (-found.rates.get(depth.queue_name, 0.0), depth.queue_name),
+            "name": lambda _, depth: depth.queue_name,
+        },
+    ),
+    "workers": Pane(
+        lambda found: found.workers,
+        {
+            "Workers": lambda _, worker: str(worker),
+            "State": lambda _, worker: (worker.vital.value, _VITAL.get(worker.vital, _BAD)),
+            "Slots": lambda _, worker: (_bar(worker.busy, worker.slots), _BAR),
+            "": _slots,
+            "Queues": lambda _, worker: queues_text(worker),
+            "Heartbeat": lambda _, worker: f"{period(worker.age)} ago",
+            "Version": lambda _, worker: (worker.version, _DIM),
+        },
+        range(0),
+        "No worker is registered.",
+        sorts={"name": lambda *_: 0, "busy": lambda _, worker: -worker.busy},
+    ),
+    "running": Pane(
+        lambda found: found.running,
+        {
+            "Running jobs": lambda _, job: job.task_path,
+            "ID": lambda _, job: str(job.pk),
+            "Runs for": lambda found, job: _ago(found, job.last_attempted_at),
+            "Queue": lambda _, job: job.queue_name,
+            "Worker": _worker,
+            "Progress": _progress,
+        },
+        range(1, 3),
+        "No job is running.",
+        sorts={
+            "longest": lambda *_: 0,
+            "newest": lambda found, job: found.at - (job.last_attempted_at or found.at),
+            "task": lambda _, job: (job.task_path, job.pk),
+        },
+    ),
+    "failures": Pane(
+        lambda found: found.failures,
+        {
+            "Failures of the last hour": lambda _, group: ": ".join(
+                filter(None, (group.name, group.message))
+            ),
+            "Failed": lambda _, group: (number(group.failed), _BAD if group.failed else ""),
+            "Retried": lambda _, group: number(group.retried),
+            "Last seen": lambda found, group: f"{_ago(found, group.last_seen)} ago",
+            "Task": lambda _, group: ", ".join(group.tasks),
+            "Fingerprint": lambda _, group: (group.fingerprint[:_FINGERPRINT], _DIM),
+        },
+        range(1, 4),
+        "Nothing has failed.",
+        sorts={
+            "most": lambda *_: 0,
+            "newest": lambda found, group: found.at - group.last_seen,
+            "task": lambda _, group: list(group.tasks),
+        },
+    ),
 }
 
 
@@ -321,7 +324,7 @@ class View:
     """The only pane that is shown; empty for all."""
     is_paused: bool = False
     sorts: dict[str, str] = field(
-        default_factory=lambda: {name: next(iter(orders)) for name, orders in SORTS.items()}
+        default_factory=lambda: {name: next(iter(pane.sorts)) for name, pane in PANES.items()}
     )
 
     def press(self, key: str) -> bool:
@@ -334,7 +337,7 @@ class View:
             self.pane = [*PANES][int(key) - 1]
         elif key == "s":
             name = self.pane or "queues"
-            orders = [*SORTS[name]]
+            orders = [*PANES[name].sorts]
             self.sorts[name] = orders[(orders.index(self.sorts[name]) + 1) % len(orders)]
         else:
             return False
@@ -374,45 +377,45 @@ def picture(now: Look, last: Look, view: View, console: Console) -> RenderableTy
     from rich.text import Text
 
     shown = now if now.error else last
-    is_calm = shown.is_healthy and not shown.slow and not shown.error
+    is_calm = shown.health and shown.health.is_healthy and not shown.slow and not shown.error
     paused = ", paused" if view.is_paused else ""
     figures = [Text.assemble((f"{label}: ", "bold"), (text, style)) for label, text, style in tiles(last)]
     top = Group(
-        Text(f"pgqueue top: {now.database}, {local(last.at):%H:%M:%S}{paused}", _DIM),
+        Text(f"pgqueue top: {now.state.alias}, {local(last.at):%H:%M:%S}{paused}", _DIM),
         Text(shown.headline, "bold black on green" if is_calm else "bold white on red"),
         Columns(figures, equal=True, padding=(0, 3)),
     )
     height = len(console.render_lines(top))
-    panes = {name: make(last, view.sorts[name]) for name, make in PANES.items() if view.pane in ("", name)}
-    most = shares({name: len(pane.rows) or 1 for name, pane in panes.items()}, console.height - height - 1)
+    rows = {
+        name: pane.cells(last, view.sorts[name]) for name, pane in PANES.items() if view.pane in ("", name)
+    }
+    most = shares({name: len(each) or 1 for name, each in rows.items()}, console.height - height - 1)
+    tables = (_drawn(PANES[name], each, most[name]) for name, each in rows.items())
     screen = Layout()
     screen.split_column(
         Layout(top, size=height),
-        Layout(Group(*(each for name, pane in panes.items() for each in _drawn(pane, most[name])))),
+        Layout(Group(*chain.from_iterable(tables))),
         Layout(Text(view.help, _DIM, no_wrap=True), size=1),
     )
     return screen
 
 
-def _drawn(pane: Pane, most: int) -> Iterator[RenderableType]:
+def _drawn(pane: Pane, rows: list[list[tuple[str, str]]], most: int) -> Iterator[RenderableType]:
     """Yield an empty line, and the table with its first rows. Nothing in their texts is markup."""
     from rich.table import Table
     from rich.text import Text
 
     cell = partial(Text, no_wrap=True, overflow="ellipsis")
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, name in enumerate(pane.head):
+    for place, name in enumerate(pane.columns):
         # What may be wrapped is cut first, the widest column before others; so numbers stay whole.
         is_number = place in pane.right
         shown.add_column(cell(name, "bold"), justify="right" if is_number else "left", no_wrap=is_number)
-    for row in pane.rows[:most]:
+    for row in rows[:most]:
         shown.add_row(*(cell(plain(text), style) for text, style in row))
     yield ""
-    if pane.rows:
-        yield shown
-    else:
-        yield Text.assemble((pane.head[0], "bold"), "\n", (pane.empty, _DIM))
-    if hidden := len(pane.rows) - most:
+    yield shown if rows else Text.assemble((next(iter(pane.columns)), "bold"), "\n", (pane.empty, _DIM))
+    if hidden := len(rows) - most:
         yield Text(f"… {hidden} more" if hidden > 0 else "", _DIM)
 
 
@@ -455,16 +458,6 @@ class _Poller(threading.Thread):
             connections[self._alias].close()
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the drawing as Ctrl-C does, so that the terminal is restored."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def watch(alias: str, interval: float, console: Console) -> None:
     """Draw until ``q``, Ctrl-C or SIGTERM."""
     from rich.live import Live
@@ -472,12 +465,15 @@ def watch(alias: str, interval: float, console: Console) -> None:
     poller = _Poller(alias, interval)
     poller.start()
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False)
+    # SIGTERM ends the drawing as Ctrl-C does, so that the terminal is restored.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with _terminable(), live, keys() as key:
+        with live, keys() as key:
             _draw_and_listen(poller, live, console, key)
     except KeyboardInterrupt:
         pass
     finally:
+        signal.signal(signal.SIGTERM, before)
         poller.is_over = True
         poller.wake.set()
     if poller.failure is not None:
@@ -513,33 +509,22 @@ def keys() -> Iterator[Callable[[float], str]]:
     The terminal is as before at the end, whatever happens. At the end of the input, it returns "q". If the
     input is not a terminal, there are no keys.
     """
-    if not sys.stdin.isatty():
-        yield _no_key
-        return
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
+    inputs = [sys.stdin.fileno()] if sys.stdin.isatty() else []
+    before = [termios.tcgetattr(each) for each in inputs]
     typed: list[str] = []
 
     def read(seconds: float) -> str:
-        if not typed and select.select([descriptor], [], [], seconds)[0]:
-            found = os.read(descriptor, 64).decode("ascii", "ignore")
+        if not typed and select.select(inputs, [], [], seconds)[0]:
+            found = os.read(inputs[0], 64).decode("ascii", "ignore")
             if not found:
                 return "q"
             typed.extend(_SEQUENCE.sub("", found))
         return typed.pop(0) if typed else ""
 
-    tty.setcbreak(descriptor, termios.TCSADRAIN)  # keys that were pressed before count, too
+    for each in inputs:
+        tty.setcbreak(each, termios.TCSADRAIN)  # keys that were pressed before count, too
     try:
         yield read
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-def _no_key(seconds: float) -> str:
-    time.sleep(seconds)
-    return ""
-
-
-SUBCOMMANDS = [
-    Subcommand("top", "Watch the queue, with its workers and its failures", _add_arguments, run, False)
-]
+        for each, attributes in zip(inputs, before, strict=True):
+            termios.tcsetattr(each, termios.TCSADRAIN, attributes)
