@@ -21,7 +21,7 @@ from django.views.decorators.http import require_POST
 from .. import formatting
 from ..models import FailureGroup, Job
 from ..models.job import Status
-from ..monitoring.failures import GroupFigures, Part, group, groups, mute, parts, unmute
+from ..monitoring.failures import GroupFigures, group, groups, mute, parts, unmute
 from ..monitoring.health import PATIENCE
 from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS, TimeSpan
 from ..postgres.timeout import TimeLimitReached, time_limit, within
@@ -33,7 +33,6 @@ from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .jobs.texts import breakable
 from .lists import queue_names, task_paths
 
-MUTE = "django_pgqueue.mute_failuregroup"
 MOST_GROUPS = 100  # groups on the list
 _TEMPLATES = "admin/django_pgqueue"
 _PARTS = {
@@ -57,7 +56,7 @@ class FailurePages(DatabaseAdmin[Job]):
 
     def has_mute_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may mute and unmute groups of failures."""
-        return request.user.has_perm(MUTE)
+        return request.user.has_perm("django_pgqueue.mute_failuregroup")
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URLs of the pages."""
@@ -72,8 +71,8 @@ class FailurePages(DatabaseAdmin[Job]):
         """The groups with the most failures of a span."""
         self._check_failures(request)
         span, alias = chosen_span(request, SPANS, DAY), self.database
-        chosen = {name: _given(request, name) for name in ("queue", "task")}
-        muted = _given(request, "muted") == "1"
+        chosen = {name: request.GET.get(name, "").replace("\0", "") for name in ("queue", "task")}
+        muted = request.GET.get("muted") == "1"
         try:
             found, is_slow = groups(alias, span, **chosen, muted=muted, most=MOST_GROUPS + 1), False
         except TimeLimitReached:
@@ -106,13 +105,22 @@ class FailurePages(DatabaseAdmin[Job]):
             found = group(alias, fingerprint, span)
             if found is None:
                 raise Http404(_("There is no such group of failures. It may have been forgotten."))
-            by = parts(alias, fingerprint, span)
-            jobs = jobs_of(alias, fingerprint)
+            by, jobs = parts(alias, fingerprint, span), jobs_of(alias, fingerprint)
         except TimeLimitReached:
             title = _("Failures")
             return console_page(self, request, f"{_TEMPLATES}/failures.html", title, is_slow=True, spans=[])
         short = application_part(found.traceback)
         mute_url = self.address("failure_mute", fingerprint) if self.has_mute_permission(request) else ""
+        is_kept = self.model._default_manager.using(alias).filter(pk=found.sample_job).exists()
+        tables = []
+        for kind, some in by.items():
+            rows = [
+                (breakable(part.name), formatting.number(part.failed), formatting.number(part.retried))
+                for part in some
+                if part.name
+            ]
+            if rows:
+                tables.append((_PARTS[kind], rows))
         return console_page(
             self,
             request,
@@ -127,12 +135,12 @@ class FailurePages(DatabaseAdmin[Job]):
             chart=_chart(found),
             trace=short or found.traceback,
             full_trace=found.traceback if short else "",
-            parts=[(_PARTS[kind], rows) for kind, some in by.items() if (rows := parts_rows(some))],
+            parts=tables,
             jobs=jobs,
             spans=span_tabs(request, SPANS, DAY),
             jobs_url=self.address("changelist"),
             query=urlencode({"q": f"fingerprint:{fingerprint}"}),
-            sample_url=self._sample_url(found.sample_job),
+            sample_url=self.address("change", found.sample_job) if is_kept else "",
             mute_url=mute_url,
             may_retry=self.may(request, "retry"),
             may_cancel=self.may(request, "cancel"),
@@ -164,16 +172,6 @@ class FailurePages(DatabaseAdmin[Job]):
     def _check_failures(self, request: HttpRequest) -> None:
         if not self.has_view_failures_permission(request):
             raise PermissionDenied(_("Failures by group are of all jobs, and you may see only some of them."))
-
-    def _sample_url(self, job: int) -> str:
-        """Return the URL of the newest job; empty if it is no longer kept."""
-        rows = self.model._default_manager.using(self.database).filter(pk=job)
-        return self.address("change", job) if rows.exists() else ""
-
-
-def _given(request: HttpRequest, name: str) -> str:
-    value: str = request.GET.get(name, "")
-    return "" if "\0" in value else value
 
 
 def _choices(names: list[str], chosen: str) -> list[str]:
@@ -246,15 +244,6 @@ def _common(group: GroupFigures) -> dict[str, Any]:
         "last_seen": display.time(group.last_seen),
         "muted": muted,
     }
-
-
-def parts_rows(found: Sequence[Part]) -> list[tuple[Any, str, str]]:
-    """Return the name and the counts of each part. Those without a name have none to tell."""
-    return [
-        (breakable(part.name), formatting.number(part.failed), formatting.number(part.retried))
-        for part in found
-        if part.name
-    ]
 
 
 def _chart(group: GroupFigures) -> Chart:

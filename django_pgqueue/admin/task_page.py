@@ -12,7 +12,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlencode
 
-from django.db.models import Model, Q
+from django.db.models import Q
 from django.forms import Media
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
@@ -113,14 +113,10 @@ def limit_facts(alias: str, url: partial[str], names: Iterable[str]) -> Iterator
 def limit_words(limit: Limit, running: int | None = None) -> str:
     """Return how many jobs may run at once, and the rate. ``running``: how many of them run now."""
     parts = []
-    if limit.concurrency is not None and running is None:
-        parts.append(_at_once(limit.concurrency))
-    elif limit.concurrency is not None:
-        numbers = {
-            "running": formatting.number(running or 0),
-            "allowed": formatting.number(limit.concurrency),
-        }
-        parts.append(_("%(running)s of %(allowed)s run") % numbers)
+    if limit.concurrency is not None:
+        values = {"running": formatting.number(running or 0), "allowed": formatting.number(limit.concurrency)}
+        some = _("%(running)s of %(allowed)s run") % values
+        parts.append(_at_once(limit.concurrency) if running is None else some)
     if limit.rate is not None and limit.per is not None:
         parts.append(_at_most(limit.rate, limit.per))
     return ", ".join(parts)
@@ -208,7 +204,8 @@ def policy(task: Task[..., Any]) -> list[Option]:
     # The name of the option, its value, what it is if it is None, and the words for others.
     options: tuple[tuple[str, Any, str, Callable[[Any], str]], ...] = (
         (_("Queue"), task.priority or None, task.queue_name, lambda _priority: priority),
-        (_("Calls"), task.payload, _("with arguments"), _rows),
+        (_("Calls"), task.payload, _("with arguments"),
+         lambda model: _("the rows of %(model)s") % {"model": model._meta.label}),
         (_("Unique"), task.unique, _("no, every call is a job"), _unique),
         (_("Concurrency"), task.concurrency, _("any number at once"), _concurrency),
         (_("Rate"), task.rate_limit, _("any number of starts"), _rate),
@@ -219,7 +216,8 @@ def policy(task: Task[..., Any]) -> list[Option]:
         (_("Retried after"), task.retry_on, _("any exception"), _names),
         (_("Fails at once after"), task.fail_on, _("no exception"), _names),
         (_("Timeout"), task.timeout, setting % {"value": timeout, "setting": "TIMEOUT"}, _seconds),
-        (_("Expires"), task.expires_after, _("never"), _expires),
+        (_("Expires"), task.expires_after, _("never"),
+         lambda after: _("if it has not started after %(period)s") % {"period": formatting.exact(after)}),
         (_("If its worker is lost"), None if task.on_lost == "rerun" else task.on_lost,
          crashes % {"count": settings.crash_limit}, lambda _fail: _("it fails")),
         (_("Runs"), task if task.atomic or task.takes_context else None, _runs(task), _runs),
@@ -234,10 +232,6 @@ def policy(task: Task[..., Any]) -> list[Option]:
 
 def _seconds(count: float | None) -> str:
     return _("none") if count is None else formatting.span(count)
-
-
-def _rows(model: type[Model]) -> str:
-    return _("the rows of %(model)s") % {"model": model._meta.label}
 
 
 def _unique(unique: Unique) -> str:
@@ -293,10 +287,6 @@ def _backoff(backoff: Any) -> str:
     if isinstance(backoff, (int, float)):
         return formatting.span(backoff)
     return _("%(waits)s; the last one repeats") % {"waits": ", ".join(map(formatting.span, backoff))}
-
-
-def _expires(after: timedelta) -> str:
-    return _("if it has not started after %(period)s") % {"period": formatting.exact(after)}
 
 
 def _runs(task: Task[..., Any]) -> str:

@@ -133,19 +133,12 @@ class ArgumentsForm(forms.BaseForm):
 
     def _restored(self, name: str, empty: Any, words: str) -> Any:
         given = self.cleaned_data[name]
-        value = restored(empty if given is None else given, self._shown[name], self._stored[name])
+        value = restore(empty if given is None else given, self._shown[name], self._stored[name])
+        # A mark that is left stands for nothing, as in a list with an element more.
+        for mark in (REDACTED, FAILED):
+            if mark in json.dumps(value) and mark not in json.dumps(self._stored[name]):
+                left = _("Replace each “%(mark)s” by a value: it is not clear which one it stands for.")
+                raise ValidationError(left, code="redacted", params={"mark": mark})
         if not isinstance(value, type(empty)):
             raise ValidationError(words, code="invalid")
         return value
-
-
-def restored(given: Any, shown: Any, stored: Any) -> Any:
-    """Return the value that a form means. Raise ValidationError if a mark is left that stands for nothing, as
-    in a list with an element more: it would be stored like a value.
-    """
-    value = restore(given, shown, stored)
-    for mark in (REDACTED, FAILED):
-        if mark in json.dumps(value) and mark not in json.dumps(stored):
-            words = _("Replace each “%(mark)s” by a value: it is not clear which one it stands for.")
-            raise ValidationError(words, code="redacted", params={"mark": mark})
-    return value

@@ -97,25 +97,19 @@ def panel(show: Formatter) -> str:
     job = show.job
     if not show.full or not _PATH.fullmatch(job.task_path):  # any text may be enqueued with SQL
         return ""
+    name = f"{FOLDER}/{job.task_path}.html"
     try:
-        template = get_template(f"{FOLDER}/{job.task_path}.html")
-    except TemplateDoesNotExist:
-        return ""
-    except Exception:  # a syntax error
-        return _failed(job)
-    args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
-    names = names_of_call(job.task_path)
-    named = {names.at(place): value for place, value in enumerate(args) if place < len(names.each)}
-    arguments, result = {**named, **kwargs}, redact(job.result, job.task_path)
-    try:
-        return template.render({"job": job, "arguments": arguments, "result": result}, show.request)
-    except Exception:  # whatever the template calls
-        return _failed(job)
-
-
-def _failed(job: Job) -> str:
-    logger.warning("The panel of %s failed for job %s.", job.task_path, job.pk, exc_info=True)
-    return format_html("<p>{}</p>", _("The panel of this task failed; see the log."))
+        template = get_template(name)
+        args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
+        names = names_of_call(job.task_path)
+        named = {names.at(place): value for place, value in enumerate(args) if place < len(names.each)}
+        values = {"arguments": {**named, **kwargs}, "result": redact(job.result, job.task_path)}
+        return template.render({"job": job, **values}, show.request)
+    except Exception as error:  # a syntax error, or whatever the template calls
+        if isinstance(error, TemplateDoesNotExist) and error.args == (name,):
+            return ""
+        logger.warning("The panel of %s failed for job %s.", job.task_path, job.pk, exc_info=True)
+        return format_html("<p>{}</p>", _("The panel of this task failed; see the log."))
 
 
 MOST_CHARACTERS = 500
@@ -126,28 +120,30 @@ def payload(show: Formatter) -> Section | None:
     to those who may view arguments.
     """
     job: Any = show.job
-    model, site = job.payload_model, show.site
-    if model is None or not _may_view(show, model):
+    model, site, request = job.payload_model, show.site, show.request
+    if model is None:
+        return None
+    permission = f"{model._meta.app_label}.view_{model._meta.model_name}"
+    admin = site.get_model_admin(model) if site.is_registered(model) else None
+    if not (admin.has_view_permission(request) if admin else request.user.has_perm(permission)):
         return None
     row: Any = model._base_manager.using(show.alias).filter(pk=job.pk).first()
     if row is None:
         return Section(capfirst(model._meta.verbose_name), (), (), _("The row does not exist."))
     shown = model._meta.concrete_fields[1:] if show.full else ()
-    url = page_url(site, show.request, model, "change", job.pk)
+    url = page_url(site, request, model, "change", job.pk)
     links = [(_("Go to this row"), url)] if url else []
-    links += links_of_row(row) if show.full else []
+    if show.full and hasattr(row, "get_absolute_url"):
+        try:
+            links.append((capfirst(str(model._meta.verbose_name)), str(row.get_absolute_url())))
+        except Exception:
+            logger.warning("get_absolute_url() of %s failed.", model.__qualname__, exc_info=True)
     return Section(
         capfirst(model._meta.verbose_name),
         (),
         [(capfirst(str(field.verbose_name)), _field(row, field, job.task_path)) for field in shown],
         format_html_join(" ", '<a href="{}">{}</a>', ((url, label) for label, url in links)),
     )
-
-
-def _may_view(show: Formatter, model: Any) -> bool:
-    if show.site.is_registered(model):
-        return show.site.get_model_admin(model).has_view_permission(show.request)
-    return show.request.user.has_perm(f"{model._meta.app_label}.view_{model._meta.model_name}")
 
 
 def _field(row: Any, field: Any, task_path: str) -> str:
@@ -422,14 +418,3 @@ def links_of(job: Job) -> list[tuple[str, str]]:
     except Exception:  # the row of the argument may be deleted, and so on
         logger.warning("The links of %s failed for job %s.", job.task_path, job.pk, exc_info=True)
         return [(_("The links of this task failed; see the log."), "")]
-
-
-def links_of_row(row: Any) -> list[tuple[str, str]]:
-    """Return the link to a row of a model that has ``get_absolute_url``, such as the payload of a job."""
-    if not hasattr(row, "get_absolute_url"):
-        return []
-    try:
-        return [(capfirst(str(row._meta.verbose_name)), str(row.get_absolute_url()))]
-    except Exception:
-        logger.warning("get_absolute_url() of %s failed.", type(row).__qualname__, exc_info=True)
-        return []

@@ -26,16 +26,17 @@ from .. import display
 from .formatter import Formatter, Section
 
 _A_LIFETIME = timedelta(days=50 * 365)
-#: What a part can be, in the order of the legend.
+#: What a part can be, in the order of the legend, and its height. What waits is lower than what runs, so that
+#: the kinds can be told without colors.
 KINDS = {
-    "later": gettext_lazy("waited for its time"),
-    "waited": gettext_lazy("waited for a worker"),
-    "blocked": gettext_lazy("blocked"),
-    "ran": gettext_lazy("ran"),
-    "failed": gettext_lazy("ran and failed"),
-    "backoff": gettext_lazy("waited for a retry"),
-    "between": gettext_lazy("between attempts"),
-    "ahead": gettext_lazy("will wait"),
+    "later": (gettext_lazy("waited for its time"), 4),
+    "waited": (gettext_lazy("waited for a worker"), 10),
+    "blocked": (gettext_lazy("blocked"), 10),
+    "ran": (gettext_lazy("ran"), 20),
+    "failed": (gettext_lazy("ran and failed"), 20),
+    "backoff": (gettext_lazy("waited for a retry"), 6),
+    "between": (gettext_lazy("between attempts"), 2),
+    "ahead": (gettext_lazy("will wait"), 4),
 }
 
 
@@ -55,12 +56,8 @@ class TimelinePart(NamedTuple):
         return (self.end - self.start).total_seconds()
 
 
-def parts_of(job: Any) -> list[TimelinePart]:
-    """Return the parts of a job ``with_clock``, in the order of time."""
-    return [part for part in _parts(job) if part.end > part.start]
-
-
-def _parts(job: Any) -> Iterator[TimelinePart]:
+def parts_of(job: Any) -> Iterator[TimelinePart]:
+    """Yield the parts of a job ``with_clock``, in the order of time. Some may have taken no time."""
     here = job.enqueued_at
     attempts = sorted(_attempts(job), key=lambda attempt: (attempt.start, attempt.end))
     # The job is known to have been due once: before what it waits for now, or else before its last attempt.
@@ -117,15 +114,13 @@ def _attempts(job: Any) -> Iterator[TimelinePart]:
 # the parts are is in their titles, in the legend, and in the table.
 
 WIDTH, HEIGHT = 1000, 20
-#: What waits is lower than what runs, so that the kinds can be told without colors.
-_HEIGHTS = {"later": 4, "ahead": 4, "waited": 10, "blocked": 10, "backoff": 6, "between": 2}
 #: The share of the width that the shortest part gets. Otherwise, nobody would see a job of 5 ms that waited.
 _LEAST = 0.02
 
 
 def timeline(show: Formatter) -> dict[str, Any] | None:
     """Return the timeline of a job; None if it has lasted no time."""
-    parts = parts_of(show.job)
+    parts = [part for part in parts_of(show.job) if part.end > part.start]
     if not parts:
         return None
     kinds = {part.kind for part in parts}
@@ -136,7 +131,7 @@ def timeline(show: Formatter) -> dict[str, Any] | None:
     return {
         "drawing": _drawing(parts),
         # The kinds that occur, what they are, and where the mark begins and how high it is.
-        "legend": [(kind, str(label), *_size(kind, 2)) for kind, label in KINDS.items() if kind in kinds],
+        "legend": [(kind, str(KINDS[kind][0]), *_size(kind, 2)) for kind in KINDS if kind in kinds],
         "table": Section(_("Timeline"), heads, [_row(part, show) for part in parts]),
         "start": display.time(parts[0].start),
         "end": display.later_time(parts[-1].end, parts[0].start),
@@ -146,7 +141,7 @@ def timeline(show: Formatter) -> dict[str, Any] | None:
 def _row(part: TimelinePart, show: Formatter) -> tuple[Any, ...]:
     number = "" if part.attempt is None else part.attempt
     return (
-        KINDS[part.kind],
+        KINDS[part.kind][0],
         format_html('<a href="#attempt-{}">{}</a>', number, number) if part.kind == "failed" else number,
         display.time(part.start),
         formatting.span(part.seconds),
@@ -163,7 +158,7 @@ def _drawing(parts: list[TimelinePart]) -> str:
     scale, place, shapes = WIDTH / sum(widths), 0.0, []
     for part, width in zip(parts, widths, strict=True):
         # For example "attempt 2: ran and failed, 1.5 s. shop.errors.GatewayDown: no answer".
-        words = f"{KINDS[part.kind]}, {formatting.span(part.seconds)}"
+        words = f"{KINDS[part.kind][0]}, {formatting.span(part.seconds)}"
         if part.attempt is not None:
             words = _("attempt %(number)d") % {"number": part.attempt} + f": {words}"
         title = f"{words}. {part.error}" if part.error else words
@@ -182,5 +177,5 @@ def _drawing(parts: list[TimelinePart]) -> str:
 
 def _size(kind: str, scale: int = 1) -> tuple[int, int]:
     """Return where the shapes of a kind begin, and how high they are."""
-    height = _HEIGHTS.get(kind, HEIGHT)
+    height = KINDS[kind][1]
     return (HEIGHT - height) // 2 // scale, height // scale
