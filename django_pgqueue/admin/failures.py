@@ -262,25 +262,16 @@ def _few(names: Sequence[str]) -> dict[str, Any]:
     return {"names": [breakable(name) for name in names[:_SHOWN]], "more": more}
 
 
-_FRAME = re.compile(r'^(\s*(?:\| )?)  File "(?P<file>[^"]*)", line \d+')
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "\\site-packages\\", "\\Lib\\")
+_LIBRARIES = r"/site-packages/|/dist-packages/|/lib/python|<frozen |\\site-packages\\|\\Lib\\"
+#: A frame with its lines of code. In an exception group, each line begins with a bar.
+_FRAME = r'^(?P<prefix>[ |]*?)  File "[^"\n]*{}[^"\n]*", line \d+.*\n?(?:(?P=prefix)    .*\n?)*'
+_LIBRARY_FRAME = re.compile(_FRAME.format(f"(?:{_LIBRARIES})"), re.MULTILINE)
+_ANY_FRAME = re.compile(_FRAME.format(""), re.MULTILINE)
 
 
 def application_part(traceback: str) -> str:
     """Return the frames of a traceback that lie in the code of the project, without those of libraries; empty
     if there are none, or no others.
     """
-    kept: list[str] = []
-    left_out = frames = 0
-    skipping = False
-    for line in traceback.splitlines():
-        frame = _FRAME.match(line)
-        if frame:
-            skipping = any(part in frame["file"] for part in _LIBRARIES)
-            left_out += skipping
-            frames += not skipping
-        elif skipping and not line.startswith("    "):
-            skipping = False  # the line of the exception, or a heading
-        if not skipping:
-            kept.append(line)
-    return "\n".join(kept) if left_out and frames else ""
+    own, left_out = _LIBRARY_FRAME.subn("", traceback)
+    return own if left_out and _ANY_FRAME.search(own) else ""

@@ -207,8 +207,8 @@ def policy(task: Task[..., Any]) -> list[Option]:
         (_("Calls"), task.payload, _("with arguments"),
          lambda model: _("the rows of %(model)s") % {"model": model._meta.label}),
         (_("Unique"), task.unique, _("no, every call is a job"), _unique),
-        (_("Concurrency"), task.concurrency, _("any number at once"), _concurrency),
-        (_("Rate"), task.rate_limit, _("any number of starts"), _rate),
+        (_("Concurrency"), task.concurrency, _("any number at once"), _limit),
+        (_("Rate"), task.rate_limit, _("any number of starts"), _limit),
         (_("Group"), task.group, _("none"), _key),
         (_("Attempts"), task.max_attempts, setting % {"value": attempts, "setting": "MAX_ATTEMPTS"},
          formatting.number),
@@ -255,29 +255,28 @@ def _unique(unique: Unique) -> str:
     return ", ".join([how_long, by, again[unique.on_conflict]])
 
 
-def _concurrency(limit: Concurrency) -> str:
-    others = {
-        "wait": _("others wait"),
-        "cancel_new": _("others are cancelled"),
-        "cancel_old": _("a new one cancels older ones"),
-    }
-    return ", ".join([_at_once(limit.limit), *_scope(limit), others[limit.on_full]])
-
-
-def _rate(rate: RateLimit) -> str:
-    parts = [_at_most(rate.limit, rate.per)]
-    if rate.burst > 1:
-        burst = {"count": formatting.number(rate.burst)}
-        parts.append(_("up to %(count)s at once after a quiet time") % burst)
-    return ", ".join([*parts, *_scope(rate)])
-
-
-def _scope(limit: Concurrency | RateLimit) -> Iterator[str]:
-    """Yield whose jobs share the limit."""
+def _limit(limit: Concurrency | RateLimit) -> str:
+    """Return how many may run or start, for whose jobs, and what happens to others."""
+    parts = []
+    if isinstance(limit, Concurrency):
+        parts.append(_at_once(limit.limit))
+    else:
+        parts.append(_at_most(limit.limit, limit.per))
+        if limit.burst > 1:
+            burst = {"count": formatting.number(limit.burst)}
+            parts.append(_("up to %(count)s at once after a quiet time") % burst)
     if limit.key is not None:
-        yield _("for each %(key)s") % {"key": _key(limit.key)}
+        parts.append(_("for each %(key)s") % {"key": _key(limit.key)})
     if limit.name is not None:
-        yield _("limit %(name)s") % {"name": limit.name}
+        parts.append(_("limit %(name)s") % {"name": limit.name})
+    if isinstance(limit, Concurrency):
+        others = {
+            "wait": _("others wait"),
+            "cancel_new": _("others are cancelled"),
+            "cancel_old": _("a new one cancels older ones"),
+        }
+        parts.append(others[limit.on_full])
+    return ", ".join(parts)
 
 
 def _backoff(backoff: Any) -> str:

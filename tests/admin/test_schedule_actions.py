@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin.schedules import actions
+from django_pgqueue.admin.schedules.admin import ACTIONS
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from tests.app import limit_tasks, unique_tasks
 from tests.support import shown_schedules as schedules
@@ -187,8 +187,8 @@ def test_a_schedule_that_is_gone_in_the_meantime(root: Client, monkeypatch: pyte
         Schedule.objects.filter(pk="other").delete()
         return schedule.pause(author=author)
 
-    action = actions.ACTIONS["pause"]
-    monkeypatch.setitem(actions.ACTIONS, "pause", action._replace(run=pause_late))
+    action = ACTIONS["pause"]
+    monkeypatch.setitem(ACTIONS, "pause", action._replace(run=pause_late))
     page = ask_many(root, "pause_schedules", "nightly", "other")
     assert confirm(root, page) == ("1 schedule is paused.", "success")
 

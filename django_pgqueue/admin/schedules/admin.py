@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from zoneinfo import available_timezones
 
 from django.contrib import admin, messages
@@ -12,20 +13,22 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import escape
 from django.utils.text import Truncator
-from django.utils.translation import gettext, ngettext, pgettext_lazy
+from django.utils.translation import gettext, ngettext, ngettext_lazy, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ... import formatting
+from ...exceptions import InvalidKey, JobExists
 from ...explanation import schedules as words
 from ...models import Schedule
 from ...models.schedule import definition_of
+from ...schedules.policy import problem_of
 from ...tasks.registry import known_tasks
 from .. import display
-from ..ask import RowActions, ask, held, is_confirmed, listed
+from ..ask import RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from ..base import DatabaseForm
 from ..display import with_more
 from ..history import action_words
@@ -33,15 +36,12 @@ from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
 from ..lists import ConditionFilter
 from ..workers import Fleet
-from .actions import ACTIONS
 from .page import call_text, field_label, next_run, outcome, state_badge, state_text, summary, value_text
-
-if TYPE_CHECKING:
-    from .actions import ScheduleAction
 
 # ----------------------------------------------------------------------------
 # The form of a schedule: the model's own checks, and what code or settings declare beside each field.
 
+_zones = cache(available_timezones)  # which reads many files
 #: The fields with a list of suggestions, and the id of this list on the page.
 SUGGESTIONS = {"task_path": "pgqueue-tasks", "timezone": "pgqueue-zones"}
 
@@ -63,8 +63,13 @@ class ScheduleForm(ArgumentsForm, DatabaseForm):
         self.show_arguments(self.instance)
         if self.instance._state.adding:
             self.initial = given  # what the address of the page says
-        if self.instance.declared is not None:
-            self._show_declared(self.instance.declared)
+        declared, here = self.instance.declared or {}, definition_of(self.instance)
+        for name, field in self.fields.items():
+            if name in declared and declared[name] != here.get(name):
+                value = value_text(declared[name], name, self.instance)
+                # Django shows help texts as HTML, and the value may be an argument.
+                text = escape(gettext("Declared: %(value)s") % {"value": value})
+                field.help_text = f"{text}. {field.help_text}" if field.help_text else f"{text}."
 
     def add_error(self, field: str | None, error: Any) -> None:
         """Say nothing of arguments that are not in the form: the user may not view them, nor their errors."""
@@ -74,24 +79,147 @@ class ScheduleForm(ArgumentsForm, DatabaseForm):
             error = ValidationError({name: each for name, each in found.items() if name not in hidden})
         super().add_error(field, error)
 
-    def _show_declared(self, declared: dict[str, Any]) -> None:
-        here = definition_of(self.instance)
-        for name, field in self.fields.items():
-            if name in declared and declared[name] != here.get(name):
-                value = value_text(declared[name], name, self.instance)
-                # Django shows help texts as HTML, and the value may be an argument.
-                text = escape(gettext("Declared: %(value)s") % {"value": value})
-                field.help_text = f"{text}. {field.help_text}" if field.help_text else f"{text}."
-
 
 def suggestions() -> dict[str, list[str]]:
     """Return the suggestions by the id of their list: tasks that this process can find, and time zones."""
-    return {SUGGESTIONS["task_path"]: [*known_tasks()], SUGGESTIONS["timezone"]: _zones()}
+    return {SUGGESTIONS["task_path"]: [*known_tasks()], SUGGESTIONS["timezone"]: sorted(_zones())}
 
 
-@cache
-def _zones() -> list[str]:
-    return sorted(available_timezones())
+# ----------------------------------------------------------------------------
+# Actions: each says in a sentence what it would do with a schedule, for the confirmation page. It acts with
+# the public functions, or with the model's own ``save()``.
+
+
+class ScheduleAction(NamedTuple):
+    """An action on schedules, a ``RowAction``."""
+
+    permission: str
+    label: Any
+    title: Any
+    effect: Callable[[Any], RowEffect]
+    """What the action would do with a schedule. The database decides it again."""
+    run: Callable[[Schedule, str, str], bool]
+    """Act on a locked schedule, with the author and the reason. Return whether it has changed."""
+    done: Any
+    undone: Any = _("No schedule changed.")
+
+
+def _run(schedule: Schedule, _author: str, _reason: str) -> bool:
+    """Run it, unless it is retired by now. Return whether there is a new job, or one with new arguments."""
+    if schedule.retired_at is not None:
+        return False
+    try:
+        return schedule.enqueue().enqueue_outcome != "existing"
+    except (JobExists, InvalidKey):  # the page says which
+        return False
+
+
+def _restore(schedule: Schedule, _author: str, _reason: str) -> bool:
+    """Take the declared values back."""
+    if not schedule.overridden:
+        return False
+    for field, value in (schedule.declared or {}).items():
+        is_length = field in {"every", "jitter"} and value is not None
+        setattr(schedule, field, timedelta(seconds=value) if is_length else value)
+    schedule.save()
+    return True
+
+
+def _would_pause(schedule: Any) -> RowEffect:
+    text = gettext("{name} would not run until it is resumed.")
+    if schedule.paused_at is not None:
+        text = gettext("{name} is already paused.")
+    elif schedule.retired_at is not None:
+        text = gettext("{name} is retired and does not run.")
+    return RowEffect(about(schedule, text), schedule.is_active)
+
+
+def _would_resume(schedule: Any) -> RowEffect:
+    if schedule.paused_at is None:
+        return RowEffect(about(schedule, gettext("{name} is not paused.")), acts=False)
+    if schedule.retired_at is not None:
+        text = gettext("{name} would not be paused any more, but it is retired and does not run.")
+        return RowEffect(about(schedule, text))
+    try:
+        [run] = words.next_runs(schedule, 1)
+    except ValueError as error:
+        return RowEffect(about(schedule, "{name}: {problem}", problem=error))
+    text = gettext("{name} would run next in {period}. What it has missed since the pause would not run.")
+    return RowEffect(about(schedule, text, period=formatting.period(run - schedule.now)))
+
+
+def _would_run(schedule: Any) -> RowEffect:
+    if schedule.retired_at is not None:
+        return RowEffect(about(schedule, gettext("{name} is retired and does not change.")), acts=False)
+    if problem := problem_of(schedule):
+        text = gettext("{name} cannot run: {problem}")
+        return RowEffect(about(schedule, text, problem=problem), acts=False)
+    text = gettext("{name} would enqueue one job now, besides its next run: {call}")
+    if schedule.paused_at is not None:
+        text = gettext("{name} would enqueue one job now, although it is paused: {call}")
+    return RowEffect(about(schedule, text, call=call_text(schedule)))
+
+
+def _would_restore(schedule: Any) -> RowEffect:
+    if not schedule.overridden:
+        text = gettext("{name} does not differ from what is declared.")
+        return RowEffect(about(schedule, text), acts=False)
+    declared = schedule.declared or {}
+    changes = [
+        gettext("%(field)s: %(declared)s instead of %(here)s")
+        % {
+            "field": field_label(name),
+            "declared": value_text(declared.get(name), name, schedule),
+            "here": value_text(getattr(schedule, name), name, schedule),
+        }
+        for name in words.changes(schedule)
+    ]
+    text = gettext("{name} would be as declared again: {changes}.")
+    return RowEffect(about(schedule, text, changes="; ".join(changes)))
+
+
+#: Each action by its name, the end of its URL.
+ACTIONS = {
+    "pause": ScheduleAction(
+        permission="pause",
+        label=_("Pause"),
+        title=_("Pause schedules"),
+        effect=_would_pause,
+        run=lambda schedule, author, reason: schedule.pause(reason=reason, author=author),
+        done=ngettext_lazy("%(number)s schedule is paused.", "%(number)s schedules are paused.", "count"),
+    ),
+    "resume": ScheduleAction(
+        permission="pause",
+        label=_("Resume"),
+        title=_("Resume schedules"),
+        effect=_would_resume,
+        run=lambda schedule, _author, _reason: schedule.resume(),
+        done=ngettext_lazy("%(number)s schedule is resumed.", "%(number)s schedules are resumed.", "count"),
+    ),
+    "enqueue": ScheduleAction(
+        permission="enqueue",
+        label=_("Run now"),
+        title=_("Run schedules now"),
+        effect=_would_run,
+        run=_run,
+        done=ngettext_lazy(
+            "%(number)s job is enqueued.", "%(number)s jobs are enqueued, one for each schedule.", "count"
+        ),
+        undone=_("No job is enqueued: the schedule is retired, or another job has its unique key."),
+    ),
+    "restore": ScheduleAction(
+        permission="change",
+        label=_("Back to what is declared"),
+        title=_("Back to what is declared"),
+        effect=_would_restore,
+        run=_restore,
+        done=ngettext_lazy(
+            "%(number)s schedule is as declared again.",
+            "%(number)s schedules are as declared again.",
+            "count",
+        ),
+    ),
+}
 
 
 # ----------------------------------------------------------------------------
@@ -112,7 +240,6 @@ class ScheduleChangeList(ChangeList):
         super().get_results(request)
         self.result_list = list(self.result_list)
         alias = self.model_admin.database
-        self.model_admin.for_user(request, self.result_list)
         words.add_last_runs(alias, self.result_list)
         if any(schedule.is_active for schedule in self.result_list):
             self.trouble = Fleet(alias).standstill
@@ -167,12 +294,6 @@ class ScheduleAdmin(RowActions[Schedule]):
     has_enqueue_permission = held("enqueue")
     has_view_arguments_permission = held("view_arguments", of_jobs=True)
 
-    def for_user(self, request: HttpRequest, schedules: Iterable[Any]) -> None:
-        """Let rows know whether this user may view their arguments."""
-        full = self.has_view_arguments_permission(request)
-        for schedule in schedules:
-            schedule.shows_arguments = full
-
     @admin.display(description=_("schedule"), ordering="name")
     def named(self, schedule: Schedule) -> str:
         """The name, and below it the task with its arguments. The name is often the path of the task."""
@@ -212,16 +333,10 @@ class ScheduleAdmin(RowActions[Schedule]):
         return with_more(breakable(words.origin(schedule)), here)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
-        """Return the schedules with the time of the database."""
-        return words.with_clock(super().get_queryset(request))
-
-    def get_object(
-        self, request: HttpRequest, object_id: str, from_field: str | None = None
-    ) -> Schedule | None:
-        """Return the schedule, which knows whether this user may view its arguments."""
-        schedule = super().get_object(request, object_id, from_field)
-        self.for_user(request, [] if schedule is None else [schedule])
-        return schedule
+        """Return the schedules with the time of the database, and whether this user may view arguments."""
+        full = Value(self.has_view_arguments_permission(request))
+        found: QuerySet[Schedule] = words.with_clock(super().get_queryset(request))
+        return found.annotate(shows_arguments=full)
 
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         """Leave out the arguments of an existing schedule for users who may not view them. They stay as they
@@ -307,7 +422,6 @@ class ScheduleAdmin(RowActions[Schedule]):
         if not all(self._may_on(request, action, schedule) for schedule in found):
             raise PermissionDenied
         if not is_confirmed(request):
-            self.for_user(request, found)
             effects, count = [action.effect(schedule) for schedule in found], len(found)
             text = ngettext("%(number)s schedule is selected.", "%(number)s schedules are selected.", count)
             length = Schedule._meta.get_field("pause_reason").max_length if name == "pause" else 0

@@ -52,8 +52,8 @@ def state_text(schedule: Schedule, most: int | None = None) -> str:
 
 
 def call_text(schedule: Any) -> str:
-    """Return the task, with its arguments if the user may view them (``for_user``)."""
-    return words.call(schedule) if getattr(schedule, "shows_arguments", False) else str(schedule.task_path)
+    """Return the task, with its arguments if the user may view them (``shows_arguments``)."""
+    return words.call(schedule) if schedule.shows_arguments else str(schedule.task_path)
 
 
 def how_soon(moment: datetime, now: datetime) -> str:
@@ -95,7 +95,7 @@ def value_text(value: Any, field: str, schedule: Any) -> str:
     are JSON, in which durations are seconds.
     """
     task_path = schedule.task_path
-    if field in {"args", "kwargs"} and not getattr(schedule, "shows_arguments", False):
+    if field in {"args", "kwargs"} and not schedule.shows_arguments:
         return "…"
     if value is None or value == "":
         return pgettext("value", "empty")
