@@ -419,6 +419,7 @@ def counted(counts: Counter[str]) -> dict[str, str]:
 # The section, and the page.
 
 _BESIDE_THE_REST = Limits(jobs=5_000, steps=60, seconds=1.0)
+_SHARE = 20
 _SCRIPTS: list[Any] = [  # the stubs know only texts
     Script(f"django_pgqueue/{name}.js", defer=True) for name in ("dagre/dagre.min", "workflow")
 ]
@@ -486,7 +487,7 @@ class WorkflowPages(ReadOnlyAdmin[M]):
             "problem": workflow.problem,
             "is_folded": workflow is not whole,
             "source": self.address("workflow", row.pk),
-            "pause": "" if whole.is_finished else str(max(5, ceil(20 * whole.seconds))),
+            "pause": "" if whole.is_finished else str(max(5, ceil(_SHARE * whole.seconds))),
         }
 
     def _url_of(self, request: HttpRequest, node: Node, state: str) -> str:
