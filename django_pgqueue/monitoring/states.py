@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from django.db import connections
 
+from ..formatting import about, number
 from ..models.job import Status
 from ..postgres.timeout import within
 from ..tasks.registry import KEPT_QUEUES
@@ -85,6 +86,9 @@ class StateCount:
     number: int
     is_exact: bool = True
 
+    def __str__(self) -> str:
+        return number(self.number) if self.is_exact else about(self.number)
+
     def __add__(self, other: StateCount) -> StateCount:
         return StateCount(self.number + other.number, self.is_exact and other.is_exact)
 
@@ -113,7 +117,7 @@ def _live(alias: str) -> Counts:
     if sum(seen.values()) <= MOST:
         return _exact_up_to(MOST, alias, "= 0", seen)
     busy = _read(alias, _BUSY)
-    waiting = {status: number for status, number in seen.items() if status not in busy}
+    waiting = {status: count for status, count in seen.items() if status not in busy}
     return _exact_up_to(MOST, alias, "= 0", busy) | _exact_up_to(-1, alias, "= 0", waiting)
 
 
@@ -138,15 +142,15 @@ def _read(alias: str, statement: str) -> dict[str, int]:
 def _exact_up_to(most: int, alias: str, shelves: str, seen: dict[str, int]) -> Counts:
     """Return the numbers that were seen. Those above ``most`` are at least what the planner estimates."""
     found = {}
-    for status, number in seen.items():
-        found[status] = StateCount(number)
-        if number > most:
+    for status, count in seen.items():
+        found[status] = StateCount(count)
+        if count > most:
             with connections[alias].cursor() as cursor:
                 cursor.execute(_ESTIMATE.format(shelves=shelves, status=status))
                 [(plan,)] = cursor.fetchall()
             # The planner never expects less than one row of a leaf.
             rows = sum(rows for rows in _rows(plan[0]["Plan"]) if rows > 1)
-            found[status] = StateCount(max(number, rows), is_exact=False)
+            found[status] = StateCount(max(count, rows), is_exact=False)
     return found
 
 

@@ -67,13 +67,13 @@ def act_on_many(
     name: str,
     jobs: QuerySet[Job],
     back: str,
-    again: str | None = None,
+    *,
+    is_list: bool,
 ) -> HttpResponse | None:
-    """Run an action, or show its confirmation page. ``jobs`` are those that Django's changelist has selected,
-    or the one of a page. ``back``: the page to which the user may go back.
+    """Run an action, or show its confirmation page. ``back``: the page to which the user may go back.
 
-    ``again``: the query string of the list of jobs with which a job in the background finds the same jobs;
-    None if there is no such list. Then many jobs change in this request, as far as its time permits.
+    ``is_list``: whether Django's changelist has selected ``jobs``. A job in the background can read this list
+    again. Otherwise there is one job, which changes in this request.
     """
     action = ACTIONS[name]
     meant = permitted(name, admin, request)
@@ -84,16 +84,14 @@ def act_on_many(
         meant = [effect for effect, _count in found]
         total = Counted.sum(each for _effect, each in found)
         # A form asks for values, and beyond the bounds there may be more jobs.
-        asks = form is not None or shown.oldest is not None
-        if total.plural > 1 or (total.number and asks):
-            where = _where_words(admin, again=again is not None) if shown.effects and _is_many(shown) else ""
-            return _page(admin, request, shown, found, total, form, where, back)
+        if total.plural > 1 or (total.number and (form is not None or shown.oldest is not None)):
+            return _page(admin, request, shown, found, form, back, is_list=is_list)
     elif shown.newest is not None and shown.meaning != _meaning(request):
         # Race: the jobs with the key that was searched are gone, so that it was now searched as text.
         jobs = jobs.none()
     acting = [effect for effect in meant if effect.acts and effect.kind in shown.effects]
-    if acting and _is_many(shown) and again is not None and _is_served(admin):
-        return _start(admin, request, action, shown, form, again)
+    if acting and _is_many(shown) and is_list and _is_served(admin):
+        return _start(admin, request, action, shown, form)
     denied = any(effect.is_denied for effect in meant)
     parts = affected(jobs, shown, acting)
     act_here(admin, request, action, parts, form, expected=shown.expected, denied=denied)
@@ -143,23 +141,34 @@ def _page(
     request: HttpRequest,
     shown: Shown,
     found: list[tuple[Effect, Counted]],
-    total: Counted,
     form: EditForm | None,
-    where: str,
     back: str,
+    *,
+    is_list: bool,
 ) -> TemplateResponse:
     across = shown.newest is not None
     ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    total = Counted.sum(each for _effect, each in found)
     selected = ngettext("%(number)s job is selected.", "%(number)s jobs are selected.", total.plural)
-    effects = [
-        RowEffect(effect.sentence(each), effect.acts, "alarm" if effect.reruns else "acts")
-        for effect, each in found
-    ]
+    where = ""
+    if shown.effects and _is_many(shown) and is_list and _is_served(admin):
+        where = _("This runs in the background, as a job of its own, which you can watch and cancel.")
+    elif shown.effects and _is_many(shown):
+        where = _("This runs for at most %(seconds)s seconds. After that, repeat it for the rest.")
+        if is_list:
+            where = _(
+                "No worker would start this in the background now. So it runs while you wait, for at most "
+                "%(seconds)s seconds. After that, repeat it for the rest."
+            )
+        where %= {"seconds": formatting.number(int(SECONDS))}
     return ask(
         admin,
         request,
         ACTIONS[shown.action].title,
-        effects,
+        [
+            RowEffect(effect.sentence(each), effect.acts, "alarm" if effect.reruns else "acts")
+            for effect, each in found
+        ],
         back=back,
         fields=[
             ("action", f"{shown.action}_jobs"),
@@ -204,38 +213,17 @@ def _queue() -> str:
     return "default" if not permitted or "default" in permitted else min(permitted)
 
 
-def _where_words(admin: DatabaseAdmin[Job], *, again: bool) -> str:
-    """Return where the action would run, for the confirmation page."""
-    if again and _is_served(admin):
-        return _("This runs in the background, as a job of its own, which you can watch and cancel.")
-    words = _("This runs for at most %(seconds)s seconds. After that, repeat it for the rest.")
-    if again:
-        words = _(
-            "No worker would start this in the background now. So it runs while you wait, for at most "
-            "%(seconds)s seconds. After that, repeat it for the rest."
-        )
-    return words % {"seconds": formatting.number(int(SECONDS))}
-
-
 def _start(
-    admin: DatabaseAdmin[Job],
-    request: HttpRequest,
-    action: Action,
-    shown: Shown,
-    form: EditForm | None,
-    again: str,
+    admin: DatabaseAdmin[Job], request: HttpRequest, action: Action, shown: Shown, form: EditForm | None
 ) -> HttpResponse:
-    """Enqueue the job that runs the action, and redirect to its page.
-
-    ``again``: the query string of a list that contains these jobs, and that the job reads again.
-    """
+    """Enqueue the job that runs the action, and redirect to its page. The job reads the list again."""
     values = {} if form is None else form.values()
     ids = None if shown.newest is not None else sorted(map(int, request.POST.getlist(ACTION_CHECKBOX_NAME)))
     order = task.Order(
         **asdict(shown),
         site=task.identity(admin),
         user=str(request.user.pk),
-        query=again,
+        query=request.GET.urlencode(),
         ids=ids,
         values={
             name: value.isoformat() if isinstance(value, datetime) else value
@@ -249,8 +237,8 @@ def _start(
         words = [_("Started in the background."), action_words(action.label, order.details)]
         if filters := filter_words(request.GET, order.meaning):
             words.append(_("Filters: %(filters)s.") % {"filters": filters})
-        number = Counted(shown.counted, shown.is_exact)
-        words.append(_("Jobs that would change: %(number)s.") % {"number": number})
+        text = _("Jobs that would change: %(number)s.")
+        words.append(text % {"number": Counted(shown.counted, shown.is_exact)})
         note_each(request.user.pk, [job], " ".join(words))
     admin.message_user(
         request,

@@ -48,6 +48,12 @@ _IN_LIST = (
     "waiting_reason", "cancel_requested_at", *PROGRESS_COLUMNS,
 )  # fmt: skip
 
+_ON_PAGE = (
+    ("state_now", "queue", "priority"), "progress", "why", "limits", "times", "arguments",
+    "keyword_arguments", "noted", "unique", "group_key", "carried", "outcome",
+)  # fmt: skip
+_OF_ATTEMPTS = ("tries", "by_worker", "crash_count", "timeout", "on_lost", "error_fingerprint")
+
 
 class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
     """Shows jobs, and can retry them, run them now, edit them while they wait, or cancel them."""
@@ -63,31 +69,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
     search_fields = ("id", "task_path", "args", "kwargs", "errors")
     search_help_text = HELP
     sortable_by = ()
-    fieldsets = (
-        (
-            None,
-            {
-                "fields": (
-                    ("state_now", "queue", "priority"),
-                    "progress",
-                    "why",
-                    "limits",
-                    "times",
-                    "arguments",
-                    "keyword_arguments",
-                    "noted",
-                    "unique",
-                    "group_key",
-                    "carried",
-                    "outcome",
-                )
-            },
-        ),
-        (
-            _("Attempts"),
-            {"fields": (("tries", "by_worker", "crash_count", "timeout", "on_lost", "error_fingerprint"),)},
-        ),
-    )
+    fieldsets = ((None, {"fields": _ON_PAGE}), (_("Attempts"), {"fields": (_OF_ATTEMPTS,)}))
 
     actions = ("retry_jobs", "run_now_jobs", "edit_jobs", "extend_jobs", "cancel_jobs")
     row_actions = ACTIONS
@@ -172,7 +154,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         if name == "extend":  # it harms nobody
             act_here(self, request, ACTIONS[name], [extendable(rows)])
             return None
-        return act_on_many(self, request, name, rows, back, again=request.GET.urlencode())
+        return act_on_many(self, request, name, rows, back, is_list=True)
 
     def press(
         self, request: HttpRequest, name: str, row: Job, rows: QuerySet[Job], back: str
@@ -184,7 +166,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
             raise PermissionDenied
         action = ACTIONS[name]
         if action.form is not None:
-            return act_on_many(self, request, name, rows, back)
+            return act_on_many(self, request, name, rows, back, is_list=False)
         shown = request.POST.get("status", row.status)
         acting = [effect for effect in permitted(name, self, request) if effect.acts]
         acting = [effect for effect in acting if not effect.reruns or shown in effect.states]

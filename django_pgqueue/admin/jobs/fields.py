@@ -23,7 +23,7 @@ from ...monitoring.workers import is_dead, with_age
 from ...redaction import beginning, redact, redact_text
 from .. import display
 from ..base import ReadOnlyAdmin
-from ..display import linked
+from ..display import column, linked
 from ..job_page.formatter import Formatter, payload_model_of, shown_arguments
 from ..job_page.why import is_waiting, limits_of, shown_limits, shown_unique, shown_why
 from . import texts
@@ -51,14 +51,6 @@ _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
     "on_lost": lambda job: job.on_lost,
     "error_fingerprint": lambda job: job.error_fingerprint,
 }
-
-
-def _json(column: str, description: Any) -> Callable[[Any, Job], str]:
-    @admin.display(description=description)
-    def show(_self: Any, job: Job) -> str:
-        return texts.json_value(redact(getattr(job, column), job.task_path))
-
-    return show
 
 
 def with_clock(jobs: QuerySet[Any]) -> QuerySet[Any]:
@@ -89,9 +81,33 @@ def _reason(job: Any, characters: int) -> str:
 class JobDisplay(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the fields."""
 
-    noted = _json("metadata", _("metadata"))
-    carried = _json("context", _("context"))
-    outcome = _json("result", _("result"))
+    task = column(_("task"), lambda job: texts.breakable(job.task_path))
+    call = column(_("arguments"), lambda job: texts.call(job.args_text, job.kwargs_text, job.task_path))
+    arguments = column(
+        _("arguments"), lambda job: job.args and texts.json_value(shown_arguments(job)["args"])
+    )
+    keyword_arguments = column(
+        _("keyword arguments"), lambda job: texts.json_value(shown_arguments(job)["kwargs"])
+    )
+    noted = column(_("metadata"), lambda job: texts.json_value(redact(job.metadata, job.task_path)))
+    carried = column(_("context"), lambda job: texts.json_value(redact(job.context, job.task_path)))
+    outcome = column(_("result"), lambda job: texts.json_value(redact(job.result, job.task_path)))
+    progress = column(_("progress"), lambda job: live_progress(job.show.site, job))
+    why = column(
+        _("reason"),
+        lambda job: shown_why(job.show) if is_waiting(job) else texts.breakable(_reason(job, 300)),
+    )
+    limits = column(_("limits"), lambda job: shown_limits(job.show, job.limits))
+    unique = column(_("unique"), lambda job: shown_unique(job.show))
+    by_worker = column(_("worker"), lambda job: job.show.worker(job.worker))
+    tries = column(_("attempts"), lambda job: _tries(job))
+    queue_and_priority = column(
+        _("queue"),
+        lambda job: display.with_more(
+            texts.breakable(job.queue_name),
+            job.priority and _("priority %(number)d") % {"number": job.priority},
+        ),
+    )
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
         """Return the fieldsets without the fields that have no value for this job."""
@@ -137,39 +153,11 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         found: Job = job
         return found
 
-    @admin.display(description=_("task"))
-    def task(self, job: Job) -> str:
-        """The path of the task, with line breaks allowed between its words."""
-        return texts.breakable(job.task_path)
-
-    @admin.display(description=_("arguments"))
-    def call(self, job: Any) -> str:
-        """The arguments in one line (``JobAdmin.rows_for_list``)."""
-        shown = texts.call(job.args_text, job.kwargs_text, job.task_path)
-        return shown or self.get_empty_value_display()
-
-    @admin.display(description=_("arguments"))
-    def arguments(self, job: Job) -> str:
-        """The positional arguments, redacted."""
-        if not job.args:
-            return self.get_empty_value_display()
-        return texts.json_value(shown_arguments(job)["args"])
-
-    @admin.display(description=_("keyword arguments"))
-    def keyword_arguments(self, job: Job) -> str:
-        """The keyword arguments, redacted."""
-        return texts.json_value(shown_arguments(job)["kwargs"])
-
     @admin.display(description=_("status"))
     def state_and_note(self, job: Job) -> str:
         """The status, and below it how far the job is, and why it waits or how it failed."""
         progress = "" if job.is_finished else live_progress(self.admin_site, job)
         return display.with_more(format_html("{}{}", _state(job), progress), _note(job))
-
-    @admin.display(description=_("progress"))
-    def progress(self, job: Job) -> str:
-        """How far the job is, or how far it came before it failed."""
-        return live_progress(self.admin_site, job)
 
     @admin.display(description=_("status"))
     def state_now(self, job: Any) -> str:
@@ -195,14 +183,11 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         # Most jobs are due as soon as they are enqueued.
         was_to_wait = job.run_after - job.enqueued_at > timedelta(seconds=1)
         has_time = was_to_wait and not _waits_without_a_time(job)
+        waits = Status(job.status).is_claimable
         started = gettext("last started") if job.attempts > 1 else gettext("started")
         steps = [
             (job.enqueued_at, gettext("enqueued"), ""),
-            (
-                job.run_after if has_time else None,
-                gettext("run after"),
-                _main(job)[0] if Status(job.status).is_claimable else "",
-            ),
+            (job.run_after if has_time else None, gettext("run after"), _main(job)[0] if waits else ""),
             (job.started_at if job.attempts > 1 else None, gettext("first started"), ""),
             (_last_start(job), started, _waited(job)),
             (job.cancel_requested_at, gettext("asked to stop"), ""),
@@ -219,35 +204,6 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         shown = format_html_join("", "<li>{} {}{}</li>", lines)
         return format_html('<ol class="pgqueue-line">{}</ol>', shown)
 
-    @admin.display(description=_("attempts"))
-    def tries(self, job: Job) -> str:
-        """The number of attempts, and their limit."""
-        if job.max_attempts is None:
-            return str(job.attempts)
-        most = job.forgiven_attempts + job.max_attempts
-        return str(_("%(attempts)d of %(most)d") % {"attempts": job.attempts, "most": most})
-
-    @admin.display(description=_("reason"))
-    def why(self, job: Any) -> str:
-        """Why the job does not run, or the same text on the page of the job, longer."""
-        return shown_why(job.show) if is_waiting(job) else texts.breakable(_reason(job, 300))
-
-    @admin.display(description=_("limits"))
-    def limits(self, job: Any) -> str:
-        """Its limits, its place in the wait queue, and the jobs that hold the slots."""
-        return shown_limits(job.show, job.limits)
-
-    @admin.display(description=_("unique"))
-    def unique(self, job: Any) -> str:
-        """The unique key and its scope, and who has the key now."""
-        return shown_unique(job.show)
-
-    @admin.display(description=_("queue"))
-    def queue_and_priority(self, job: Job) -> str:
-        """The queue, and the priority if it is not 0."""
-        more = _("priority %(number)d") % {"number": job.priority} if job.priority else ""
-        return display.with_more(texts.breakable(job.queue_name), more)
-
     @admin.display(description=_("queue"))
     def queue(self, job: Any) -> str:
         """The queue, with a link to its settings if it has its own."""
@@ -255,11 +211,13 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         name: str = job.queue_name
         return linked(job.show.url(Queue, "change", name) if has_settings else "", name)
 
-    @admin.display(description=_("worker"))
-    def by_worker(self, job: Any) -> str:
-        """The worker of the last attempt, with a link while it exists."""
-        shown: str = job.show.worker(job.worker)
-        return shown or self.get_empty_value_display()
+
+def _tries(job: Job) -> str:
+    """Return the number of attempts, and their limit."""
+    if job.max_attempts is None:
+        return str(job.attempts)
+    most = job.forgiven_attempts + job.max_attempts
+    return _("%(attempts)d of %(most)d") % {"attempts": job.attempts, "most": most}
 
 
 def _state(job: Job) -> str:

@@ -15,10 +15,9 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ...encoding import MAX_BIGINT, whole_number
-from ...formatting import about, number
 from ...models.job import Status
 from ...models.queue import Worker
-from ...monitoring.states import NOW, StateCount
+from ...monitoring.states import NOW
 from ..console import hides
 from ..lists import PERIODS, is_span, queue_names, read_span, task_paths, within_span
 from .texts import breakable, short_name
@@ -29,9 +28,7 @@ MOST_CHOICES = 50
 
 
 def on_shelves(status: str, jobs: QuerySet[Any]) -> QuerySet[Any]:
-    """Limit ``jobs`` to the shelves that contain jobs with this status. The plan leaves out the other shelves
-    and does not lock them.
-    """
+    """Limit ``jobs`` to the shelves that contain jobs with this status. The plan leaves out the others."""
     if status not in Status.values:
         return jobs
     if not Status(status).is_terminal:
@@ -95,9 +92,7 @@ class TaskFilter(_NameFilter):
 
 
 class WorkerFilter(_NameFilter):
-    """Filter by the worker that runs the job, or was the last one to run it. The choices are the workers that
-    exist, and the chosen one.
-    """
+    """Filter by the worker that runs the job, or was the last one to run it."""
 
     title = _("worker")
     parameter_name = column = "worker"
@@ -168,10 +163,6 @@ class StatusFilter(admin.SimpleListFilter):
     title = _("status")
     parameter_name = "status"
 
-    def __init__(self, request: HttpRequest, *args: Any) -> None:
-        super().__init__(request, *args)
-        self.request = request
-
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         """Return all states, even if there are no such jobs."""
         return Status.choices
@@ -195,12 +186,6 @@ class StatusFilter(admin.SimpleListFilter):
             shown = format_html(
                 '<span class="pgqueue-count" id="pgqueue-count-{}" data-pgqueue-source="{}"'
                 ' data-pgqueue-pause="{}">{}</span>',
-                status, source, PAUSE, _text(counts.get(status)),
+                status, source, PAUSE, counts.get(status, ""),
             )  # fmt: skip
             yield {**choice, "display": format_html("{} {}", choice["display"], shown)}
-
-
-def _text(count: StateCount | None) -> str:
-    if count is None:
-        return ""
-    return number(count.number) if count.is_exact else about(count.number)

@@ -50,8 +50,8 @@ def call(args: str, kwargs: str, task_path: str) -> str:
 
 
 def json_value(value: Any) -> str:
-    """Format a JSON value: in the line if it is short, as an indented block, or as one that is folded, cut
-    after about 20,000 characters. A script adds a button that copies it.
+    """Format a JSON value: in the line if it is short, else as a block, which is folded or cut if it is long.
+    A script adds a button that copies it.
     """
     line, text = _compact(value), json.dumps(value, indent=2, ensure_ascii=False)
     if len(line) <= _ONE_LINE:
@@ -62,11 +62,13 @@ def json_value(value: Any) -> str:
     block = format_html('<pre class="pgqueue-block" tabindex="0" data-pgqueue-json>{}</pre>', text)
     if len(line) <= _FOLDED:
         return block
-    size = _("%(count)s characters") % {"count": formatting.number(len(line))}
-    summary = format_html(
-        '<code class="pgqueue-value">{}</code> {}', Truncator(line).chars(_SHOWN_OF_CALL), size
+    return format_html(
+        '<details class="pgqueue-long"><summary><code class="pgqueue-value">{}</code> {}</summary>'
+        "{}</details>",
+        Truncator(line).chars(_SHOWN_OF_CALL),
+        _("%(count)s characters") % {"count": formatting.number(len(line))},
+        block,
     )
-    return format_html('<details class="pgqueue-long"><summary>{}</summary>{}</details>', summary, block)
 
 
 def _compact(value: Any) -> str:
@@ -126,35 +128,25 @@ def batch_state(batch: JobBatch) -> str:
 
 
 def batch_bar(counts: BatchCounts) -> str:
-    """Return its numbers as a bar, and in words: "96 of 100 over: 90 done, 6 failed".
-
-    The widths are attributes of a drawing, because a policy may forbid styles in the page.
-    """
+    """Return its numbers as a bar, and in words: "96 of 100 over: 90 done, 6 failed"."""
+    # The widths are attributes of a drawing, because a policy may forbid styles in the page.
     added, over = counts.added, counts.added - counts.live
-    words = _("%(over)s of %(added)s finished") % {
-        "over": formatting.number(over),
-        "added": formatting.number(added),
-    }
+    numbers = {"over": formatting.number(over), "added": formatting.number(added)}
+    words = _("%(over)s of %(added)s finished") % numbers
     parts = [(kind, str(label), getattr(counts, kind)) for kind, label in _PARTS]
     details = ", ".join(f"{formatting.number(count)} {label}" for kind, label, count in parts if count)
     if details:
         words = f"{words}: {details}"
+    drawn, left = [], 0.0
+    for kind, _label, count in parts:
+        width = round(100 * max(0, count) / max(1, added), 2)
+        if width and kind != "live":
+            drawn.append((f"{left:g}", f"{width:g}", kind))
+        left += width
     return format_html(
         '<span class="pgqueue-numbers"><svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" '
         'aria-label="{}">{}</svg><span>{}</span></span>',
         words,
-        _segments(parts, added),
+        format_html_join("", '<rect x="{}" width="{}" height="10" class="pgqueue-part-{}"></rect>', drawn),
         words,
     )
-
-
-def _segments(parts: list[tuple[str, str, int]], added: int) -> Any:
-    if not added:
-        return mark_safe("")
-    drawn, left = [], 0.0
-    for kind, _label, count in parts:
-        width = round(100 * max(0, count) / added, 2)
-        if width and kind != "live":
-            drawn.append((f"{left:g}", f"{width:g}", kind))
-        left += width
-    return format_html_join("", '<rect x="{}" width="{}" height="10" class="pgqueue-part-{}"></rect>', drawn)
