@@ -28,6 +28,7 @@ from .exceptions import UnknownTask
 from .jobs.results import task_result
 from .tasks import options as validation
 from .tasks.links import parse_id
+from .tasks.paths import check_path
 from .tasks.routing import IMPLICIT, QueueBackend, resolve
 from .tasks.task import BoundTask, DjangoMadeTask, Task, adopt, find_task
 
@@ -87,9 +88,8 @@ class PgQueueBackend(QueueBackend):
         self.check_queue(task)
         if not self.supports_async_task and iscoroutinefunction(task.func):  # a subclass may refuse them
             raise InvalidTask("Backend does not support async Tasks.")
-        if not isinstance(task, Task):  # Django also validates a task of another backend after .using()
-            task = adopt(task)
-        task.check_reachable()
+        # Django also validates a task of another backend after .using().
+        check_path(adopt(task).func)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
         """Write a job with the connection of the task's database. It is part of the transaction there.

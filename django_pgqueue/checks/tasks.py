@@ -211,7 +211,7 @@ def _paths(broken: set[str]) -> Iterator[CheckMessage]:
         if module in {"__main__", *broken} or task.module_path in said:
             continue
         try:
-            check_path(task)
+            check_path(task.func)
         except InvalidTask as problem:
             said.add(task.module_path)
             if other := second_name(module):

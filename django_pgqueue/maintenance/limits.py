@@ -39,15 +39,13 @@ class DeclaredLimits:
         self._written: dict[str, tuple[Any, ...]] = {}
         self._known = 0
 
-    def write_if_more(self, session: Session, known: int) -> None:
-        """Write those that are new if more tasks are ``known`` than at the last call. Until a limit is
-        written, one job of each of its keys may run."""
-        if known != self._known:
-            self._known = known
-            self.write(session)
-
-    def write(self, session: Session) -> None:
-        """Write those that are new. A limit that was set by hand keeps its number."""
+    def write(self, session: Session, known: int = -1) -> None:
+        """Write those that are new, if more tasks are ``known`` than at the last call. A limit that was set
+        by hand keeps its number. Until a limit is written, one job of each of its keys may run.
+        """
+        if known == self._known:
+            return
+        self._known = known
         new = {name: rule for name, rule in _declared().items() if self._written.get(name) != rule}
         if not new:
             return

@@ -236,12 +236,11 @@ def rate_problem(limit: Any, per: timedelta, burst: Any) -> str:
     return ""
 
 
-def checked_limits(
-    concurrency: Any, rate: Any, path: str, known: Collection[str] | None
-) -> tuple[Concurrency | None, RateLimit | None]:
-    """Return ``concurrency`` and ``rate_limit`` of the task at a path; a number means that of all its jobs.
-    Raise InvalidTask if they do not fit its function, whose arguments are ``known``, or each other.
+def checked_limits(task: Any, known: Collection[str] | None) -> tuple[Concurrency | None, RateLimit | None]:
+    """Return ``concurrency`` and ``rate_limit`` of a task; a number means that of all its jobs. Raise
+    InvalidTask if they do not fit its function, whose arguments are ``known``, or each other.
     """
+    concurrency, rate, path = task.concurrency, task.rate_limit, task.module_path
     if isinstance(concurrency, int):
         concurrency = Concurrency(concurrency)
     if not isinstance(concurrency, Concurrency | None):
@@ -256,12 +255,8 @@ def checked_limits(
                     f"The path of the task is the name of its limit, which {problem} Set {kind}(name=...)."
                 )
             check_key(rule.key, f"{kind}(key=...)", path, known)
-    if concurrency is not None and rate is not None:
-        _check_pair(concurrency, rate)
-    return concurrency, rate
-
-
-def _check_pair(concurrency: Concurrency, rate: RateLimit) -> None:
+    if concurrency is None or rate is None:
+        return concurrency, rate
     if (rate.key, rate.name) != (concurrency.key, concurrency.name):
         raise InvalidTask(
             "A job has one key, so concurrency and rate_limit of a task must have the same key and name. "
@@ -273,6 +268,7 @@ def _check_pair(concurrency: Concurrency, rate: RateLimit) -> None:
             "Jobs always wait for a rate, so concurrency must have on_full='wait' beside it. It is "
             f"{concurrency.on_full!r}."
         )
+    return concurrency, rate
 
 
 def limit_name(task: Any) -> str:
@@ -321,14 +317,14 @@ def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str 
 # The group of a job (``Job.group_key``) is the value of its key: the claim takes the groups in turn.
 
 
-def checked_group(value: Any, path: str, known: Collection[str] | None) -> Key:
+def checked_group(task: Any, known: Collection[str] | None) -> Key:
     """Return the ``group`` of a task. Raise InvalidTask if it does not fit its function."""
-    check_form("group", value)
-    if value == ():
+    group: Key = task.group
+    check_form("group", group)
+    if group == ():
         raise InvalidTask("group=() would put all jobs into one group. Leave it out for no group.")
-    check_key(value, "group", path, known)
-    result: Key = value
-    return result
+    check_key(group, "group", task.module_path, known)
+    return group
 
 
 def group_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

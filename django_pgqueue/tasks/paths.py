@@ -11,7 +11,8 @@ A module that raises is logged once. It does not affect the others, nor the proc
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -33,6 +34,7 @@ AT_SETUP: set[str] = set()
 """The modules that have declared tasks while apps loaded. Workers load the same apps."""
 _failed: dict[str, BaseException] = {}
 """The modules that could not be imported in this process. They are not tried again: a page would be slow."""
+_discovered: list[Any] = [None, None]
 
 
 def task_modules(configs: Iterable[AppConfig] | None = None) -> Iterator[str]:
@@ -91,7 +93,10 @@ def import_task(path: str) -> DjangoTask[..., Any]:
     """Return the task at `path`, ours or Django's. Raise UnknownTask, with the failed import as its cause."""
     module = path.rpartition(".")[0]
     if module not in sys.modules and not is_task_module(module):
-        _discover_once()
+        # Once with these settings and apps.
+        if conf.current() is not _discovered[0] or apps.app_configs is not _discovered[1]:
+            discover()
+            _discovered[:] = conf.current(), apps.app_configs
         if module not in sys.modules and (why_not := _why_not(module)):
             raise UnknownTask(
                 f"no task {path!r}: the module {module!r} is not imported because of a job. {why_not}"
@@ -105,18 +110,6 @@ def import_task(path: str) -> DjangoTask[..., Any]:
     raise UnknownTask(
         f"{path!r} is not a task (its type is {type(found).__qualname__}). Decorate the function with @task."
     )
-
-
-_discovered: tuple[Any, Any] | None = None
-
-
-def _discover_once() -> None:
-    """Import the modules that may declare tasks, unless that was done with these settings and apps."""
-    global _discovered
-    now = conf.current(), apps.app_configs
-    if _discovered is None or any(one is not other for one, other in zip(now, _discovered, strict=True)):
-        discover()
-        _discovered = now
 
 
 def _why_not(module: str) -> str | None:
@@ -172,23 +165,27 @@ def second_name(module: str) -> str | None:
     return None if is_task_module(module) or module in AT_SETUP else _other_name(module)
 
 
-def check_path(task: DjangoTask[..., Any]) -> None:
-    """Raise InvalidTask unless importing the path of `task` leads to its function."""
-    path = task.module_path
-    if task.func.__module__ == "__main__":
+@cache
+def check_path(func: Callable[..., Any]) -> None:
+    """Raise InvalidTask unless a worker that imports the path of a function gets the task of it.
+
+    This needs a fully imported module, so a task is checked when it is first enqueued.
+    """
+    path = f"{func.__module__}.{func.__qualname__}"
+    if func.__module__ == "__main__":
         raise InvalidTask(f"{path}: a worker cannot import __main__. Move the task to a module of an app.")
-    if other := second_name(task.func.__module__):
+    if other := second_name(func.__module__):
         raise InvalidTask(f"{path}: workers import its module as {other!r} only. Import the task from there.")
     try:
         found = import_string(path)
     except ImportError as error:
         raise InvalidTask(
             f"{path} cannot be imported by a worker: {error}. A task must have the name of its function: "
-            f"write @task above def {task.func.__name__}."
+            f"write @task above def {func.__name__}."
         ) from error
-    if not is_task(found) or found.func is not task.func:
+    if not is_task(found) or found.func is not func:
         what = "another task" if is_task(found) else f"an object of type {type(found).__qualname__}"
         raise InvalidTask(
             f"{path} leads to {what}, not to this task, so no worker could run it. A task must have the "
-            f"name of its function: write @task above def {task.func.__name__}, as the outermost decorator."
+            f"name of its function: write @task above def {func.__name__}, as the outermost decorator."
         )

@@ -25,7 +25,7 @@ def checked(task: Any) -> type[Any] | None:
     model = task.payload
     if model is None:
         return None
-    path = f"{task.func.__module__}.{task.func.__qualname__}"
+    path = task.module_path
     _check_model(path, model)
     parameters = parameters_of_call(task.func, takes_context=task.takes_context)
     kinds = [each.kind for each in parameters.values()]
@@ -51,7 +51,7 @@ def checked(task: Any) -> type[Any] | None:
 def key_names(task: Any) -> list[str] | None:
     """Return what keys may name: arguments of the function, or columns of the payload. None: any name."""
     if task.payload is None:
-        return argument_names(task.func, takes_context=task.takes_context)
+        return argument_names(task)
     return sorted(_key_fields(task.payload))
 
 

@@ -22,14 +22,9 @@ def leaves(exc: BaseException) -> list[BaseException]:
 
     What an exception means for a job does not depend on whether ``asyncio.TaskGroup`` has wrapped it.
     """
-    found, queue = [], [exc]
-    while queue:
-        each = queue.pop()
-        if isinstance(each, BaseExceptionGroup):
-            queue += reversed(each.exceptions)
-        else:
-            found.append(each)
-    return found
+    if isinstance(exc, BaseExceptionGroup):
+        return [leaf for each in exc.exceptions for leaf in leaves(each)]
+    return [exc]
 
 
 def should_retry(task: Task[..., Any], exc: BaseException, group: BaseException | None = None) -> bool:

@@ -26,10 +26,10 @@ IMPLICIT = "django_pgqueue"
 """The `backend` of a task that names none; resolved at first use. Also the implicit backend's alias."""
 
 _STAND_INS = {
-    "dummy.DummyBackend": "django_pgqueue.testing.DummyBackend",
-    "immediate.ImmediateBackend": "django_pgqueue.testing.ImmediateBackend",
-}
-"""The backends for tests that act like those of Django, by the end of the paths of those."""
+    f"{package}.backends.{name.removesuffix('Backend').lower()}.{name}": f"django_pgqueue.testing.{name}"
+    for package in PACKAGES for name in ("DummyBackend", "ImmediateBackend")
+}  # fmt: skip
+"""The backends for tests that act like those of Django, by the paths of those."""
 
 
 class QueueBackend(BaseTaskBackend):
@@ -86,10 +86,10 @@ def default_backend() -> PgQueueBackend:
     tasks, tested = task_backends.settings, is_test()
     # Django makes a new dict when TASKS is overridden.
     if _default is None or _default[0] is not tasks or _default[1] != tested:
-        ours = our_aliases()
+        ours, default = our_aliases(), tasks.get("default", {}) if isinstance(tasks, Mapping) else {}
         if ours:
             backend = cast("PgQueueBackend", task_backends[ours[0]])
-        elif tested and sets_tasks() and (path := _stand_in(tasks)):
+        elif tested and sets_tasks() and (path := _STAND_INS.get(str(default.get("BACKEND")))):
             backend = _backend_at(path)
         else:
             backend = implicit_backend()
@@ -124,9 +124,3 @@ def is_test() -> bool:
 def _backend_at(path: str) -> PgQueueBackend:
     backend: PgQueueBackend = import_string(path)(IMPLICIT, {})
     return backend
-
-
-def _stand_in(tasks: Any) -> str | None:
-    path = str(tasks.get("default", {}).get("BACKEND")) if isinstance(tasks, Mapping) else ""
-    package, _, rest = path.partition(".backends.")
-    return _STAND_INS.get(rest) if package in PACKAGES else None

@@ -28,7 +28,7 @@ def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[
     if message := _problem(task.func, task.takes_context + len(args), tuple(kwargs)):
         colon = "" if message.startswith(("missing", "got")) else ":"
         options = inspect.signature(task.using).parameters
-        takes = argument_names(task.func, takes_context=task.takes_context) or ()
+        takes = argument_names(task) or ()
         hint = hint_of_call(task.func.__name__, options, args, kwargs, takes)
         raise TypeError(f"{task.module_path}(){colon} {message}{f'. {hint}' if hint else ''}")
 
@@ -76,9 +76,9 @@ def parameters_of_call(func: Callable[..., Any], *, takes_context: bool) -> dict
     return dict(list(_signature(func).parameters.items())[takes_context:])
 
 
-def argument_names(func: Callable[..., Any], *, takes_context: bool) -> list[str] | None:
+def argument_names(task: DjangoTask[..., Any]) -> list[str] | None:
     """Return the names that arguments of a call may have. None: it may have any, also for ``**kwargs``."""
-    parameters = parameters_of_call(func, takes_context=takes_context).values()
+    parameters = parameters_of_call(task.func, takes_context=task.takes_context).values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return None
     return [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL]

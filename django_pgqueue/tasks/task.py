@@ -26,7 +26,7 @@ from .keys import Concurrency, Key, RateLimit
 from .links import BatchLike, Links
 from .misuse import Habits, check_names
 from .options import Backoff, OnLost
-from .paths import AT_SETUP, check_path, import_task
+from .paths import AT_SETUP, import_task
 from .routing import IMPLICIT, is_ours, resolve
 from .signatures import check_call, show_options
 from .unique import Unique, check_unique
@@ -150,11 +150,8 @@ class Task(Habits, GenericTask[P, R]):
     payload: type[Any] | None = None
     """The model whose rows are the calls; None: its calls have arguments."""
 
-    # Set once the path was found to lead to the function; it is not checked again for the task and variants.
-    _reachable: bool = field(default=False, init=False, repr=False, compare=False)
-
     def __post_init__(self) -> None:
-        for name, value in {**_checked_values(self), "_reachable": False}.items():
+        for name, value in _checked_values(self).items():
             object.__setattr__(self, name, value)
         _declared[id(self)] = self
         if not apps.ready:
@@ -245,16 +242,6 @@ class Task(Habits, GenericTask[P, R]):
             result: R = await self.func(*args, **kwargs)
             return result
         return await sync_to_async(self.func)(*args, **kwargs)
-
-    def check_reachable(self) -> None:
-        """Raise InvalidTask unless a worker that imports `module_path` gets this task.
-
-        The check needs a fully imported module, so it runs when the task is first enqueued. Its result is
-        kept.
-        """
-        if not self._reachable:
-            check_path(self)
-            object.__setattr__(self, "_reachable", True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path and the differences from the task found there: functions cannot be pickled."""
@@ -379,19 +366,18 @@ def _checked_values(task: Any) -> dict[str, Any]:
     """Return the values of a task that is being declared. Raise InvalidTask for invalid ones."""
     values = {name: options.checked(name, getattr(task, name)) for name in options.CHECKED}
     options.check_function(task.func, takes_context=task.takes_context, atomic=task.atomic)
-    path = f"{task.func.__module__}.{task.func.__qualname__}"
     run_after, delta = options.run_after(task.run_after)
     payload = payloads.checked(task)
     has_key = any(each is not None for each in (task.concurrency, task.rate_limit, task.group))
     arguments = payloads.key_names(task) if has_key else None
-    concurrency, rate_limit = keys.checked_limits(task.concurrency, task.rate_limit, path, arguments)
+    concurrency, rate_limit = keys.checked_limits(task, arguments)
     return {
         **values,
         "run_after": run_after,
         "run_after_delta": task.run_after_delta if delta is None else delta,
         "concurrency": concurrency,
         "rate_limit": rate_limit,
-        "group": keys.checked_group(task.group, path, arguments),
+        "group": keys.checked_group(task, arguments),
         "unique": check_unique(task, task.unique),
         "payload": payload,
     }
@@ -453,7 +439,7 @@ class DjangoMadeTask(Task[P, R]):
         """Raise TypeError for an option that tasks do not have."""
         names = {each.name for each in fields(cls)}  # a subclass may have more
         of_calls = {"run_after_delta", "links", "limit_key", "group_key", "unique_key"}
-        check_names("task", options, names - of_calls - {"_reachable"})
+        check_names("task", options, names - of_calls)
         return object.__new__(cls)
 
     def __post_init__(self) -> None:

@@ -96,14 +96,12 @@ def check_unique(task: Any, value: Any) -> Unique | None:
         raise InvalidTask(f"unique must be True or a Unique(...), such as {ours}. It is {value!r}.")
     if callable(value.key) or value.key == ():
         return value
-    func, takes_context = task.func, task.takes_context
-    path = f"{func.__module__}.{func.__qualname__}"
-    parameters = parameters_of_call(func, takes_context=takes_context)
-    check_key(value.key, "Unique(key=...)", path, argument_names(func, takes_context=takes_context))
+    parameters = parameters_of_call(task.func, takes_context=task.takes_context)
+    check_key(value.key, "Unique(key=...)", task.module_path, argument_names(task))
     named = (value.key,) if isinstance(value.key, str) else value.key
     for name in parameters if named is None else named:
         if name in parameters:
-            _check_default(path, parameters[name])
+            _check_default(task.module_path, parameters[name])
     return value
 
 

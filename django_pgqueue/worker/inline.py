@@ -85,7 +85,7 @@ class InlineWorker:
         An exception of the task is in the result, and is not raised.
         """
         self._accounts.unknown_tasks.tell(monotonic())
-        self._declared_limits.write_if_more(self.session, self.runner.known_tasks + 1)
+        self._declared_limits.write(self.session, self.runner.known_tasks + 1)
         while (row := self._claim_next()) is not None:
             if (reason := self._orders.tasks.get(row.task_path)) is not None:
                 self._report(Result(row, Outcome(row.id, row.lease, "paused", reason=reason)))
@@ -97,7 +97,7 @@ class InlineWorker:
         """Run this job, and report how it ended. Return None if it does not wait, is not due, or may not
         start because of a limit, or of a pause unless ``if_paused``.
         """
-        self._declared_limits.write_if_more(self.session, self.runner.known_tasks + 1)
+        self._declared_limits.write(self.session, self.runner.known_tasks + 1)
         self._read_orders()
         for first, task_path in self._still_due([job_id]):
             is_paused = self._orders.stops(first.queue_name) or task_path in self._orders.tasks

@@ -192,7 +192,7 @@ INTERNAL = {
 }
 #: The same for classes whose members the pages list.
 INTERNAL_MEMBERS = {
-    "Task": "policy check_reachable get_backend with_values",
+    "Task": "policy get_backend with_values",
     "Schedule": "clean is_active save timing",
     "JobList": "of",
     "Batch": "as_link of",

@@ -21,6 +21,7 @@ import django_pgqueue
 from django_pgqueue import BoundTask, Task, Unique, compat, task
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.tasks.paths import check_path
 from django_pgqueue.tasks.routing import implicit_backend
 from django_pgqueue.tasks.task import DjangoMadeTask, adopt, declared_tasks, find_task
 
@@ -589,19 +590,17 @@ except Exception as error:
 
 
 def test_the_verdict_is_kept_and_shared_with_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = replace(send, priority=7)
-    fresh.check_reachable()
-    monkeypatch.setattr("django_pgqueue.tasks.task.check_path", lambda _: pytest.fail("looked again"))
-    fresh.check_reachable()
-    fresh.using(priority=3).check_reachable()
+    check_path(send.func)
+    monkeypatch.setattr("django_pgqueue.tasks.paths.import_string", lambda _: pytest.fail("looked again"))
+    check_path(send.using(priority=3).func)
 
 
 def test_a_bad_verdict_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     late = task(replaced)
     with pytest.raises(InvalidTask):
-        late.check_reachable()
+        check_path(late.func)
     monkeypatch.setattr(sys.modules[__name__], "replaced", late)
-    late.check_reachable()
+    check_path(late.func)
 
 
 def test_find_task() -> None:

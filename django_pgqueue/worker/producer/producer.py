@@ -442,7 +442,7 @@ class Producer:
 
     def _complete(self, session: Session, began: float) -> None:
         """Ask the server what dispatched jobs need. They are dispatched while the session is in use."""
-        self._declared_limits.write_if_more(session, self._runner.known_tasks)
+        self._declared_limits.write(session, self._runner.known_tasks)
         rows, self._without_policy = self._without_policy, []
         if rows:
             try:
