@@ -33,19 +33,14 @@ _FREE_SQL = """
     SELECT id, attempts, crash_count FROM pgqueue_job_live
     WHERE id = ANY (%s::bigint[]) AND status IN ('pending', 'retry')
 """
-KEYS = 256
-"""The gate decides about so many keys at a time. While it leaves jobs behind, a claim picks no more."""
-STEP_RATION = 4.0
-"""The pause after a step of a pass through the groups, as a multiple of its duration, while jobs are due."""
-RESCAN_RATION = 50.0
-"""The pause after a rescan, as a multiple of its duration."""
+KEYS = 256  # The gate decides about so many at a time. While it leaves jobs behind, a claim picks no more.
+MANY_RANGES = 200  # If a search through all queues finds more, the next one is rationed.
 RESCAN_SOONEST = 0.05  # seconds
-MANY_RANGES = 200
-"""If a search through all queues finds more than this, the next one is rationed."""
-SEARCH_RATION = 20.0
-"""The pause after a search that found many ranges, as a multiple of its duration."""
-SLEEP_RATION = 300.0
-"""The same while the worker sleeps, and notifications name the queues that have jobs."""
+# The pause after something, as a multiple of its duration:
+STEP_RATION = 4.0  # after a step of a pass through the groups, while jobs are due
+RESCAN_RATION = 50.0
+SEARCH_RATION = 20.0  # after a search that found many ranges
+SLEEP_RATION = 300.0  # the same while the worker sleeps, and notifications name the queues that have jobs
 
 
 class Claimer:
@@ -65,15 +60,13 @@ class Claimer:
         self._search_seconds = 0.0  # that the last search through all queues took, if it found many ranges
         self._next_full_search = self._next_rescan = 0.0
         self._owes_full_search = False  # since it was awake: what was enqueued then was not announced
-        self._coming: dict[str, float] = {}
-        """When the next job of a queue comes due, of which no range needs to be read until then."""
+        self._coming: dict[str, float] = {}  # when the next job of a queue comes due that has none before
         self._coming_until: float | None = None  # what comes due later is not among them
         self._next_step = 0.0
         self._keyed_until = 0.0
         self._refusals = Refusals()
         self._following: list[int] = []  # what the next claim takes first
-        self.only_refused = False
-        """Whether the last claim gave no jobs, but the gate has refused some."""
+        self.only_refused = False  # the last claim gave no jobs, but the gate has refused some
 
     @property
     def knows_ranges(self) -> bool:
@@ -137,9 +130,8 @@ class Claimer:
 
     def claim_again(self, session: Session, rows: list[Claimed]) -> set[int]:
         """Claim jobs under the leases under which they run here, if their rows are as before the claim and
-        their keys have room. Return their ids.
-
-        A crash of the server may lose a claim, since its commit is asynchronous.
+        their keys have room. Return their ids. A crash of the server may lose a claim: its commit is
+        asynchronous.
         """
         claimed: set[int] = set()
         if not rows:
@@ -261,9 +253,6 @@ class Claimer:
         return bool(found)
 
 
-# ----------------------------------------------------------------------------
-# Fill in the policy of jobs that were enqueued with plain SQL, from their task, when they are claimed.
-
 _FILL_SQL = (
     "SELECT pgqueue_fill_policy_v1(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::text[],"
     " %s::double precision[])"
@@ -271,7 +260,8 @@ _FILL_SQL = (
 
 
 def fill_policies(session: Session, rows: list[Claimed]) -> list[Claimed]:
-    """Return the rows with the policy of their tasks, which is also written to the table before they run.
+    """Return jobs that were enqueued with plain SQL with the policy of their tasks, which is also written to
+    the table before they run.
 
     A row whose task is unknown here does not change: it will be requeued. If a job must not run twice, this
     waits for the disk, also for its claim, which did not know that.

@@ -91,24 +91,25 @@ class Connection:
         self._held_lock = session.holds_lock
         self._started_jobs.registered, self._started_jobs.holds_lock = True, session.holds_lock
 
-    def reopen(self, error: Exception) -> None:
-        """Try until it succeeds. If the worker stops, try until the grace period ends or nothing is left."""
-        self.outage.tell("no connection yet" if self.session is None else "the connection is lost", error)
+    def reopen(self, error: Exception | None = None) -> None:
+        """Connect, but after an ``error`` only after a pause. Try until it succeeds. If the worker stops, try
+        until the grace period ends or nothing is left.
+        """
+        what = "no connection yet" if self.session is None else "the connection is lost"
         self._started_jobs.holds_lock = False
         if self.session is not None:
             self.session.close()
             self.session = None
-        lifetime = self._lifetime
         while True:
-            self._wait(self.outage.pause())
+            if error is not None:
+                self.outage.tell(what, error)
+                self._wait(self.outage.pause())
             try:
-                self.open()
+                return self.open()
             except LOST_CONNECTION as again:
-                self.outage.tell("no connection yet", again)
-            else:
-                return
-            if lifetime.stopping and not (self._jobs and lifetime.grace_left()):
-                return
+                what, error = "no connection yet", again
+            if self._lifetime.stopping and not (self._jobs and self._lifetime.grace_left()):
+                return None
 
     def _wait(self, seconds: float) -> None:
         """Sleep, even if jobs end in the meantime. Only a stop, or the end of the grace period, ends it."""

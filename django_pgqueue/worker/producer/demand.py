@@ -45,12 +45,9 @@ class Slots:
     """The jobs of one kind and their slots, with the averages of how long a job takes and how large it is."""
 
     slots: int
-    held: int = 0
-    """How many of these jobs the worker holds, as it was counted last."""
-    ahead_since: float = 0.0
-    """When more were dispatched than there are slots."""
-    job_seconds: float = UNKNOWN
-    """How long a job takes. Until the first one was measured, no jobs are claimed ahead."""
+    held: int = 0  # jobs of the worker, as they were counted last
+    ahead_since: float = 0.0  # when more were dispatched than there are slots
+    job_seconds: float = UNKNOWN  # until the first one was measured, no jobs are claimed ahead
     _has_learned: bool = False
     _job_characters: float = 1.0  # of the JSON in a row
 
@@ -83,15 +80,6 @@ class Slots:
         """Take the size of claimed rows into account: everything in them that has no fixed size."""
         sizes = [len(row.args) + len(row.kwargs) + len(row.metadata) + len(row.errors) for row in rows]
         self._job_characters = _moved(self._job_characters, sum(sizes) / len(sizes))
-
-    def hold_one(self, now: float) -> bool:
-        """Hold one more job. Return False if there is no room for it."""
-        if self.held >= self.target:
-            return False
-        self.held += 1
-        if self.held > self.slots:
-            self.ahead_since = now
-        return True
 
     def hoards(self, now: float) -> bool:
         """Return whether these jobs wait for too long."""
@@ -159,8 +147,8 @@ class Demand:
         of_sync = self._sync.wanted(self._sync.held + round(kept * (1 - share)))
         of_async = self._async.wanted(self._async.held + round(kept * share))
         if of_sync and of_async:
-            fitting = min(_divided(of_sync, 1 - share), _divided(of_async, share))
-            return max(1, int(min(fitting, max(of_sync, of_async))))
+            fitting = [room / part for room, part in ((of_sync, 1 - share), (of_async, share)) if part]
+            return max(1, int(min(*fitting, max(of_sync, of_async))))
         if not (of_sync or of_async) or monotonic() < self._look_at:
             return 0
         return min(of_sync + of_async + 2 * self._returned, max(BATCH, of_async))
@@ -184,7 +172,11 @@ class Demand:
             is_async = self._is_async(row.task_path)
             known += is_async is not None
             of_async += bool(is_async)
-            if (self._async if is_async else self._sync).hold_one(now):
+            kind = self._async if is_async else self._sync
+            if kind.held < kind.target:
+                kind.held += 1
+                if kind.held > kind.slots:
+                    kind.ahead_since = now
                 runs.append(row)
                 continue
             returned.append(row)
@@ -219,10 +211,6 @@ class Demand:
             self._sync.held = held
         else:
             self._sync.held, self._async.held = self._executor.held()
-
-
-def _divided(room: int, share: float) -> float:
-    return room / share if share else float("inf")
 
 
 def _moved(average: float, newest: float) -> float:

@@ -38,11 +38,9 @@ class Idle:
     def __init__(self, queues: tuple[str, ...], poll_interval: float | None) -> None:
         self._names = list(queues) or [""]  # the empty name stands for every queue
         self._poll_interval = poll_interval
-        self._pause = POLL_INTERVAL
-        """The next pause of a worker that receives notifications."""
+        self._pause = POLL_INTERVAL  # the next one of a worker that receives notifications
         self._locked = False
-        self.called = False
-        """Whether a notification has arrived since the last look, so that there is probably a job."""
+        self.called = False  # by a notification since the last look, so that there is probably a job
         self._announced_at: float | None = None
         self._looks = 0
         self._next_look = 0.0

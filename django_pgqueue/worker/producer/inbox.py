@@ -44,8 +44,7 @@ from ..executor.running_job import RunningJob
 READ_EVERY = 1.0  # seconds, while it claims
 UNPAUSE_BATCH = 1_000  # jobs
 UNPAUSE_EVERY = 0.1  # seconds between two batches
-MOST_NAMES = 1_000
-"""So many queues that notifications name are searched one by one."""
+MOST_NAMES = 1_000  # queues that notifications name and that are searched one by one
 PROOF = "proof"  # the first word of the payload: `proof <worker> <number>`
 _ORDERS = ("pause", "drain")  # the payloads that are about every worker
 _NEVER = float("inf")
@@ -97,8 +96,7 @@ class Inbox:
         self._named_queues: set[str] = set()
         self._named_jobs: set[int] = set()
         self._next_read = 0.0
-        self._outdated_at = 0.0
-        """When the last answer is too old to claim by it."""
+        self._outdated_at = 0.0  # when the last answer is too old to claim by it
         self._next_unpause = 0.0
         self._next_look = 0.0  # at the jobs that run longer
 
@@ -133,7 +131,8 @@ class Inbox:
             elif word in _ORDERS:
                 self._next_read = 0.0
             elif word == PROOF:
-                self.heard_proof(notification.payload)
+                if notification.payload == f"{PROOF} {self._worker} {self._proofs}":  # not another worker's
+                    self._proof_sent_at, self._is_proven = None, True
             else:
                 is_called = True
                 if rest and len(self._named_queues) < MOST_NAMES:
@@ -162,12 +161,6 @@ class Inbox:
         self._proofs += 1
         self._proof_sent_at = now
         return f"{PROOF} {self._worker} {self._proofs}"
-
-    def heard_proof(self, payload: str) -> None:
-        """Note that a proof has arrived, which may be another worker's."""
-        if payload == f"{PROOF} {self._worker} {self._proofs}":
-            self._proof_sent_at = None
-            self._is_proven = True
 
     # -- orders
 
@@ -265,18 +258,12 @@ class Orders:
 
     def __init__(self) -> None:
         self.backoffs: Backoffs = {}
-        self.drains: list[str] = []
-        """How the worker is asked to end."""
-        self.limits: dict[str, int | None] = {}
-        """The limits of queues; a queue that has only a rate has no number."""
-        self.everything = False
-        """Whether everything is paused."""
-        self.queues: set[str] = set()
-        """The paused queues."""
-        self.tasks: dict[str, str] = {}
-        """The paused tasks, and the reasons for their jobs."""
-        self.next_end = _NEVER
-        """When the first of these pauses ends."""
+        self.drains: list[str] = []  # how the worker is asked to end
+        self.limits: dict[str, int | None] = {}  # of queues; one that has only a rate has no number
+        self.everything = False  # whether everything is paused
+        self.queues: set[str] = set()  # the paused ones
+        self.tasks: dict[str, str] = {}  # the paused ones, and the reasons for their jobs
+        self.next_end = _NEVER  # of these pauses
         self._ends: dict[tuple[str, str], float] = {}
         self._put_aside = 0
 

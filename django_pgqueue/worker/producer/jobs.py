@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from time import monotonic
 
 from ...jobs.claim import Claimed
@@ -24,9 +24,7 @@ class Jobs:
 
     def __init__(self, started_jobs: StartedJobs) -> None:
         self.overdue: dict[int, RunningJob] = {}
-        """The jobs that do not end."""
         self.lost: dict[int, Claimed] = {}
-        """The jobs that still run, but not for this worker."""
         self._suspects: set[RunningJob] = set()
         self._started_jobs = started_jobs
         self._jobs: dict[int, tuple[Claimed, float]] = {}  # with the time of the claim
@@ -77,17 +75,9 @@ class Jobs:
             self.lost[job.row.id] = job.row
         return lost
 
-    def all_begun(self) -> bool:
-        """Return whether none of them waits for its start."""
-        return self._started_jobs.count >= len(self._jobs)
-
     def only_overdue(self) -> bool:
         """Return whether all jobs in flight are overdue."""
         return self._jobs.keys() <= self.overdue.keys()
-
-    def unfinished(self, reported: Collection[int]) -> list[Claimed]:
-        """Return the jobs that are neither ``reported`` nor overdue."""
-        return [row for row in self.rows() if row.id not in reported and row.id not in self.overdue]
 
     def may_have_begun(self, row: Claimed) -> bool:
         """Return whether the task may have started. True if that could not be noted."""
@@ -95,52 +85,35 @@ class Jobs:
         return begun is None or row.id in begun
 
 
-# ----------------------------------------------------------------------------
-# How long a worker process runs: until it is told to stop, or until it is due for replacement.
-#
-#     works --stop(grace)--> stopping --all jobs finished, or the grace period over--> ends
-#     works --the limit of jobs or memory reached--> stopping, with an unlimited grace period: it is replaced
-#     works --a job that does not end--> stopping, within the grace period: it is replaced
-#     works --replace or retire--> stopping, within the grace period: it is replaced, or its supervisor stops
-
 MEMORY_LOOK = 1.0  # seconds between two checks of the memory
 
 
 class Lifetime:
-    """When one worker process ends, and why. ``started_jobs``: where the supervisor reads that it ends."""
+    """When one worker process ends, and why. ``started_jobs``: where the supervisor reads that it ends.
+
+    works --stop(grace)--> stopping --all jobs finished, or the grace period over--> ends
+    works --the limit of jobs or memory reached--> stopping, with an unlimited grace period: it is replaced
+    works --a job that does not end, or an order--> stopping: it is replaced, or its supervisor stops
+    """
 
     def __init__(self, options: WorkerOptions, started_jobs: StartedJobs) -> None:
-        self.stopping = False
-        """Whether no more jobs are started."""
-        self.replaced = False
-        """Whether another process replaces this one."""
-        self.retired = False
-        """Whether its supervisor is to stop, too."""
-        self.grace_ends = float("inf")
-        """When jobs that still run are given up, by the monotonic clock."""
-        self.claimed = 0
-        """The number of jobs claimed and not given back."""
-        self.executed = 0
-        """The number of jobs run so far."""
+        self.stopping = False  # whether no more jobs are started
+        self.replaced = False  # whether another process replaces this one
+        self.retired = False  # whether its supervisor is to stop, too
+        self.grace_ends = float("inf")  # when jobs that still run are given up, by the monotonic clock
+        self.claimed = 0  # jobs that were not given back
+        self.executed = 0  # jobs
         self._options = options
         self._started_jobs = started_jobs
         self._next_memory_look = 0.0
 
-    def stop(self, grace: float) -> None:
+    def stop(self, grace: float, *, replaced: bool = False, retired: bool = False) -> None:
         """Start no more jobs, and end within ``grace`` seconds. This is safe in a signal handler."""
+        self.replaced |= replaced
+        self.retired |= retired
         self.stopping = True
         self.grace_ends = min(self.grace_ends, monotonic() + grace)
         self._started_jobs.drains_until = self.grace_ends
-
-    def replace(self, grace: float) -> None:
-        """Stop, and let another process replace this one."""
-        self.replaced = True
-        self.stop(grace)
-
-    def retire(self, grace: float) -> None:
-        """Stop, and let the supervisor stop with all its processes."""
-        self.retired = True
-        self.stop(grace)
 
     def grace_left(self) -> float:
         """Return the seconds until jobs that still run are given up."""
@@ -151,12 +124,12 @@ class Lifetime:
         most = self._options.max_jobs
         return None if most is None else max(0, most - self.claimed)
 
-    def is_worn_out(self, *, all_begun: bool) -> bool:
+    def is_worn_out(self, jobs: Jobs) -> bool:
         """Return whether the process uses too much memory, or has its maximum of jobs and will not give one
-        back, because they have ``all_begun``.
+        back, because all have begun.
         """
         if self.jobs_left() == 0:
-            return all_begun
+            return self._started_jobs.count >= len(jobs)
         now = monotonic()
         if self._options.max_memory is None or now < self._next_memory_look or not self.executed:
             return False  # run at least one job, even if starting up already uses more than the limit

@@ -1,18 +1,14 @@
 """The producer claims jobs, passes them to the executor, and reports their outcomes. One for each process.
 
-Its loop is ``_turn``: read what has arrived, report outcomes and claim jobs in one round trip and one commit,
-dispatch what was claimed, search for jobs if nothing was claimed, and sleep. Each part owns its state:
-``Connection`` the session and the registration, ``Inbox`` the orders, ``Claimer`` where to look for jobs,
-``Jobs`` those in flight, ``Reporter`` the outcomes, ``Executor`` the threads.
+Each part owns its state: ``Connection`` the session and the registration, ``Inbox`` the orders, ``Claimer``
+where to look for jobs, ``Jobs`` those in flight, ``Reporter`` the outcomes, ``Executor`` the threads.
 
 Reading an answer takes Python about as long as it takes the server to work on the next statements. So under
 load, the answer of one exchange is dispatched while the server works on the next one. Nothing else happens to
 the jobs in a kept answer, so it is dispatched at once unless the next exchange follows immediately.
 
-When the worker stops, it claims no more jobs, and jobs that have not started are requeued. Running jobs may
-finish within the grace period; the rest are requeued without counting an attempt. When the connection is
-lost, jobs keep running, outcomes wait, and the producer tries to reconnect forever. Claims whose answer was
-lost with the connection are requeued.
+When the connection is lost, jobs keep running, outcomes wait, and the producer tries to reconnect forever.
+Claims whose answer was lost are requeued.
 
 A running job may lose its row: a crash of the server may lose its claim, and the jobs of a process that was
 suspended for longer than its lease are requeued. Their tasks run on:
@@ -59,13 +55,10 @@ logger = get_logger(__name__)
 
 LONGEST_SLEEP = 1.0  # seconds
 REBALANCE_EVERY = 0.005  # seconds
-LARGE = 50
-"""So many outcomes take the server longer than Python needs to prepare for their exchange."""
+LARGE = 50  # outcomes take the server longer than Python needs to prepare for their exchange
 BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
-KEY_PAUSE = 0.02
-"""Seconds until a look at jobs that the gate left where they are: another worker decides about their key."""
-ROOM_PAUSE = 0.05
-"""Seconds until a look at a queue that has no room. Nobody tells a worker when it has."""
+KEY_PAUSE = 0.02  # the same at jobs that the gate left where they are: another worker decides about their key
+ROOM_PAUSE = 0.05  # the same at a queue that has no room: nobody tells a worker when it has
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, *LOCKED)
 
 
@@ -111,8 +104,7 @@ class Producer:
         self._claimer = Claimer(options, worker, self._orders)
         self._reporter = Reporter()
         self._progress = ProgressWriter(runner.changed)
-        self._without_policy: list[Claimed] = []
-        """Jobs that wait until the session can be used."""
+        self._without_policy: list[Claimed] = []  # jobs that wait until the session can be used
         self._accounts = Accounts()
         self._idle = Idle(options.queues, conf.current().poll_interval)
         self._demand = Demand(options.threads, options.async_slots, self._executor, runner.is_async)
@@ -122,12 +114,10 @@ class Producer:
             started_jobs=started_jobs, set_up=self._set_up,
         )  # fmt: skip
         self._registration = self._connection.registration
-        self._answer: _Answer | None = None
-        """The answer that has not been dispatched yet."""
+        self._answer: _Answer | None = None  # that has not been dispatched yet
         self._dispatched_at = 0.0
         self._drained = False
-        self._is_exhausted = False
-        """Whether nothing was due and no job ran, at the last look in burst mode."""
+        self._is_exhausted = False  # nothing was due and no job ran, at the last look in burst mode
 
     def stop(self, grace: float) -> None:
         """Stop claiming, finish running jobs within ``grace`` seconds, then end. Safe in a signal handler."""
@@ -141,10 +131,7 @@ class Producer:
     def run(self) -> None:
         """Work until stopped, or in burst mode until no job is due."""
         try:
-            try:
-                self._connection.open()
-            except LOST_CONNECTION as error:
-                self._connection.reopen(error)
+            self._connection.reopen()
             while not self._is_over():
                 try:
                     self._turn()
@@ -174,7 +161,9 @@ class Producer:
         self._hear(session)
         self._collect()
         if self.lifetime.stopping and not self._drained:
-            self._drain(session)
+            self._reporter.release(self._executor.take_back())  # the jobs that have not started
+            self._drained = True
+            self._registration.set_draining(session)
         now = monotonic()
         self._progress.write_if_due(session, now)  # before the outcomes, which end leases
         self._keep_registered(session, now)
@@ -183,7 +172,7 @@ class Producer:
         self._keep_leases(session, now)  # before a claim, which may find jobs that it has lost
         # A sleeping worker without a notification only searches for jobs: one statement instead of two.
         may_claim = self._claimer.knows_ranges and (self._idle.called or not self._idle.announced)
-        room = self._room_after_orders(session, now) if may_claim else self._room_now(now)
+        room = self._room_after_orders(session, now) if may_claim else self._room(now)
         claimed = self._report_and_claim(session, room if may_claim else 0, now)
         self._collect()
         goes_on = claimed > 0 and not session.pooled and self._goes_on_at_once(monotonic())
@@ -211,12 +200,6 @@ class Producer:
             self._reporter.add(done)
             self._demand.learn(done)
 
-    def _drain(self, session: Session) -> None:
-        """Requeue the jobs that have not started."""
-        self._reporter.release(self._executor.take_back())
-        self._drained = True
-        self._registration.set_draining(session)
-
     def _keep_registered(self, session: Session, now: float) -> None:
         """Register again if it is time, and read the orders with it."""
         self._registration.tell(len(self.jobs.lost))
@@ -239,10 +222,10 @@ class Producer:
         for how in self._orders.drains:
             if how == "stop" and not self.lifetime.retired:
                 logger.info("asked to stop this worker with all its processes")
-                self.lifetime.retire(self.options.grace)
+                self.lifetime.stop(self.options.grace, retired=True)
             elif how == "replace" and not self.lifetime.stopping:
                 logger.info("asked to let another process replace this one")
-                self.lifetime.replace(self.options.grace)
+                self.lifetime.stop(self.options.grace, replaced=True)
 
     def _keep_leases(self, session: Session, now: float) -> None:
         """Pass on requests to cancel. Claim the running jobs again whose rows do not say that they run here.
@@ -265,25 +248,21 @@ class Producer:
 
     # -- claim and report
 
-    def _room(self) -> int:
-        """Return how many jobs the worker has room for."""
-        if self.lifetime.stopping:
+    def _room(self, now: float) -> int:
+        """Return how many jobs to claim now."""
+        if self.lifetime.stopping or not self._idle.due(now):
             return 0
         kept = self._answer.claim.number if self._answer else 0
         limit = self._orders.limit(self._demand.wanted(self._held(), kept))
         left = self.lifetime.jobs_left()
         return limit if left is None else min(limit, left)
 
-    def _room_now(self, now: float) -> int:
-        """Return how many jobs to claim now."""
-        return self._room() if self._idle.due(now) else 0
-
     def _room_after_orders(self, session: Session, now: float) -> int:
         """Return how many jobs to claim now, by orders that are not too old. They may be to end."""
-        room = self._room_now(now)
+        room = self._room(now)
         if room and (news := self._inbox.read_before_claim(session, now)) is not None:
             self._follow(news)
-            room = self._room_now(now)
+            room = self._room(now)
         return room
 
     def _held(self) -> int:
@@ -299,7 +278,7 @@ class Producer:
         """Return whether the next report and claim can be sent now, and are large enough to be worth it."""
         if self.lifetime.jobs_left() is not None:
             return False  # only dispatched jobs are counted
-        return len(self._reporter) >= max(LARGE, self._enough()) and self._room_now(now) > 0
+        return len(self._reporter) >= max(LARGE, self._enough()) and self._room(now) > 0
 
     def _report_and_claim(self, session: Session, room: int, now: float) -> int:
         """Report the outcomes that are due, and claim up to ``room`` jobs, in one round trip and one commit.
@@ -320,37 +299,28 @@ class Producer:
             return 0
         began = monotonic()
         try:
-            answers = self._send(session, report, claim)
+            answers = self._send(session, self._idle.release(), report, claim, durable=report is not None)
         except (*REFUSALS, *LOCKED):
             if report is None:
                 raise
             self._report_one_by_one(session)
             return 0
-        results = self._reporter.sent() if report is not None else []
-        nothing = _Rows()
-        rows, seconds = answers.get("claim", nothing), monotonic() - began
-        asked = claim[1] if claim is not None else {}
-        self._answer = _Answer(answers.get("report", nothing), rows, results, asked, seconds)
-        return rows.number
+        claimed, asked = (answers.pop(), claim[1]) if claim is not None else (_Rows(), {})
+        reported, results = (answers.pop(), self._reporter.sent()) if report is not None else (_Rows(), [])
+        self._answer = _Answer(reported, claimed, results, asked, monotonic() - began)
+        return claimed.number
 
-    def _send(
-        self, session: Session, report: tuple[str, Any] | None, claim: tuple[str, Any] | None
-    ) -> dict[str, _Rows]:
+    def _send(self, session: Session, *given: tuple[str, Any] | None, durable: bool) -> list[_Rows]:
         """Send the statements, and dispatch the answer that was kept while the server works on them."""
-        given = {"release": self._idle.release(), "report": report, "claim": claim}
-        statements = {name: statement for name, statement in given.items() if statement is not None}
-        durable = report is not None
+        statements = filter(None, given)
         if self._answer is None or session.pooled:
             self._dispatch()
-            lists = session.run(*statements.values(), durable=durable)
-            answers = [_Rows(len(rows), rows.copy) for rows in lists]
-        else:
-            try:
-                cursors = session.run_beside(self._dispatch, *statements.values(), durable=durable)
-            finally:
-                self._dispatch()  # if the statements could not be sent
-            answers = [_Rows(cursor.rowcount, cursor.fetchall) for cursor in cursors]
-        return dict(zip(statements, answers, strict=True))
+            return [_Rows(len(rows), rows.copy) for rows in session.run(*statements, durable=durable)]
+        try:
+            cursors = session.run_beside(self._dispatch, *statements, durable=durable)
+        finally:
+            self._dispatch()  # if the statements could not be sent
+        return [_Rows(cursor.rowcount, cursor.fetchall) for cursor in cursors]
 
     def _report_one_by_one(self, session: Session) -> None:
         began = monotonic()
@@ -460,15 +430,10 @@ class Producer:
 
     def _search(self, session: Session) -> None:
         """Search for new ranges after the known ones gave nothing, and claim there. If there is nothing, say
-        when to look next:
-
-            the gate moved jobs --> at once, since others may be claimable now
-            jobs are due, but their keys or queues are busy --> after a short pause
-            in burst mode: after a short pause while jobs run, since they may enqueue more; then it is over
-            otherwise --> the worker announces that it sleeps (``idle``)
+        when to look next.
         """
         if self._claimer.last_refusals().moved:
-            self._idle.look_in(0.0)
+            self._idle.look_in(0.0)  # others may be claimable now
             return
         due, next_due = self._claimer.search(
             session,
@@ -494,7 +459,7 @@ class Producer:
             self._idle.nothing_found(session, monotonic(), next_due, hears=hears, rest=rest)
 
     def _sleep(self, session: Session) -> None:
-        if self.jobs.only_overdue() and (self.lifetime.stopping or self._is_worn_out()):
+        if self.jobs.only_overdue() and (self.lifetime.stopping or self.lifetime.is_worn_out(self.jobs)):
             return
         # Race: a notification that arrived during the statements of this turn is no longer in the socket, so
         # nothing would end the sleep. It is read here, and the next turn looks.
@@ -506,7 +471,7 @@ class Producer:
             self._progress.seconds_left(now),
             self._reporter.seconds_left(now),
         )
-        if self._room():
+        if self._room(float("inf")):
             seconds = min(seconds, self._idle.seconds_left(now))
         if self._executor.rebalance():
             seconds = min(seconds, REBALANCE_EVERY)
@@ -522,17 +487,14 @@ class Producer:
         if self.lifetime.stopping:
             has_drained = self._drained or self._connection.session is None
             return (has_drained and self.jobs.only_overdue()) or not self.lifetime.grace_left()
-        if self._is_worn_out():
-            self.lifetime.replace(float("inf"))  # it finishes its jobs, however long that takes
+        if self.lifetime.is_worn_out(self.jobs):
+            self.lifetime.stop(float("inf"), replaced=True)  # it finishes its jobs, however long that takes
         return self._is_exhausted and not self.jobs
-
-    def _is_worn_out(self) -> bool:
-        return self.lifetime.is_worn_out(all_begun=self.jobs.all_begun())
 
     def _replace(self, why: str) -> None:
         if not self.lifetime.stopping:
             logger.warning("this process finishes its other jobs and is replaced: %s", why)
-            self.lifetime.replace(self.options.grace)
+            self.lifetime.stop(self.options.grace, replaced=True)
 
     def _give_up_on(self, running: RunningJob) -> None:
         """Have the process replaced, which alone ends this job, when the others have finished. Called on any
@@ -544,14 +506,24 @@ class Producer:
             running.row.id, conf.current().timeout_grace,
         )  # fmt: skip
         self.jobs.overdue[running.row.id] = running
-        self.lifetime.replace(self.options.grace)
+        self.lifetime.stop(self.options.grace, replaced=True)
         self._waker.interrupt()
 
     def _end(self) -> None:
-        """Report the last outcomes, requeue the rest without counting an attempt, and unregister."""
+        """Report the last outcomes, and unregister. Requeue the jobs that still run, without counting an
+        attempt. Fail those that must not run twice or are overdue.
+        """
         self._dispatch()
         self._collect()
-        self._requeue_unfinished()
+        reported, overdue = self._reporter.ids(), self.jobs.overdue
+        rest = [row for row in self.jobs.rows() if row.id not in reported and row.id not in overdue]
+        if rest:
+            logger.warning("requeuing jobs that did not finish within the grace period: %d", len(rest))
+            once = [row for row in rest if row.on_lost == "fail" and self.jobs.may_have_begun(row)]
+            self._reporter.add([Result(row, outcomes.stopped(row, self.worker)) for row in once])
+            self._reporter.release([row for row in rest if row not in once], "its worker was stopped")
+        # Last of all: such a job runs until the process ends, and its next attempt may start before that.
+        self._reporter.add([self._runner.overdue(job) for job in list(overdue.values())])
         while (session := self._connection.session) is not None:
             try:
                 self._progress.write(session)
@@ -566,14 +538,3 @@ class Producer:
             except LOST_CONNECTION as error:
                 self._connection.reopen(error)
         logger.error("connection lost; %d unreported jobs will run again", len(self.jobs))
-
-    def _requeue_unfinished(self) -> None:
-        """Requeue the jobs that still run. Fail those that must not run twice or are overdue."""
-        rest = self.jobs.unfinished(self._reporter.ids())
-        if rest:
-            logger.warning("requeuing jobs that did not finish within the grace period: %d", len(rest))
-            once = [row for row in rest if row.on_lost == "fail" and self.jobs.may_have_begun(row)]
-            self._reporter.add([Result(row, outcomes.stopped(row, self.worker)) for row in once])
-            self._reporter.release([row for row in rest if row not in once], "its worker was stopped")
-        # Last of all: such a job runs until the process ends, and its next attempt may start before that.
-        self._reporter.add([self._runner.overdue(job) for job in list(self.jobs.overdue.values())])

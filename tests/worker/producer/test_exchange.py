@@ -83,7 +83,7 @@ def test_all_jobs_run_once_whatever_their_outcome_and_policy(
     producer: Producer, overlapped: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However fast the jobs run, more are claimed while the answer before is kept.
-    monkeypatch.setattr(Producer, "_room_now", lambda self, now: 0 if self.lifetime.stopping else 40)
+    monkeypatch.setattr(Producer, "_room", lambda self, now: 0 if self.lifetime.stopping else 40)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pgqueue_enqueue(%s) FROM generate_series(1, 100)", ["tests.app.worker_tasks.noop"]

@@ -37,7 +37,7 @@ def test_a_worker_that_knows_nothing_takes_no_more_than_it_has_slots_for(
     ids = enqueue_many(tasks.hold.bind("slow") for _ in range(10)).ids
     with working(threads=3) as worker:
         producer, turns = worker.producer, 0
-        room = producer._room_now
+        room = producer._room
 
         def count(now: float) -> int:
             nonlocal turns
@@ -51,7 +51,7 @@ def test_a_worker_that_knows_nothing_takes_no_more_than_it_has_slots_for(
         assert tasks.gate("slow runs").wait(tasks.DEADLINE)
         until(lambda: Job.objects.filter(pk__in=ids, status="running").count() == 3)
         # It is woken for some more rounds, each of which could claim too many jobs.
-        monkeypatch.setattr(producer, "_room_now", count)
+        monkeypatch.setattr(producer, "_room", count)
         until(has_turned)
         assert Job.objects.filter(pk__in=ids, status="running").count() == 3
         tasks.gate("slow").set()

@@ -12,7 +12,7 @@ from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import sessions
 from django_pgqueue.worker.producer import producer as producer_module
 from django_pgqueue.worker.producer.idle import Idle
-from django_pgqueue.worker.producer.inbox import Inbox
+from django_pgqueue.worker.producer.inbox import PROOF
 from django_pgqueue.worker.producer.producer import Producer
 from tests.app import worker_tasks as tasks
 from tests.support.workers import backend_of, fresh, make_producer, until, working
@@ -80,32 +80,30 @@ def test_a_session_that_hears_is_kept(
 
 
 def test_the_proof_of_one_worker_is_nobodys_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, look_now = Inbox.heard_proof, Idle.look_now
-    proofs: list[tuple[Inbox, str]] = []
+    notifications, look_now = Session.notifications, Idle.look_now
+    proofs: list[tuple[Session, str]] = []
     called: list[Idle] = []
 
-    def hear(self: Inbox, payload: str) -> None:
-        proofs.append((self, payload))
-        heard(self, payload)
+    def hear(self: Session) -> Any:
+        found = notifications(self)
+        proofs.extend((self, each.payload) for each in found if each.payload.startswith(PROOF))
+        return found
 
     def look(self: Idle) -> None:
         called.append(self)
         look_now(self)
 
-    monkeypatch.setattr(Inbox, "heard_proof", hear)
+    monkeypatch.setattr(Session, "notifications", hear)
     monkeypatch.setattr(Idle, "look_now", look)
     with working() as one, working() as other:
         until(lambda: sleeps(one.producer) and sleeps(other.producer))
         proofs.clear()
 
-        def crossed() -> bool:
-            """Whether each has heard five proofs of the other."""
-            return all(
-                len([1 for by, text in proofs if by is ear._inbox and f" {mouth.worker} " in text]) >= 5
-                for ear, mouth in ((one.producer, other.producer), (other.producer, one.producer))
-            )
+        def heard(ear: Producer, mouth: Producer) -> int:
+            session = ear._connection.session
+            return len([1 for by, text in proofs if by is session and f" {mouth.worker} " in text])
 
-        until(crossed)
+        until(lambda: min(heard(one.producer, other.producer), heard(other.producer, one.producer)) >= 5)
         assert sleeps(one.producer)
         assert sleeps(other.producer)
     assert called == []
