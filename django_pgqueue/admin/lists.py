@@ -16,13 +16,13 @@ from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.core.exceptions import ValidationError
-from django.db import connections
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..postgres import fetch_rows
 from ..postgres.clock import stored
 from ..postgres.timeout import within
 from ..tasks.registry import BACKLOG_WINDOW, known_tasks, queues_in_use
@@ -310,9 +310,7 @@ def task_paths(alias: str) -> list[str]:
     There is no index on the task. Only both ends of a backlog that is longer than twice ``WINDOW`` are read,
     so a task that has not run yet, and that this process cannot find, may be missing.
     """
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_TASKS, {"window": BACKLOG_WINDOW})
-        found = {path for (path,) in cursor.fetchall()}
+    found = {path for (path,) in fetch_rows(alias, _TASKS, {"window": BACKLOG_WINDOW})}
     return sorted(found | set(known_tasks()))
 
 

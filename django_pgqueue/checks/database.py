@@ -23,6 +23,7 @@ from .. import conf
 from ..maintenance.payloads import payload_models
 from ..models import Job, JobBatch, LiveJob, QueueStatus, Ring
 from ..operations import SQL_FOLDER
+from ..postgres import fetch_rows, fetch_value
 from ..postgres.roles import filtered, kept_roles, lacking, shortened
 from .backends import check, message
 from .tasks import queue_databases
@@ -90,9 +91,7 @@ def database_problems(alias: str) -> list[CheckMessage]:
 def _problems(alias: str) -> Iterator[CheckMessage]:
     models: list[type[Model]] = [*apps.get_app_config(_LABEL).get_models(), LiveJob]
     tables, functions = {model._meta.db_table for model in models}, _functions()
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_INSTALLED, (sorted(tables),))
-        installed = {name for (name,) in cursor.fetchall()}
+    installed = {name for (name,) in fetch_rows(alias, _INSTALLED, (sorted(tables),))}
     migrate = f"Run: python manage.py migrate --database {alias} {_LABEL}"
     if missing := tables - installed:
         yield message(
@@ -197,9 +196,7 @@ def _statuses(alias: str) -> Iterator[CheckMessage]:
 
 
 def _encoding(alias: str) -> Iterator[CheckMessage]:
-    with connections[alias].cursor() as cursor:
-        cursor.execute("SHOW server_encoding")
-        (encoding,) = cursor.fetchone()
+    encoding = fetch_value(alias, "SHOW server_encoding")
     if encoding != "UTF8":
         yield message(
             "W013",

@@ -17,6 +17,7 @@ from ..exceptions import WrongBackend
 from ..maintenance.payloads import is_installed, payload_models, undeclared
 from ..maintenance.schedules import database_of
 from ..models import DeclaredTask, Job, JobPayload, Queue, Schedule
+from ..postgres import fetch_rows
 from ..postgres.aliases import same_database
 from ..postgres.roles import shortened
 from ..tasks.paths import discover
@@ -267,9 +268,8 @@ def _key_columns(
     alias: str, model: type[JobPayload], paths: list[str], database: str
 ) -> Iterator[CheckMessage]:
     """Compare the columns that the trigger reads with those of the table."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_COLUMNS_SQL, [connections[alias].ops.quote_name(model._meta.db_table)])
-        columns = {name for (name,) in cursor.fetchall()}
+    table = connections[alias].ops.quote_name(model._meta.db_table)
+    columns = {name for (name,) in fetch_rows(alias, _COLUMNS_SQL, [table])}
     for declared in DeclaredTask.objects.using(alias).filter(pk__in=paths[:1]):
         missing = {declared.limit_column, declared.group_column} - {None, *columns}
         for column in sorted(filter(None, missing)):

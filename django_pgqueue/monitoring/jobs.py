@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db.models import F
 from django.utils.dateparse import parse_datetime
@@ -19,9 +19,6 @@ from ..models import Job
 from ..models.job import Step
 from ..postgres.timeout import rows_within
 from ..tasks.registry import KEPT_QUEUES
-
-if TYPE_CHECKING:
-    from ..postgres.timeout import Row
 
 WINDOW = 5_000  # jobs
 SOME = 100
@@ -93,7 +90,7 @@ def callers(alias: str, task: str) -> Callers:
     return Callers(*row)
 
 
-def _read(alias: str, statement: str, parameters: dict[str, Any]) -> list[Row]:
+def _read(alias: str, statement: str, parameters: dict[str, Any]) -> list[Any]:
     return rows_within(alias, PATIENCE, statement, {"window": WINDOW, "some": SOME, **parameters})
 
 

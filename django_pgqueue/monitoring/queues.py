@@ -10,13 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from django.db import connections
 from django.utils.translation import gettext as _
 
 from .. import conf
 from ..formatting import about, age, number
 from ..models import Pause
 from ..models.queue import IN_FORCE, PauseKind
+from ..postgres import fetch_rows
 from ..postgres.timeout import TimeLimitReached, within
 from ..tasks.registry import KEPT_QUEUES, queues_in_use
 from .spans import HOUR, Figures, Trend, breakdown, trends
@@ -93,9 +93,7 @@ def _standing(alias: str, names: Iterable[str]) -> dict[str, QueueFigures]:
 
 
 def _failures(alias: str) -> dict[str, int]:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_FAILURES, {"most": MOST_FAILURES})
-        return dict(cursor.fetchall())
+    return dict(fetch_rows(alias, _FAILURES, {"most": MOST_FAILURES}))
 
 
 # ----------------------------------------------------------------------------
@@ -150,9 +148,7 @@ class Depth:
 def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str, Depth]:
     """Return these queues, those with live jobs, and paused ones, jobs counted up to ``most``."""
     found = {name: Depth(name) for name in names}
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_DEPTH_SQL, [most])
-        found.update((row[0], Depth(*row)) for row in cursor.fetchall())
+    found.update((row[0], Depth(*row)) for row in fetch_rows(alias, _DEPTH_SQL, [most]))
     pauses = set(Pause.objects.using(alias).filter(IN_FORCE).values_list("kind", "name"))
     for kind, name in pauses:
         if kind == PauseKind.QUEUE:
@@ -171,9 +167,7 @@ _LOST_SQL = Path(__file__).with_name("lost.sql").read_text(encoding="utf-8")
 
 def lost_jobs(alias: str) -> dict[str, int]:
     """Return how many jobs of each queue are lost. Queues without lost jobs are left out."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_LOST_SQL, {"most": MOST, "lease": conf.current().lease})
-        return dict(cursor.fetchall())
+    return dict(fetch_rows(alias, _LOST_SQL, {"most": MOST, "lease": conf.current().lease}))
 
 
 # ----------------------------------------------------------------------------
@@ -205,6 +199,4 @@ class Holder(NamedTuple):
 
 def foreign_locks(alias: str) -> list[Holder]:
     """Return the sessions that hold one, the oldest first."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(FOREIGN_LOCKS_SQL)
-        return [Holder(*row) for row in cursor.fetchall()]
+    return [Holder(*row) for row in fetch_rows(alias, FOREIGN_LOCKS_SQL)]

@@ -14,11 +14,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
-from django.db import connections
 from django.utils.translation import gettext as _
 
 from ..formatting import span as duration_text
 from ..models.statistics import HISTOGRAM_BOUNDS, StatSpan
+from ..postgres import fetch_rows
 from ..postgres.timeout import rows_within
 
 
@@ -250,6 +250,4 @@ OUTCOMES = ("done", "failed", "retried", "cancelled")
 
 def totals(alias: str) -> list[Figures]:
     """Return all attempts of each task in each queue, in the order of queues and tasks."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_TOTALS)
-        return [Figures(*row) for row in cursor.fetchall()]
+    return [Figures(*row) for row in fetch_rows(alias, _TOTALS)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.db import connections, models
+from django.db import models
 from django.db.models import F, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Now
 from django.utils.translation import gettext as _
@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from .. import conf
 from ..models import LiveJob, Worker
+from ..postgres import fetch_value
 from ..postgres.session import SUPERVISOR
 
 
@@ -89,9 +90,7 @@ _STARTING = """
 
 def one_is_starting(alias: str) -> bool:
     """Return whether there is a supervisor, on any machine, none of whose processes has registered."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_STARTING, [SUPERVISOR])
-        return bool(cursor.fetchone()[0])
+    return bool(fetch_value(alias, _STARTING, SUPERVISOR))
 
 
 def queues_text(worker: Worker) -> str:

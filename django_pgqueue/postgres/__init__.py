@@ -21,3 +21,10 @@ def fetch_value(alias: str, statement: str, *parameters: Any) -> Any:
     with connections[alias].cursor() as cursor:
         cursor.execute(statement, parameters)
         return cursor.fetchone()[0]
+
+
+def fetch_rows(alias: str, statement: str, parameters: Any = None) -> list[Any]:
+    """Run a statement on Django's connection, and return its rows."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return list(cursor.fetchall())

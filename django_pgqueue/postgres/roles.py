@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, connections, transaction
 
 from ..formatting import get_logger
+from . import fetch_rows
 
 logger = get_logger(__name__)
 _FOLDER = Path(__file__).parent
@@ -81,9 +82,8 @@ class Installation(NamedTuple):
 
 def installation(alias: str) -> Installation:
     """Return what is installed in the database."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_INSTALLED, _names())
-        return Installation._make(cursor.fetchone())
+    (found,) = fetch_rows(alias, _INSTALLED, _names())
+    return Installation(*found)
 
 
 def _names() -> dict[str, list[str]]:
@@ -160,9 +160,7 @@ def forbidden(alias: str, role: str, rights: list[str]) -> list[str]:
     """Return what the role can do although it must not, in words: create objects, or use these rights to a
     table.
     """
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_FORBIDDEN, {"role": role, "rights": rights})
-        return [what for (what,) in cursor.fetchall()]
+    return [what for (what,) in fetch_rows(alias, _FORBIDDEN, {"role": role, "rights": rights})]
 
 
 def _quoted(name: str) -> str:
@@ -200,9 +198,7 @@ _before: dict[str, Kept] = {}
 def kept_roles(alias: str) -> Kept:
     """Return the roles that the command has made in this database, by their rights."""
     stems = {kind: [re.sub(r"_v\d+$", "", name) for name in names] for kind, names in _names().items()}
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_FUNCTIONS + _ROLES, stems)
-        found = cursor.fetchall()
+    found = fetch_rows(alias, _FUNCTIONS + _ROLES, stems)
     return Kept(*([name for name, is_worker in found if is_worker is wanted] for wanted in (False, True)))
 
 
@@ -215,9 +211,7 @@ def lacking(alias: str, kept: Kept) -> list[str]:
         "are_workers": [False] * len(kept.enqueuers) + [True] * len(kept.workers),
         **_names(),
     }
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_FUNCTIONS + _LACKING, parameters)
-        return [what for (what,) in cursor.fetchall()]
+    return [what for (what,) in fetch_rows(alias, _FUNCTIONS + _LACKING, parameters)]
 
 
 def before_migrate(*, using: str, **kwargs: Any) -> None:
@@ -266,10 +260,8 @@ def filtered(alias: str, tables: Sequence[str]) -> list[str]:
     there is no policy.
     """
     names = [connections[alias].ops.quote_name(table) for table in tables]
-    with connections[alias].cursor() as cursor:
-        cursor.execute(
-            "SELECT given.name FROM unnest(%s::text[], %s::text[]) AS given (name, quoted)"
-            " WHERE row_security_active(to_regclass(given.quoted)) ORDER BY given.name",
-            [list(tables), names],
-        )
-        return [name for (name,) in cursor.fetchall()]
+    query = (
+        "SELECT given.name FROM unnest(%s::text[], %s::text[]) AS given (name, quoted)"
+        " WHERE row_security_active(to_regclass(given.quoted)) ORDER BY given.name"
+    )
+    return [name for (name,) in fetch_rows(alias, query, [list(tables), names])]

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError, transaction
 from psycopg.errors import QueryCanceled
 
-T = TypeVar("T")
+from . import fetch_rows, fetch_value
 
-if TYPE_CHECKING:
-    Row = tuple[Any, ...]
+T = TypeVar("T")
 
 # A shorter limit of the server, the role or the connection is kept; 0 means no limit. It is not read from
 # pg_settings, because that view reads all settings of the server. Plans are not compiled: this would take
@@ -47,13 +46,10 @@ def time_limit(alias: str, seconds: float, *, keep: bool = False) -> Iterator[No
     limit = max(1, round(1000 * seconds))
     try:
         with transaction.atomic(using=alias):
-            with connections[alias].cursor() as cursor:
-                cursor.execute(_LIMIT, [limit, str(limit)])
-                before = cursor.fetchone()[0]
+            before = fetch_value(alias, _LIMIT, limit, str(limit))
             yield
             if keep:  # with ATOMIC_REQUESTS, the transaction goes on, and the limit would, too
-                with connections[alias].cursor() as cursor:
-                    cursor.execute("SELECT set_config('statement_timeout', %s, true)", [before])
+                fetch_value(alias, "SELECT set_config('statement_timeout', %s, true)", before)
             else:
                 transaction.set_rollback(True, using=alias)
     except OperationalError as error:
@@ -71,8 +67,7 @@ def within(alias: str, seconds: float, read: Callable[[], T]) -> T | None:
         return None
 
 
-def rows_within(alias: str, seconds: float, statement: str, parameters: dict[str, Any]) -> list[Row]:
+def rows_within(alias: str, seconds: float, statement: str, parameters: dict[str, Any]) -> list[Any]:
     """Return the rows of a statement. Raises ``TimeLimitReached``."""
-    with time_limit(alias, seconds), connections[alias].cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return list(cursor.fetchall())
+    with time_limit(alias, seconds):
+        return fetch_rows(alias, statement, parameters)

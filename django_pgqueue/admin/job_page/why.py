@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
-from django.db import connections
 from django.db.models.functions import Now
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -22,6 +21,7 @@ from ...explanation.words import Moment, Reference, Sentence, count, sentence
 from ...formatting import number
 from ...models import Job, JobBatch, JobStat, Limit, Pause, UniqueWindow, Worker
 from ...models.job import UniqueScope
+from ...postgres import fetch_rows, fetch_value
 from ...postgres.aliases import write_alias
 from ...postgres.timeout import TimeLimitReached, time_limit
 from .. import display
@@ -132,9 +132,7 @@ def limits_of(alias: str, job: Job) -> list[JobLimit]:
     """Return the limits of a job that is not over."""
     if job.is_finished:
         return []
-    with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT * FROM pgqueue_blocked_by(%s)", [job.pk])
-        return [JobLimit(*row) for row in cursor.fetchall()]
+    return [JobLimit(*row) for row in fetch_rows(alias, "SELECT * FROM pgqueue_blocked_by(%s)", [job.pk])]
 
 
 def shown_limits(show: Formatter, limits: list[JobLimit]) -> str:
@@ -181,9 +179,7 @@ def shown_unique(show: Formatter) -> str:
     window = UniqueWindow.objects.using(show.alias).filter(pk=job.unique_key, until__gt=Now()).first()
     if window is not None:
         notes.append(format_html(_("taken until {} by its window"), display.time(window.until)))
-    with connections[show.alias].cursor() as cursor:
-        cursor.execute("SELECT pgqueue_twin_v1(%s, %s)", [job.unique_key, job.unique_scope])
-        [twin] = cursor.fetchone()
+    twin = fetch_value(show.alias, "SELECT pgqueue_twin_v1(%s, %s)", job.unique_key, job.unique_scope)
     if twin is not None and twin != job.pk:
         link = show.link(Job, twin, _("job %(id)s") % {"id": twin})
         notes.append(format_html(_("{} has the key now"), link))

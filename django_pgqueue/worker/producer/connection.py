@@ -105,11 +105,13 @@ class Connection:
                 self.outage.tell(what, error)
                 self._wait(self.outage.pause())
             try:
-                return self.open()
+                self.open()
             except LOST_CONNECTION as again:
                 what, error = "no connection yet", again
-            if self._lifetime.stopping and not (self._jobs and self._lifetime.grace_left()):
-                return None
+                if self._lifetime.stopping and not (self._jobs and self._lifetime.grace_left()):
+                    return
+            else:
+                return
 
     def _wait(self, seconds: float) -> None:
         """Sleep, even if jobs end in the meantime. Only a stop, or the end of the grace period, ends it."""

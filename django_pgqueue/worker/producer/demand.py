@@ -2,21 +2,14 @@
 
 For each kind of job, this is one job for each free slot, and as many as the slots will finish within 50 ms at
 their recent pace. So jobs that take microseconds are claimed in large batches, and a job that takes seconds
-is never held by a worker that has no free slot for it. If jobs are large, it is fewer: the rows that a
-process holds should not take more than ``HELD_CHARACTERS``, judged by the average size of those that it has
-claimed lately.
+is never held by a worker that has no free slot for it. If jobs are large, it is fewer: by their average size
+lately, the rows that a process holds should not take more than ``HELD_CHARACTERS``.
 
-There is one kind, unless async jobs have slots of their own. A claim cannot know which jobs are async. So the
-share of async jobs in the last claims tells how many rows bring about as many sync ones as the threads take
-soon, and as many async ones as there are free slots.
-
-The rows of a kind that has no room are requeued at once: another worker may have a free thread for them. If
-they come first in their queue, the next claim returns them again. So while one kind has no room, the worker
-still looks for jobs of the other kind behind them, but only once in a while:
-
-    one kind has no room --a claim returned jobs of it--> look again after ``PAUSE``
-    the claim returned nothing else--> the pause doubles, up to ``LONGEST_PAUSE``
-    both kinds have room--> no pause
+There is one kind, unless async jobs have slots of their own. A claim cannot know which jobs are async, so
+their share in the last claims tells how many rows to ask for. The rows of a kind that has no room are
+requeued at once: another worker may have room for them. If they come first in their queue, the next claim
+returns them again. So while one kind has no room, the worker looks for jobs of the other kind behind them,
+but only after a pause. It doubles whenever a claim returned nothing else.
 """
 
 from __future__ import annotations

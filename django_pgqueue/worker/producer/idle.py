@@ -6,15 +6,13 @@
 Enqueuers send a NOTIFY only if a worker holds the sleepers' lock, and only one of them does so at a time
 (``sql/wake_v1.sql``). Race: an enqueuer that saw no sleeper, or that left the NOTIFY to another, may commit a
 job that becomes visible after the worker's first look. This is why the worker looks again after the
-announcement. The poll finds jobs that are later still. Notifications are read before a look, never after it:
-one that is read afterwards might be about a job that the look has missed.
+announcement. The poll finds jobs that are later still.
 
 Unless ``POLL_INTERVAL`` is set, a worker that is known to receive its notifications polls after 1, 2, 4 and 8
-seconds, and then every 10 seconds; more rarely if there are so many queues that a search through all of them
-is costly. The pauses begin with the short ones whenever a job or a notification has come, because a job that
-the looks have missed is committed soon after that.
-
-Behind a transaction pooler there are no session locks and no notifications, so the worker polls every second.
+seconds, and then every 10 seconds; more rarely if a search through all queues is costly. The pauses begin
+with the short ones whenever a job or a notification has come, because a job that the looks have missed is
+committed soon after that. Behind a transaction pooler there are no session locks and no notifications, so the
+worker polls every second.
 """
 
 from __future__ import annotations

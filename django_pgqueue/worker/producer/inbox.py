@@ -11,18 +11,19 @@ server, or a user may have run DISCARD ALL in it. NOTIFY takes a lock on the who
 the commit, so a proof is rare, and is sent in a statement that is needed anyway. Behind a transaction pooler
 nobody listens.
 
-Orders: what is paused, whether the worker should end, the limits and the backoffs of queues. All of it is one
-statement. It is sent
+Orders are what is paused, whether the worker should end, the limits and the backoffs of queues. One statement
+reads them all: after a notification, with each registration, at the end of a pause, before a claim if the
+last answer is a second old, and every second behind a transaction pooler. So no worker starts a job by an
+answer that is older than a second, even if a notification was lost.
 
-    at once after a notification, and with each registration
-    before a claim, if the last answer is a second old: a notification may have been lost
-    every second behind a transaction pooler, where there are no notifications
-
-So no worker starts a job by an answer that is older than a second. When the pause of a task ends, its jobs
-continue in batches (``unpause_v1.sql``). Each worker takes part, and starts with it whenever it connects.
-
-Requests to cancel. A notification names a job, and its row is read at once. It may have been lost, so the
-rows of jobs that run longer are read now and then.
+    pause of a queue, of everything   the claim leaves these ranges out, and so does the search: no row is
+                                      touched
+    pause of a task                   jobs that are claimed are put aside: blocked, without an attempt spent.
+                                      At its end, they continue in batches (``unpause_v1.sql``). Each worker
+                                      takes part, and starts with it whenever it connects
+    limit of a queue, of everything   while there are none, the claim is the plain one. With them, it asks
+                                      for each limited queue how many jobs may start (``sql/room_v1.sql``),
+                                      also by its rate; that is exact, whichever numbers other workers know
 """
 
 from __future__ import annotations
@@ -173,11 +174,9 @@ class Inbox:
     def read_orders(self, session: Session, now: float) -> News:
         """Do what is due."""
         news = News()
-        if now >= self._next_read:
+        if now >= min(self._next_read, self.orders.next_end):
             news = self._read(session, now)
             self._next_read = now + conf.current().shortest_poll if session.pooled else _NEVER
-        if now >= self.orders.next_end and self._have_ended(self.orders.expire(now)):
-            news = news._replace(pause_ended=True)
         if now >= self._next_unpause:
             freed: int | None = session.value(UNPAUSE_SQL, (UNPAUSE_BATCH,))
             is_last = freed is not None and freed < UNPAUSE_BATCH
@@ -191,19 +190,15 @@ class Inbox:
     def learn_orders(self, rows: Iterable[Any], now: float) -> News:
         """Learn the answer to ``orders_sql``, which was sent at the time ``now``."""
         self._outdated_at = now + READ_EVERY
-        # Counted from the answer on, a pause never ends too early here. Otherwise the server might find it
-        # still in force, put nothing back, and be asked no more.
+        # Counted from the answer on, a pause never ends too early here, and is not asked for in vain.
         began, ended = self.orders.learn(rows, monotonic())
         self._runner.outcomes.backoffs = self.orders.backoffs
-        return News(began, self._have_ended(ended))
+        if "task" in ended:
+            self._next_unpause = 0.0
+        return News(began, bool(ended))
 
     def _read(self, session: Session, now: float) -> News:
         return self.learn_orders(session.rows(self.orders_sql), now)
-
-    def _have_ended(self, kinds: set[str]) -> bool:
-        if "task" in kinds:
-            self._next_unpause = 0.0
-        return bool(kinds)
 
     # -- running jobs
 
@@ -234,27 +229,15 @@ class Inbox:
         return [job for job in jobs if (job.row.id, job.row.lease) not in held]
 
 
-# ----------------------------------------------------------------------------
-# The orders, as far as this worker knows them.
-#
-#     pause of a queue, of everything   the claim leaves these ranges out, and so does the search: no row is
-#                                       touched
-#     pause of a task                   jobs that are claimed are put aside: blocked, without an attempt spent
-#     limit of a queue, of everything   while there are none, the claim is the plain one. With them, it asks
-#                                       for each limited queue how many jobs may start (``sql/room_v1.sql``),
-#                                       also by its rate; that is exact, whichever numbers other workers know
-#
-# The end of a pause is a time on the clock of the database. It is read as the seconds that are left, so the
-# clock of this machine need not agree.
-
-
 def orders_sql(worker: int, supervisor: int) -> str:
     """Return the statement that reads the orders of a worker process. It has no parameters."""
     return _READ_SQL.format(worker=int(worker), supervisor=int(supervisor))
 
 
 class Orders:
-    """The answer to ``orders_sql``."""
+    """The answer to ``orders_sql``. The end of a pause is a time on the clock of the database. It is read as
+    the seconds that are left, so the clock of this machine need not agree.
+    """
 
     def __init__(self) -> None:
         self.backoffs: Backoffs = {}
@@ -294,18 +277,10 @@ class Orders:
                 if kind == "task":
                     by, why = author and f" by {author}", reason and f": {reason}"
                     self.tasks[name] = f"paused{by}{why}"[:REASON_LIMIT]
-        self._describe()
+        self.everything = ("all", "") in self._ends
+        self.queues = {name for kind, name in self._ends if kind == "queue"}
+        self.next_end = min(self._ends.values(), default=_NEVER)
         return bool(self._ends.keys() - before), ended | {kind for kind, _ in before - self._ends.keys()}
-
-    def expire(self, now: float) -> set[str]:
-        """Forget the pauses whose end has passed, and return their kinds."""
-        over = [key for key, end in self._ends.items() if end <= now]
-        for key in over:
-            del self._ends[key]
-            if key[0] == "task":
-                del self.tasks[key[1]]
-        self._describe()
-        return {kind for kind, _ in over}
 
     def limit(self, free: int) -> int:
         """Return how many jobs to claim with so much room.
@@ -325,8 +300,3 @@ class Orders:
             return {}
         names = sorted(self.limits)
         return {"limited_queues": names, "limits": [self.limits[name] for name in names]}
-
-    def _describe(self) -> None:
-        self.everything = ("all", "") in self._ends
-        self.queues = {name for kind, name in self._ends if kind == "queue"}
-        self.next_end = min(self._ends.values(), default=_NEVER)

@@ -5,17 +5,15 @@ jobs. The claim reads the index from there, so that it does not read the entries
 stay in the index as long as anybody holds an old snapshot.
 
     unknown --learn(first job)--> known: mark just below its first job, but never later than half a second ago
-    known   --advance(rows)--> mark = the last job claimed, but never later than half a second ago
+    known   --claimed(rows)--> mark = the last job claimed, but never later than half a second ago
     known   --learn(first job below the mark)--> mark lowered to it
     known   --nothing found for a minute, or too many without jobs--> forgotten
     known   --its queue is paused--> left out, until the pause ends or it is forgotten
 
 Marks are hints: a wrong mark costs time but never loses a job. A job that becomes claimable gets a
 ``run_after`` that is not in the past, so it is above the marks. Below a mark there are only jobs that were
-committed late (a long bulk insert makes all of its rows late; half a second covers the usual ones) or edited
-by hand. ``learn`` finds these with the first jobs of a rescan from the start. A rescan reads the dead
-entries, so it is rationed: the next one comes after fifty times its own duration. Between rescans, new ranges
-are found by probing only the gaps between known ones.
+committed late (half a second covers the usual ones) or edited by hand. A rescan from the start finds these.
+It reads the dead entries, so it is rationed. Between rescans, only the gaps between known ranges are probed.
 
 A range whose jobs are all due later is not known. There may be very many of these, such as a queue for each
 customer: the worker only keeps when the next of them come due (``claimer.py``).
@@ -33,15 +31,12 @@ from typing import Any, NamedTuple, TypeAlias
 from ...jobs.claim import Claimed
 from .inbox import Orders
 
-Key: TypeAlias = tuple[str, int]
-"""A range: a queue and a priority."""
+Key: TypeAlias = tuple[str, int]  # a queue and a priority
 Mark: TypeAlias = tuple[datetime, int]
 LAG = timedelta(seconds=0.5)
 FORGET_AFTER = 60.0  # seconds
-MOST_QUIET = 64
-"""So many ranges are kept that have no jobs which are due: each claim reads all ranges."""
-ARRIVALS = 500
-"""How many jobs with a group a search reads in each range."""
+MOST_QUIET = 64  # ranges are kept that have no jobs which are due: each claim reads all ranges
+ARRIVALS = 500  # jobs with a group that a search reads in each range
 _FORGET_EVERY = 1.0  # seconds
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -100,20 +95,16 @@ def time_of(text: str) -> datetime:
 #
 # A group stays in the ring until its turn, however long a round takes: otherwise it would lose its place.
 #
-# A claim names as many groups as it has room for, with a quota each: so many jobs of it are taken. If there
-# are fewer groups, their quotas share the room. The jobs without a group (None) are a member of the ring
-# like any other.
+# A claim names as many groups as it has room for, with a quota each. If there are fewer groups, their quotas
+# share the room. The jobs without a group (None) are a member of the ring like any other.
 #
 # The groups are found by time: a search reads the next jobs of all groups (``Claimer.search``). Where it
 # cannot keep up, or has just begun, or may have missed a job that was committed late, a pass goes through
-# the names of the groups (``sql/groups_after_v1.sql``). Both are hints, like all marks: what they miss, a
-# later one finds.
+# the names of the groups (``sql/groups_after_v1.sql``). What both miss, a later one finds.
 
 SLICE = 200  # groups in one step of a pass
-PASS_RATION = 50.0
-"""The pause after a pass, as a multiple of the time that its steps took."""
-NEEDED_RATION = 5.0
-"""The same before one that is needed."""
+PASS_RATION = 50.0  # the pause after a pass, as a multiple of the time that its steps took
+NEEDED_RATION = 5.0  # the same before one that is needed
 
 
 class Groups:
@@ -122,8 +113,7 @@ class Groups:
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = weights
         self._ring: OrderedDict[str | None, Range] = OrderedDict()
-        self.after: str | None = ""
-        """How far the pass has come; None: there is none."""
+        self.after: str | None = ""  # how far the pass has come; None: there is none
         self._spent = 0.0  # by the steps of the pass, in seconds
         self._ended = 0.0
         self._needed = False
@@ -225,24 +215,16 @@ def in_turn(rows: Sequence[Claimed]) -> list[Claimed]:
     return [row for row, _ in ordered]
 
 
-# ----------------------------------------------------------------------------
-# In which order a claim reads the ranges: by priority, and in turn among the queues of one priority.
-#
-# A queue with a weight comes first as often as its weight says: of three queues with the weights 6, 3 and 1,
-# the first one comes first in six of ten claims. They are mixed as evenly as possible ("smooth weighted
-# round robin", as in nginx): each queue gains its weight with each claim, and the one with the most comes
-# first and pays the sum of all weights.
-#
-# With aging, jobs that have waited for a while count as jobs of a higher priority. A mark tells how long
-# the first job of a range has waited.
-
-
 class Turns:
-    """The order of the ranges of one worker."""
+    """In which order a claim reads the ranges: by priority, and in turn among the queues of one priority.
+
+    ``weights``: of the queues; others have 1. Of three queues with the weights 6, 3 and 1, the first one is
+    first in six of ten claims. They are mixed as evenly as possible ("smooth weighted round robin", as in
+    nginx): each queue gains its weight with each claim, and the one with the most comes first and pays the
+    sum of all weights. ``aging``: the seconds of waiting that count as one level of priority.
+    """
 
     def __init__(self, weights: Mapping[str, int] | None = None, aging: float | None = None) -> None:
-        """``weights``: of the queues; others have 1. ``aging``: the seconds of waiting that count as one
-        level of priority."""
         self._weights = weights or {}
         self._aging = aging
         self._gained: dict[Key, int] = {}

@@ -6,8 +6,7 @@
     ended     ``poll`` has returned how. The next process may start at ``start_at``: immediately, or later the
               more often one has failed
 
-This module manages processes and does not use the database. The supervisor decides what happens to the jobs
-of a process that has ended.
+The supervisor decides what happens to the jobs of a process that has ended.
 """
 
 from __future__ import annotations
@@ -52,13 +51,10 @@ _NEVER = float("inf")
 class State(NamedTuple):
     """What a process does, and for how long it may do it."""
 
-    told_after: float = _NEVER
-    """The seconds after which this is logged, as ``told``."""
+    told_after: float = _NEVER  # seconds after which ``told`` is logged
     told: str = ""
+    # Seconds from the beginning of the state, or from the end of the grace period in which it drains.
     killed_after: float = _NEVER
-    """The seconds after which it is killed, because of ``why``: from the beginning of the state, or from the
-    end of the grace period in which it drains.
-    """
     why: str = ""
 
 
@@ -90,36 +86,25 @@ class End(NamedTuple):
     """How a process has ended."""
 
     pid: int
-    how: str
-    """The exit code or the signal in words, for the log, with the cause if the process sent one."""
-    signal: int
-    """The signal that ended it, or 0."""
-    farewell: Farewell
-    """The process's own last message."""
-    lived: float
-    """How long it ran, in seconds."""
-    registered: bool
-    """Whether it had registered, and so has claimed jobs."""
-    was_killed: bool
-    """Whether it was killed at the deadline of its state."""
+    how: str  # the exit code or the signal in words, for the log, with the cause if the process sent one
+    signal: int  # that ended it, or 0
+    farewell: Farewell  # its own last message
+    lived: float  # seconds
+    registered: bool  # it may have claimed jobs
+    was_killed: bool  # at the deadline of its state
 
 
 class Child:
     """Runs one worker process after another. Used only by the supervisor's main thread."""
 
     def __init__(self) -> None:
-        self.worker = 0
-        """The id of the worker that is the current process, or was the last one."""
-        self.start_at = 0.0
-        """When the next process may start, on the monotonic clock."""
+        # Of the current or the last process. Times are of the monotonic clock.
+        self.worker = 0  # its id
         self.started_at = 0.0
-        """When the current or the last process was started, on the same clock."""
-        self.state = STARTING
-        """What the current or the last process did at the last ``look``."""
-        self.stillbirths = 0
-        """How many processes in a row ended before they had registered."""
+        self.state = STARTING  # at the last ``look``
         self.jobs = StartedJobs.private(1)
-        """What the current or the last process has told of its jobs."""
+        self.start_at = 0.0  # when the next process may start
+        self.stillbirths = 0  # so many processes in a row ended before they had registered
         self._since = 0.0  # the beginning of the state
         self._told_slow = False
         self._killed_because = ""
@@ -209,10 +194,17 @@ class Child:
         """
         if self._process is None or self._killed_because:
             return
-        state, since = self._current_state()
+        until = self.jobs.drains_until
+        if self._line is not None and has_spoken(self._line):
+            state = ENDING
+        elif not self.jobs.is_set_up:
+            state = STARTING
+        else:
+            state = DRAINING if until else WORKING
         if state is not self.state:
             self._enter(state)
-        if monotonic() > (since or self._since) + state.killed_after:
+        since = until if state is DRAINING else self._since
+        if monotonic() > since + state.killed_after:
             self.kill(state.why % state.killed_after)
             logger.error("killing process %s: %s", self._process.pid, self._killed_because)
         elif self.is_slow and not self._told_slow:
@@ -224,15 +216,6 @@ class Child:
         self.state = state
         self._since = monotonic()
         self._told_slow = False
-
-    def _current_state(self) -> tuple[State, float]:
-        """Return what its process does, and from when on that has a deadline, if not from its beginning."""
-        if self._line is not None and has_spoken(self._line):
-            return ENDING, 0.0
-        if not self.jobs.is_set_up:
-            return STARTING, 0.0
-        until = self.jobs.drains_until
-        return (DRAINING, until) if until else (WORKING, 0.0)
 
     def poll(self) -> End | None:
         """Return, once, how its process has ended; None if it has not."""

@@ -7,11 +7,9 @@ there are any, at the moment when the first of them may be dead. While no job ru
 second heartbeat is left out. A row without started jobs therefore counts as late one interval later
 (``sql/allowed_silence_v1.sql``).
 
-The same statement asks when the next schedule is due. A heartbeat alone would fire a run of a schedule that a
-user has just changed up to two seconds late, so a trigger sends a notification
-(``sql/schedule_changed_v1.sql``). The supervisor listens only if there are schedules, so others pay nothing;
-a heartbeat notices the first one. Behind a transaction pooler nobody listens, and heartbeats notice every
-change.
+The same statement asks when the next schedule is due. Of a schedule that a user has just changed, a trigger
+sends a notification (``sql/schedule_changed_v1.sql``). The supervisor listens only if there are schedules, so
+others pay nothing; a heartbeat notices the first one, and behind a transaction pooler every change.
 """
 
 from __future__ import annotations
@@ -87,14 +85,12 @@ class Heartbeat:
 
     def __init__(self, options: WorkerOptions) -> None:
         self._alias = options.alias
-        self.session: Session | None = None
-        """The connection, if there is one that has not been found to be lost."""
+        self.session: Session | None = None  # that has not been found to be lost
         self._fires = options.schedules and not options.burst
         self._fires_once = options.schedules and options.burst
         self._rounds = Rounds(fires=self._fires)
         self._alerts = AlertRounds(options.alias)
-        self._listens_in: Session | None = None
-        """The session that hears of changed schedules."""
+        self._listens_in: Session | None = None  # the session that hears of changed schedules
         self._ended = EndedProcesses()
         # Try to connect at least once per heartbeat: otherwise, a supervisor that reconnected much earlier
         # would consider our processes dead.
@@ -102,8 +98,7 @@ class Heartbeat:
         self._next_connect = 0.0
         self._next_beat = 0.0
         self._may_skip = False
-        self._sent: dict[str, list[Any]] = {}
-        """What the last heartbeat has written."""
+        self._sent: dict[str, list[Any]] = {}  # what the last heartbeat has written
 
     def start(
         self, check: Callable[[], None], sleep: Callable[[float], None], stopped: Callable[[], bool]

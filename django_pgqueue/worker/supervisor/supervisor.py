@@ -1,10 +1,5 @@
 """The supervisor starts the worker processes, watches them, and does the maintenance. It runs no tasks
-itself.
-
-    start:   connect, write the retention to the ring, start the processes
-    watch:   send the heartbeats for all processes that are alive in one statement; replace those that ended
-    rounds:  short rounds of maintenance that any supervisor may do
-    stop:    forward the signal, wait for the processes until the grace period ends, then kill them
+itself. To stop, it forwards the signal, waits for the processes until the grace period ends, and kills them.
 
 Because it runs no tasks, a task that holds the GIL of its process cannot delay the heartbeats for that
 process. A suspended process (SIGSTOP) does not count as alive: the supervisor sends no heartbeats for it.
@@ -70,8 +65,7 @@ class Supervisor:
         self._stop_by = _NEVER
         self._service = Service(options.alive_file)
         self._heartbeat = Heartbeat(options)
-        self.failure = ""
-        """Why it ended, if its exit code is 1."""
+        self.failure = ""  # why it ended, if its exit code is 1
         # Read once, so that a process that starts later gets the same.
         self._databases = aliases.changed()
         self._database_name = aliases.database_name(options.alias)
@@ -164,8 +158,7 @@ class Supervisor:
             for number in numbers:
                 child.send_signal(number)
         # The signals go first: they must not wait until the database has named the jobs.
-        jobs = self._running(*begun)
-        self._notify(stopping(jobs, grace, self._signals.last) if is_first else giving_up(jobs))
+        self._notify(stopping(self._running(*begun), grace if is_first else None, self._signals.last))
 
     def _running(self, *begun: list[int] | None) -> str:
         """Describe the jobs that processes have ``begun`` and that still run; empty if there are none."""
@@ -276,10 +269,6 @@ class Supervisor:
                 logger.error("process %s cannot be killed; its jobs will be recovered later", child.pid)
 
 
-# ----------------------------------------------------------------------------
-# Messages for a user who stops the supervisor: what it waits for, how long, and how to stop it at once.
-
-
 def running_jobs(names: list[str]) -> str:
     """Return how many jobs run, and the first of their ``names``; empty if there are none."""
     shown = names[:MOST_NAMED]
@@ -288,12 +277,17 @@ def running_jobs(names: list[str]) -> str:
     return f"{counted(len(names), 'running job')} ({', '.join(shown)})" if names else ""
 
 
-def stopping(jobs: str, grace: float, number: signal.Signals | None) -> str:
-    """Return the message for the first request to stop; ``number`` is its signal, if any."""
+def stopping(jobs: str, grace: float | None, number: signal.Signals | None) -> str:
+    """Return the message for the request to stop; ``number`` is its signal, if any. ``grace``: None for the
+    second request.
+    """
+    requeued = f" {jobs[:1].upper()}{jobs[1:]} will be requeued and start over later." if jobs else ""
+    if grace is None:
+        return f"Stopping now.{requeued}"
     if not jobs:
         return "Stopping: no jobs are running."
     if not grace:
-        return f"Stopping now, without a grace period. {_requeued(jobs)}"
+        return f"Stopping now, without a grace period.{requeued}"
     # SIGHUP means that the terminal is gone, and it does not count as the first of two requests.
     again = "" if number in {None, signal.SIGHUP} else " Send the signal again to stop now."
     if number == signal.SIGINT:
@@ -301,25 +295,14 @@ def stopping(jobs: str, grace: float, number: signal.Signals | None) -> str:
     return f"Stopping: waiting up to {grace:g} s for {jobs}.{again}"
 
 
-def giving_up(jobs: str) -> str:
-    """Return the message for the second request."""
-    return f"Stopping now. {_requeued(jobs)}" if jobs else "Stopping now."
-
-
-def _requeued(jobs: str) -> str:
-    return f"{jobs[0].upper()}{jobs[1:]} will be requeued and start over later."
-
-
-# ----------------------------------------------------------------------------
-# Show that the supervisor lives, and what it does: to systemd, and in a file for a liveness probe.
-#
-# systemd (``Type=notify``, ``WatchdogSec=``) reads datagrams of text on the socket that ``NOTIFY_SOCKET``
-# names; see ``sd_notify(3)``. The probe of a container looks at the age of the file, not at its text: a
-# restart does not help if the server is away.
-
-
 class Service:
-    """Written from the loop of the supervisor, so one that hangs shows no sign of life."""
+    """Shows that the supervisor lives, and what it does: to systemd, and in a file for a liveness probe. This
+    is done by its loop, so one that hangs shows no sign of life.
+
+    systemd (``Type=notify``, ``WatchdogSec=``) reads datagrams of text on the socket that ``NOTIFY_SOCKET``
+    names; see ``sd_notify(3)``. The probe of a container looks at the age of the file, not at its text: a
+    restart does not help if the server is away.
+    """
 
     def __init__(self, alive_file: str = "", environment: MutableMapping[str, str] = os.environ) -> None:
         """Remove the variables from ``environment``, so that child processes do not speak for the service."""
@@ -348,9 +331,9 @@ class Service:
         if now >= self._next_signal:
             self._next_signal = now + self._interval
             self._notify("WATCHDOG=1")
-        if now >= self._next_write:
+        if self._path is not None and now >= self._next_write:
             self._next_write = now + WRITE_EVERY
-            self._write(status)
+            self._write(self._path, status)
 
     def ready(self) -> None:
         """Report once that the service has started."""
@@ -374,13 +357,12 @@ class Service:
             except OSError as error:
                 self._failed(f"cannot remove {self._path}", error)
 
-    def _write(self, text: str) -> None:
-        assert self._path is not None
+    def _write(self, path: Path, text: str) -> None:
         # Renamed, so that a probe never reads an empty file.
-        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        beside = path.with_name(f"{path.name}.{os.getpid()}")
         try:
             beside.write_text(f"{text}\n", encoding="utf-8")
-            beside.replace(self._path)
+            beside.replace(path)
         except OSError as error:
             self._failed("cannot write the file that shows that the worker lives", error)
 

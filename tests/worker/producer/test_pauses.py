@@ -341,7 +341,7 @@ def row(kind: str, name: str = "", left: float | None = None, **more: str) -> tu
     return kind, name, more.get("author", ""), more.get("reason", ""), left, None
 
 
-def test_what_is_learned_expires_on_time() -> None:
+def test_what_is_learned_replaces_what_was_known() -> None:
     pauses = Orders()
     assert pauses.learn([row("queue", "mail", 5.0), row("task", "a.b", 9.0), row("all")], 100.0) == (
         True,
@@ -349,8 +349,7 @@ def test_what_is_learned_expires_on_time() -> None:
     )
     assert (pauses.everything, pauses.queues, pauses.tasks) == (True, {"mail"}, {"a.b": "paused"})
     assert pauses.next_end == 105.0
-    assert pauses.expire(104.0) == set()
-    assert pauses.expire(105.0) == {"queue"}
+    assert pauses.learn([row("task", "a.b", 4.0), row("all")], 105.0) == (False, {"queue"})
     assert pauses.next_end == 109.0
     assert pauses.learn([row("all")], 106.0) == (False, {"task"})
     assert pauses.learn([row("task", "a.b", -1.0)], 107.0) == (False, {"all", "task"})

@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
-from django_pgqueue.worker.supervisor.supervisor import giving_up, running_jobs, stopping
+from django_pgqueue.worker.supervisor.supervisor import running_jobs, stopping
 from tests.app import worker_tasks as tasks
 from tests.support.factories import JobFactory
 from tests.support.sessions import open_raw
@@ -69,7 +69,7 @@ def test_the_first_request(running: str, grace: float, number: signal.Signals | 
     ],
 )
 def test_the_second_request(running: str, line: str) -> None:
-    assert giving_up(running) == line
+    assert stopping(running, None, None) == line
 
 
 @pytest.fixture
