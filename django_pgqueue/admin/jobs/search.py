@@ -28,6 +28,7 @@ from ... import conf
 from ...encoding import whole_number
 from ...jobs import limits
 from ...models.job import Status
+from ...postgres import fetch_rows
 from ...postgres.aliases import same_database
 from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
@@ -274,9 +275,7 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
     queues = [queue]
     if not queue:
         sql = _SOME_OF_KEPT if state.is_terminal else "SELECT pgqueue_queues_between_v1('', NULL, NULL)"
-        with connections[alias].cursor() as cursor:
-            cursor.execute(sql)
-            queues = [name for (name,) in cursor.fetchall()]
+        queues = [name for (name,) in fetch_rows(alias, sql)]
     if len(queues) > MOST_QUEUES:
         return NEWEST
 

@@ -71,7 +71,7 @@ class Supervisor:
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     WorkerFactory.create(id=1)
     monkeypatch.setattr(rounds, "sweep", lambda session: 0)
-    monkeypatch.setattr(rounds, "rotate", lambda session: False)
+    monkeypatch.setattr(rounds.Rounds, "_rotate", lambda self, session: 1e9)
     monkeypatch.setattr(rounds, "SWEEP_EVERY", 1e9)
     monkeypatch.setattr(rounds, "ROTATE_AT_MOST", 1e9)
     monkeypatch.setattr(rounds, "NETS_EVERY", 1e9)
