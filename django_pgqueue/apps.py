@@ -1,8 +1,11 @@
-"""The app config: the label of the app, its name in the admin, its checks, and what ``migrate`` entails."""
+"""The app config: the label of the app, its name in the admin, its checks, and what migrations and loads entail."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.apps import AppConfig
+from django.db import connections
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate, pre_migrate, pre_save
 
@@ -20,14 +23,58 @@ class PgQueueConfig(AppConfig):
         """
         from .checks import backends, database, payloads, tasks  # noqa: F401
         from .maintenance.payloads import after_migrate
-        from .models.job import keep_sequence_ahead, names_ids
         from .postgres import aliases, roles
 
         aliases.remember()
         connection_created.connect(aliases.set_interval_style)
         pre_migrate.connect(roles.before_migrate, sender=self)
         post_migrate.connect(roles.after_migrate, sender=self)
-        for model in filter(names_ids, self.get_models()):
+        for model in filter(_id_fields, self.get_models()):
             pre_save.connect(keep_sequence_ahead, sender=model)
         post_migrate.connect(after_migrate, sender=self)
         backends.silence_django()
+
+
+# ----------------------------------------------------------------------------
+# Loaded rows (``loaddata``, ``serialized_rollback``) have their ids. The sequence must be ahead of them.
+#
+# Jobs, batches and places in a wait queue share one sequence. A row may also name a job that is no longer
+# kept, and a new job must not get its id. ``loaddata`` itself sets the sequence of a column to the greatest
+# value in it, which may be less; so no column with values of the sequence owns it
+# (``sql/job_id_seq_v1.sql``).
+
+_OWN_IDS = frozenset(("Job", "JobBatch"))
+_NAMED_IDS = frozenset(
+    ("batch_id", "child_id", "job_id", "live_jobs", "parent_id", "parent_ids", "sample_job",
+     "started_jobs", "wait_position")
+)  # fmt: skip
+# Race: others draw ids at the same time. setval() would set the sequence back to an id that is behind theirs,
+# so the next ids are drawn, too. Only a gap that nobody fills between two functions is jumped over.
+_RAISE_SQL = """
+    SELECT CASE WHEN behind.gap <= 1000
+        THEN (SELECT max(nextval('pgqueue_job_id_seq')) FROM generate_series(1, behind.gap))
+        ELSE setval('pgqueue_job_id_seq', %(id)s::bigint) END
+    FROM (
+        SELECT %(id)s::bigint - last_value + (NOT is_called)::integer AS gap FROM pgqueue_job_id_seq
+    ) AS behind
+    WHERE behind.gap > 0
+"""
+
+
+def _id_fields(model: Any) -> list[str]:
+    """Return the fields of a model that contain ids of the sequence."""
+    names = {*_NAMED_IDS, "id"} if model.__name__ in _OWN_IDS else _NAMED_IDS
+    return [field.attname for field in model._meta.concrete_fields if field.attname in names]
+
+
+def keep_sequence_ahead(sender: Any, instance: Any, raw: bool, using: str, **_: Any) -> None:
+    """Before a loaded row is stored, set the sequence to the greatest id in it, if that is greater."""
+    if not raw or connections[using].vendor != "postgresql":
+        return
+    found: list[int] = []
+    for name in _id_fields(sender):
+        value = getattr(instance, name)
+        found += value if isinstance(value, list) else [value] if isinstance(value, int) else []
+    if found:
+        with connections[using].cursor() as cursor:
+            cursor.execute(_RAISE_SQL, {"id": max(found)})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
@@ -29,7 +29,7 @@ from .enqueue import MISTAKES, JobList, enqueue, enqueue_many, explained
 if TYPE_CHECKING:
     from typing import Never, Self
 
-
+BatchAction: TypeAlias = Literal["open", "close", "cancel", "retry"]
 _LONGEST_NAME = 200
 _NOT_OPEN = (
     "It was never opened, or its block was rolled back. Write: with Batch(...) as batch, or Batch.open(...)."
@@ -113,8 +113,7 @@ class Batch(Habits):
 
         Its own jobs may still add others, because none of them ends before its task does.
         """
-        self._store.close(self._alias, self.id)
-        self._row = None
+        self._change("close")
 
     aclose = for_async(close)
 
@@ -150,7 +149,7 @@ class Batch(Habits):
     def _open(self) -> None:
         if self._id is not None:
             raise ValueError(f"{self!r} was opened before. Make another Batch.")
-        self._id = self._store.open(self._alias, self._name)
+        self._id = self._store.change(self._alias, "open", self._name)
 
     # -- jobs
 
@@ -169,12 +168,10 @@ class Batch(Habits):
         """Yield the calls with this batch. Each task gets one variant, so that it is checked once."""
         variants: dict[int, tuple[Any, Any]] = {}
         for call in calls:
-            known = variants.get(id(call.task))
-            if known is None:
-                database = call.task.database or self._alias
-                variant = call.task.using(batch=self, database=database)
-                known = variants[id(call.task)] = (call.task, variant)
-            yield BoundTask(known[1], call.args, call.kwargs)
+            if id(call.task) not in variants:
+                variant = call.task.using(batch=self, database=call.task.database or self._alias)
+                variants[id(call.task)] = (call.task, variant)
+            yield BoundTask(variants[id(call.task)][1], call.args, call.kwargs)
 
     @property
     def jobs(self) -> JobQuerySet:
@@ -183,19 +180,20 @@ class Batch(Habits):
 
     def cancel(self) -> int:
         """Close the batch and cancel its jobs; running ones are asked to stop. Return how many."""
-        changed = self._store.cancel(self._alias, self.id)
-        self._row = None
-        return changed
+        return self._change("cancel")
 
     acancel = for_async(cancel)
 
     def retry_failed(self) -> int:
         """Run the failed jobs of the batch again, and return how many. A batch that was over goes on."""
-        changed = self._store.retry(self._alias, self.id)
-        self._row = None
-        return changed
+        return self._change("retry")
 
     aretry_failed = for_async(retry_failed)
+
+    def _change(self, action: BatchAction) -> int:
+        changed = self._store.change(self._alias, action, self.id)
+        self._row = None
+        return changed
 
     # -- what has become of it
 
@@ -293,21 +291,17 @@ class BatchRows:
     in_memory = False
     """Whether there are no rows, and the jobs are none, either."""
 
-    def open(self, alias: str, name: str) -> int:
-        """Open a batch, and return its id."""
-        return int(_call(alias, "SELECT pgqueue_open_batch(%s)", name))
-
-    def close(self, alias: str, batch: int) -> None:
-        """Let it end when none of its jobs is live."""
-        _call(alias, "SELECT pgqueue_close_batch(%s)", batch)
-
-    def cancel(self, alias: str, batch: int) -> int:
-        """Cancel its jobs, and return how many."""
-        return int(_call(alias, "SELECT pgqueue_cancel_batch(%s)", batch))
-
-    def retry(self, alias: str, batch: int) -> int:
-        """Run its failed jobs again, and return how many."""
-        return int(_call(alias, "SELECT pgqueue_retry_batch(%s)", batch))
+    def change(self, alias: str, action: BatchAction, batch: int | str) -> int:
+        """Open a batch with this name, and return its id. Or close or cancel it, or retry its failed jobs;
+        return how many jobs this has changed.
+        """
+        try:
+            return int(fetch_value(alias, f"SELECT pgqueue_{action}_batch(%s)", batch) or 0)
+        except MISTAKES as error:
+            explanation = explained(error, alias)
+            if isinstance(explanation, ParentGone):  # for a new job, the batch would be a parent
+                explanation = JobBatch.DoesNotExist(str(explanation))
+            raise explanation from error.__cause__
 
     def row(self, alias: str, batch: int) -> JobBatch:
         """Read it. Raise ``JobBatch.DoesNotExist``."""
@@ -322,16 +316,6 @@ class BatchRows:
     def counts(self, alias: str, batch: int) -> BatchCounts:
         """Count its jobs."""
         return counts_of(alias, [batch])[batch]
-
-
-def _call(alias: str, query: str, parameter: int | str) -> Any:
-    try:
-        return fetch_value(alias, query, parameter)
-    except MISTAKES as error:
-        explanation = explained(error, alias)
-        if isinstance(explanation, ParentGone):  # for a new job, the batch would be a parent
-            explanation = JobBatch.DoesNotExist(str(explanation))
-        raise explanation from error.__cause__
 
 
 # ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.apps.registry import Apps
-from django.db import connections, models
+from django.db import models
 from django.db.models.expressions import DatabaseDefault
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
@@ -457,54 +457,3 @@ class Ring(models.Model):
         managed = False
         verbose_name = _("ring of history")
         verbose_name_plural = _("rings of history")
-
-
-# ----------------------------------------------------------------------------
-# Loaded rows (``loaddata``, ``serialized_rollback``) have their ids. The sequence must be ahead of them.
-#
-# Jobs, batches and places in a wait queue share one sequence. A row may also name a job that is no longer
-# kept, and a new job must not get its id. ``loaddata`` itself sets the sequence of a column to the greatest
-# value in it, which may be less; so no column with values of the sequence owns it
-# (``sql/job_id_seq_v1.sql``).
-
-_OWN_IDS = frozenset(("Job", "JobBatch"))
-_NAMED_IDS = frozenset(
-    ("batch_id", "child_id", "job_id", "live_jobs", "parent_id", "parent_ids", "sample_job",
-     "started_jobs", "wait_position")
-)  # fmt: skip
-# Race: others draw ids at the same time. setval() would set the sequence back to an id that is behind theirs,
-# so the next ids are drawn, too. Only a gap that nobody fills between two functions is jumped over.
-_RAISE_SQL = """
-    SELECT CASE WHEN behind.gap <= 1000
-        THEN (SELECT max(nextval('pgqueue_job_id_seq')) FROM generate_series(1, behind.gap))
-        ELSE setval('pgqueue_job_id_seq', %(id)s::bigint) END
-    FROM (
-        SELECT %(id)s::bigint - last_value + (NOT is_called)::integer AS gap FROM pgqueue_job_id_seq
-    ) AS behind
-    WHERE behind.gap > 0
-"""
-
-
-def names_ids(model: type[models.Model]) -> bool:
-    """Return whether rows of a model of this app contain ids of the sequence."""
-    return bool(_id_fields(model))
-
-
-def keep_sequence_ahead(
-    sender: type[models.Model], instance: models.Model, raw: bool, using: str, **kwargs: Any
-) -> None:
-    """Before a loaded row is stored, set the sequence to the greatest id in it, if that is greater."""
-    if not raw or connections[using].vendor != "postgresql":
-        return
-    found: list[int] = []
-    for name in _id_fields(sender):
-        value = getattr(instance, name)
-        found += value if isinstance(value, list) else [value] if isinstance(value, int) else []
-    if found:
-        with connections[using].cursor() as cursor:
-            cursor.execute(_RAISE_SQL, {"id": max(found)})
-
-
-def _id_fields(model: type[models.Model]) -> list[str]:
-    names = {*_NAMED_IDS, "id"} if model.__name__ in _OWN_IDS else _NAMED_IDS
-    return [field.attname for field in model._meta.concrete_fields if field.attname in names]

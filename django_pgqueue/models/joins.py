@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from threading import Condition, Lock, Thread
+from threading import Condition, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -172,8 +172,9 @@ class _Wait:
         try:
             self._job.refresh_from_db(using=self._alias, fields=columns)
         except ObjectDoesNotExist:
+            kind = "Batch" if hasattr(self._job, "is_batch") else "Job"
             raise type(self._job).DoesNotExist(
-                f"{_kind(self._job)} {self._job.pk} is not in the database {self._alias!r}. Either the "
+                f"{kind} {self._job.pk} is not in the database {self._alias!r}. Either the "
                 "transaction that made it has not committed or was rolled back, or it is over and no longer "
                 "kept: see RETENTION, and the retention of its Queue."
             ) from None
@@ -205,10 +206,6 @@ def _check_transaction(connection: BaseDatabaseWrapper, job: Any) -> bool:
     )
 
 
-def _kind(job: Any) -> str:
-    return "Batch" if hasattr(job, "is_batch") else "Job"
-
-
 def _name(job: Any) -> str:
     if hasattr(job, "is_batch"):
         return f"Batch {job}"
@@ -220,29 +217,17 @@ def _name(job: Any) -> str:
 # The thread that looks for all waiters.
 
 
+_pollers: dict[str, Poller] = {}
+# After a fork the threads are those of the parent, and so are their connections and the locks.
+os.register_at_fork(after_in_child=_pollers.clear)
+
+
 def watch(alias: str, job: int) -> Future[None]:
     """Return a Future that has a result when the job is not live, which includes one that does not exist.
 
     Whoever stops waiting cancels it.
     """
-    with _lock:
-        poller = _pollers.get(alias)
-        if poller is None:
-            poller = _pollers[alias] = Poller(alias)
-    return poller.watch(job)
-
-
-_lock = Lock()
-_pollers: dict[str, Poller] = {}
-
-
-def _forget_all() -> None:
-    """After a fork: the threads are those of the parent, and so are their connections and the locks."""
-    global _lock, _pollers
-    _lock, _pollers = Lock(), {}
-
-
-os.register_at_fork(after_in_child=_forget_all)
+    return _pollers.setdefault(alias, Poller(alias)).watch(job)
 
 
 class _Waiter:
@@ -253,6 +238,15 @@ class _Waiter:
         self.future: Future[None] = Future()
         self.pause = FIRST_PAUSE
         self.due = monotonic() + FIRST_PAUSE
+
+    def tell(self, error: Exception | None = None) -> None:
+        """Let its caller go on, or raise the error there."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        if error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(error)
 
 
 class Poller:
@@ -270,6 +264,7 @@ class Poller:
     def watch(self, job: int) -> Future[None]:
         """See the function ``watch``."""
         waiter = _Waiter(job)
+        waiter.future.add_done_callback(self._wake)
         with self._changed:
             if self._thread is None or not self._thread.is_alive():
                 thread = Thread(target=self._run, name=f"pgqueue join {self._alias}", daemon=True)
@@ -278,10 +273,9 @@ class Poller:
             self._waiters.append(waiter)
             if waiter.due < self._next_look:
                 self._changed.notify()
-        waiter.future.add_done_callback(self._left)
         return waiter.future
 
-    def _left(self, _: Future[None]) -> None:
+    def _wake(self, _: Future[None]) -> None:
         with self._changed:
             self._changed.notify()
 
@@ -302,9 +296,7 @@ class Poller:
                 now = monotonic()
                 if self._next_look <= now:
                     return [
-                        waiter
-                        for waiter in self._waiters
-                        if waiter.due <= now + max(waiter.pause / 2, FIRST_PAUSE)
+                        each for each in self._waiters if each.due - max(each.pause / 2, FIRST_PAUSE) <= now
                     ]
                 if self._waiters:
                     self._changed.wait(self._next_look - now)
@@ -321,12 +313,18 @@ class Poller:
                 self._session = self._open()
             jobs = sorted({waiter.job for waiter in waiters})
             live = {job for (job,) in self._session.rows(LIVE_SQL, (jobs, jobs))}
-        except LOST_CONNECTION as error:
-            self._put_off(waiters, error)
+        except LOST_CONNECTION as error:  # waiters give up when their own timeout is over
+            self._close()
+            if not self._retry_pause:
+                logger.warning("waiting for jobs in the database %r: %s", self._alias, str(error).strip())
+            self._retry_pause = min(2 * self._retry_pause or FIRST_RETRY, LONGEST_RETRY)
+            for waiter in waiters:
+                waiter.due = monotonic() + self._retry_pause
             return
         except Exception as error:  # a missing table, a missing right: waiting would not help
             self._close()
-            _tell(waiters, error)
+            for waiter in waiters:
+                waiter.tell(error)
             return
         self._retry_pause = 0.0
         over = [waiter for waiter in waiters if waiter.job not in live]
@@ -335,16 +333,8 @@ class Poller:
             waiter.due = monotonic() + waiter.pause
         if is_test() and len(over) == len(self._waiters):
             self._close()
-        _tell(over, None)
-
-    def _put_off(self, waiters: list[_Waiter], error: Exception) -> None:
-        """Look again after a pause, in a new session. Waiters give up when their own timeout is over."""
-        self._close()
-        if not self._retry_pause:
-            logger.warning("waiting for jobs in the database %r: %s", self._alias, str(error).strip())
-        self._retry_pause = min(2 * self._retry_pause or FIRST_RETRY, LONGEST_RETRY)
-        for waiter in waiters:
-            waiter.due = monotonic() + self._retry_pause
+        for waiter in over:
+            waiter.tell()
 
     def _open(self) -> Session:
         session = connect(self._alias, name="pgqueue join", standby=True)
@@ -357,13 +347,3 @@ class Poller:
         session, self._session = self._session, None
         if session is not None:
             session.close()
-
-
-def _tell(waiters: Iterable[_Waiter], error: Exception | None) -> None:
-    for waiter in waiters:
-        if not waiter.future.set_running_or_notify_cancel():
-            continue
-        if error is None:
-            waiter.future.set_result(None)
-        else:
-            waiter.future.set_exception(error)

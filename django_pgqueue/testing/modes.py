@@ -15,7 +15,7 @@ from django.test.utils import TestContextDecorator, override_settings
 from django.utils import timezone
 
 from ..compat import task_backends
-from ..jobs.batches import BatchRows
+from ..jobs.batches import BatchAction, BatchRows
 from ..jobs.enqueue import JobList, new_job
 from ..models.batch import BatchCounts, JobBatch
 from ..postgres.clock import stored
@@ -153,28 +153,21 @@ class Memory(BatchRows):
         """Keep the jobs of calls, all or none."""
         return JobList.of(self.one(call) for call in list(calls))
 
-    def open(self, alias: str, name: str) -> int:
-        """Keep a batch."""
-        batch = JobBatch(id=next(_numbers), name=name, is_open=True, created_at=timezone.now(), outcome="")
-        BATCHES[batch.pk] = batch
-        return int(batch.pk)
-
-    def close(self, alias: str, batch: int) -> None:
-        """Remember it."""
-        self.row(alias, batch).is_open = False
-
-    def cancel(self, alias: str, batch: int) -> int:
-        """Cancel the jobs in memory that belong to it."""
-        self.close(alias, batch)
-        waiting = [job for job in JOBS if job.batch_id == batch and job.status != job.Status.CANCELLED]
-        for job in waiting:
+    def change(self, alias: str, action: BatchAction, batch: int | str) -> int:
+        """Keep a batch, and cancel the jobs in memory that belong to it. None of them has failed."""
+        if action == "open":
+            number = next(_numbers)
+            now = timezone.now()
+            BATCHES[number] = JobBatch(id=number, name=batch, is_open=True, created_at=now, outcome="")
+            return number
+        row = self.row(alias, int(batch))
+        if action == "retry":
+            return 0
+        row.is_open = False
+        live = [job for job in JOBS if job.batch_id == batch and job.status != job.Status.CANCELLED]
+        for job in live if action == "cancel" else ():
             job.status = job.Status.CANCELLED
-        return len(waiting)
-
-    def retry(self, alias: str, batch: int) -> int:
-        """Do nothing: no job has failed."""
-        self.row(alias, batch)
-        return 0
+        return len(live)
 
     def row(self, alias: str, batch: int) -> JobBatch:
         """Return it. Raise ``JobBatch.DoesNotExist``."""

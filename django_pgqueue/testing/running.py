@@ -14,7 +14,7 @@ from collections import Counter, deque
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from django.db import DatabaseError, Error, connections, transaction
@@ -22,7 +22,7 @@ from django.db import DatabaseError, Error, connections, transaction
 from .. import conf
 from ..compat import for_async
 from ..exceptions import RetryLater
-from ..jobs.batches import BatchRows
+from ..jobs.batches import BatchAction, BatchRows
 from ..jobs.enqueue import JobList, write, write_all
 from ..maintenance.rounds import sweep, tell_retention
 from ..maintenance.schedules import synchronize
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ..tasks.call import Call
     from ..worker.executor.outcomes import Result
 
-T = TypeVar("T")
 MOST_RUNS = 1_000
 """After so many runs without a limit, ``run_jobs`` gives up: jobs probably enqueue each other forever."""
 _MOST_RECOVERED = 1_000_000
@@ -267,19 +266,13 @@ class Immediate(BatchRows):
         else:
             at_commit(alias, run)
 
-    def close(self, alias: str, batch: int) -> None:
-        """Let it end when none of its jobs is live."""
-        self._run_released(alias, lambda: BatchRows.close(self, alias, batch))
-
-    def cancel(self, alias: str, batch: int) -> int:
-        """Cancel its jobs, and return how many."""
-        return self._run_released(alias, lambda: BatchRows.cancel(self, alias, batch))
-
-    def _run_released(self, alias: str, change: Callable[[], T]) -> T:
-        """Change a batch, and run the jobs that have waited for that."""
-        before = set(released(alias))
-        done = change()
-        self._run(alias, [job for job in released(alias) if job not in before])
+    def change(self, alias: str, action: BatchAction, batch: int | str) -> int:
+        """Change a batch, and run the jobs that have waited for its end."""
+        may_end = action in ("close", "cancel")
+        before = set(released(alias)) if may_end else set()
+        done = super().change(alias, action, batch)
+        if may_end:
+            self._run(alias, [job for job in released(alias) if job not in before])
         return done
 
 

@@ -152,7 +152,7 @@ def test_a_forked_process_has_a_thread_of_its_own() -> None:
     cancel(end)
     waits = watch("default", job.pk)
     until(connected)
-    with joins._lock:  # as if another thread held it at the fork
+    with joins._pollers["default"]._changed:  # as if another thread held it at the fork
         child = os.fork()
         if child == 0:  # pragma: no cover - another process
             try:
