@@ -1,4 +1,4 @@
-"""The app config: the label of the app, its name in the admin, its checks, and what migrations and loads entail."""
+"""The app config: its label and name in the admin, its checks, and what migrations and loads entail."""
 
 from __future__ import annotations
 
