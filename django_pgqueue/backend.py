@@ -25,6 +25,7 @@ from django.db import connections, router
 from .compat import DjangoTask, InvalidTask, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .conf import Settings
 from .exceptions import UnknownTask
+from .formatting import did_you_mean
 from .jobs.results import task_result
 from .tasks import options as validation
 from .tasks.links import parse_id
@@ -39,13 +40,8 @@ if TYPE_CHECKING:
 class BadParameters(ImproperlyConfigured):
     """What is wrong with an entry of TASKS for this backend, and what to use instead."""
 
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message, hint)
-        self.message = message
-        self.hint = hint
-
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}"
+        return " ".join(self.args)
 
 
 class PgQueueBackend(QueueBackend):
@@ -192,9 +188,11 @@ def _options(where: str, given: Any, names: tuple[str, ...]) -> dict[str, Any]:
             "Use \"OPTIONS\": {'database': 'default'}, or remove it.",
         )
     if unknown := sorted(set(given) - {*names}, key=str):
-        raise BadParameters(
-            f"{where}['OPTIONS'] has no option {unknown[0]!r}.", _nearest(str(unknown[0]), names)
-        )
+        name, hint = str(unknown[0]), "The only option is 'database', an alias of DATABASES."
+        if near := get_close_matches(name.upper(), [field.name.upper() for field in fields(Settings)], n=1):
+            hint = f"{near[0]!r} is the same for all backends. Set it in PGQUEUE."
+        hint = did_you_mean(name.lower(), names, hint)
+        raise BadParameters(f"{where}['OPTIONS'] has no option {unknown[0]!r}.", hint)
     try:
         validation.checked("database", given.get("database"))
     except InvalidTask as error:
@@ -202,11 +200,3 @@ def _options(where: str, given: Any, names: tuple[str, ...]) -> dict[str, Any]:
             f"{where}['OPTIONS']: {error}", f"The aliases are {', '.join(connections.settings)}."
         ) from None
     return dict(given)
-
-
-def _nearest(option: str, names: tuple[str, ...]) -> str:
-    if near := get_close_matches(option.lower(), names, n=1):
-        return f"Did you mean {near[0]!r}?"
-    if near := get_close_matches(option.upper(), [field.name.upper() for field in fields(Settings)], n=1):
-        return f"{near[0]!r} is the same for all backends. Set it in PGQUEUE."
-    return "The only option is 'database', an alias of DATABASES."

@@ -24,7 +24,7 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from .formatting import did_you_mean
-from .redaction_rules import DEFAULT_RULES, Rules, rules
+from .redaction_rules import DEFAULT_RULES, Rules, is_path, rules
 
 T = TypeVar("T")
 
@@ -84,15 +84,23 @@ def by_name(
     return read_each
 
 
-def whole(low: int, high: int, what: str = "a whole number") -> Callable[[Any], int]:
-    """Accept a whole number from `low` to `high`."""
+def fit(is_fit: Callable[[Any], object], what: str) -> Callable[[Any], Any]:
+    """Accept a value that passes a test, as it is."""
 
-    def read(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"{what} from {low} to {high}")
+    def read(value: Any) -> Any:
+        if not is_fit(value):
+            raise ValueError(what)
         return value
 
     return read
+
+
+def whole(low: int, high: int, what: str = "a whole number") -> Callable[[Any], int]:
+    """Accept a whole number from `low` to `high`."""
+    return fit(
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high,
+        f"{what} from {low} to {high}",
+    )
 
 
 def seconds(low: float, high: float = HUNDRED_YEARS) -> Callable[[Any], float]:
@@ -135,19 +143,6 @@ def weight(value: Any) -> int:
         raise ValueError(f"{bad}{hint}") from None
 
 
-def is_path(value: Any) -> bool:
-    """Return whether a value is a dotted path."""
-    parts = value.split(".") if isinstance(value, str) else []
-    return len(parts) > 1 and all(part.isidentifier() for part in parts)
-
-
-def path(value: Any) -> str:
-    """Accept the path of a callable."""
-    if not is_path(value):
-        raise ValueError('the path of a callable, such as "shop.setup.django"')
-    return str(value)
-
-
 def paths(example: str) -> Callable[[Any], tuple[str, ...]]:
     """Accept the path of a callable, or a list of paths."""
 
@@ -158,20 +153,6 @@ def paths(example: str) -> Callable[[Any], tuple[str, ...]]:
         return tuple(given)
 
     return read
-
-
-def version(value: Any) -> str:
-    """Accept the version of the project that runs."""
-    if not isinstance(value, str) or len(value) > 50 or not value.isprintable():
-        raise ValueError("a short text, at most 50 characters in one line, such as a release or a commit")
-    return value
-
-
-def token(value: Any) -> str:
-    """Accept a secret that cannot be guessed."""
-    if not isinstance(value, str) or len(value) < 16 or not value.isascii():
-        raise ValueError("a secret of at least 16 ASCII characters")
-    return value
 
 
 def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -185,13 +166,6 @@ def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
         raise ValueError(f"{example}; {bad}") from None
 
 
-def queue_name(value: Any) -> str:
-    """Accept the name of a queue."""
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", value):
-        raise ValueError("1 to 100 letters, digits, '_', '-' or '.'")
-    return value
-
-
 def modules(value: Any) -> tuple[str, ...]:
     """Accept names of modules in the apps."""
     names = [str(name) for name in value] if isinstance(value, (list, tuple)) else []
@@ -200,11 +174,24 @@ def modules(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def schedule(value: Any) -> dict[str, Any]:
-    """Accept a dict with a task. Its other options are read when tasks can be imported."""
-    if not isinstance(value, Mapping) or not isinstance(value.get("task"), str):
-        raise ValueError("a dict with the path of a task")
-    return dict(value)
+path = fit(is_path, 'the path of a callable, such as "shop.setup.django"')
+version = fit(
+    lambda value: isinstance(value, str) and len(value) <= 50 and value.isprintable(),
+    "a short text, at most 50 characters in one line, such as a release or a commit",
+)
+token = fit(
+    lambda value: isinstance(value, str) and len(value) >= 16 and value.isascii(),
+    "a secret of at least 16 ASCII characters",
+)
+queue_name = fit(
+    lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", value),
+    "1 to 100 letters, digits, '_', '-' or '.'",
+)
+# The other options are read when tasks can be imported.
+schedule = fit(
+    lambda value: isinstance(value, Mapping) and isinstance(value.get("task"), str),
+    "a dict with the path of a task",
+)
 
 
 def setting(default: T, read: Callable[[Any], Any]) -> T:
@@ -428,18 +415,16 @@ class Problem:
     """True for a bad value, False for a key that does not exist."""
 
 
+@cache
 def current() -> Settings:
     """Return the settings in use; they are cached until PGQUEUE is overridden.
 
     Raise ImproperlyConfigured, with a list of all problems, if PGQUEUE is invalid.
     """
-    global _current
-    if _current is None:
-        values, wrong = _read(getattr(settings, NAME, {}))
-        if wrong:
-            raise ImproperlyConfigured("\n".join(f"{problem.message} {problem.hint}" for problem in wrong))
-        _current = Settings(**values)
-    return _current
+    values, wrong = _read(getattr(settings, NAME, {}))
+    if wrong:
+        raise ImproperlyConfigured("\n".join(f"{problem.message} {problem.hint}" for problem in wrong))
+    return Settings(**values)
 
 
 def problems() -> list[Problem]:
@@ -447,13 +432,9 @@ def problems() -> list[Problem]:
     return _read(getattr(settings, NAME, {}))[1]
 
 
-_current: Settings | None = None
-
-
 def _forget(*, setting: str, **_: Any) -> None:
-    global _current
     if setting == NAME:
-        _current = None
+        current.cache_clear()
         _hooks.cache_clear()
 
 

@@ -22,6 +22,7 @@ from .telemetry import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 __all__ = ["acting_as", "capture", "restored", "user_from", "variable"]
 
@@ -29,14 +30,12 @@ __all__ = ["acting_as", "capture", "restored", "user_from", "variable"]
 _USER: ContextVar[Callable[[], Any] | None] = ContextVar("django_pgqueue.user", default=None)
 
 
-@contextmanager
-def acting_as(user: Any, /) -> Iterator[None]:
+def acting_as(user: Any, /) -> AbstractContextManager[None]:
     """Enqueue the jobs of this block for `user`: a user, its primary key, or None for nobody.
 
     This is for code without a request, such as a management command. CONTEXT must contain "user".
     """
-    with user_from(lambda: user):
-        yield
+    return user_from(lambda: user)
 
 
 @contextmanager

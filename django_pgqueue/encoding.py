@@ -116,10 +116,8 @@ def _complaints(value: Any, path: str, depth: int) -> Iterator[str]:
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                yield (
-                    f"{path} has the key {key!r} of type {_name(key)}, but JSON keys are strings. "
-                    "Pass str(key)."
-                )
+                kind = type(key).__qualname__
+                yield f"{path} has the key {key!r} of type {kind}, but JSON keys are strings. Pass str(key)."
             elif complaint := _scalar(key):
                 yield f"{path} has the key {key!r}, which {complaint}"
             else:
@@ -129,7 +127,8 @@ def _complaints(value: Any, path: str, depth: int) -> Iterator[str]:
         for index, item in enumerate(value):
             yield from _complaints(item, f"{path}[{index}]", depth + 1)
     else:
-        yield f"Unsupported type: {path} is of type {_name(value)}, which JSON lacks. {_instead(value)}"
+        kind = type(value).__qualname__
+        yield f"Unsupported type: {path} is of type {kind}, which JSON lacks. {_instead(value)}"
 
 
 def _scalar(value: Any) -> str:
@@ -146,10 +145,6 @@ def _scalar(value: Any) -> str:
     elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _MAX_BITS:
         return f"is an integer of {value.bit_length():,} bits, which is too large. Pass hex(value)."
     return ""
-
-
-def _name(value: Any) -> str:
-    return type(value).__qualname__
 
 
 _HINTS: tuple[tuple[type | tuple[type, ...], str], ...] = (

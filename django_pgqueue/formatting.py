@@ -122,11 +122,7 @@ def plain(text: str) -> str:
     """Return a text in one line, with its control characters written out."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else _written(char) for char in text)
-
-
-def _written(char: str) -> str:
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char) or char.encode("unicode_escape").decode()
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 # ----------------------------------------------------------------------------

@@ -78,9 +78,12 @@ def redact_call(
     """Return the arguments of a call as they may be shown. A positional argument has the name of its
     parameter, if this process can import the task.
     """
-    names = names_of_call(task_path) if args else Names()
+    rules, names = conf.current().redact, names_of_call(task_path) if args else Names()
     try:
-        return _call_by_rules(args, kwargs, names, task_path)
+        if rules.function:
+            shown = _args_by_function(rules.function, args, names, task_path)
+            return shown, _kwargs_by_function(rules.function, kwargs, task_path)
+        return list(_by_rules(dict(enumerate(args)), rules, names).values()), _by_rules(kwargs, rules)
     except RecursionError:
         return [TOO_DEEP] * len(args), dict.fromkeys(kwargs, TOO_DEEP)
 
@@ -165,23 +168,10 @@ def _by_rules(value: Any, rules: Rules, names: Names | None = None) -> Any:
     return value
 
 
-def _call_by_rules(
-    args: Sequence[Any], kwargs: Mapping[str, Any], names: Names, task_path: str
-) -> tuple[list[Any], dict[str, Any]]:
-    rules = conf.current().redact
-    if rules.function:
-        return _args_by_function(rules.function, args, names, task_path), _kwargs_by_function(
-            rules.function, kwargs, task_path
-        )
-    named = _by_rules(dict(enumerate(args)), rules, names)
-    return list(named.values()), _by_rules(dict(kwargs), rules)
-
-
 def _by_function(path: str, value: Any, task_path: str) -> Any:
     try:
-        shown = conf.callable_at("REDACT", path, "the value", "the path of the task")(
-            deepcopy(value), task_path
-        )
+        function = conf.callable_at("REDACT", path, "the value", "the path of the task")
+        shown = function(deepcopy(value), task_path)
         json.dumps(shown)
     except Exception as error:
         # Not the text of the error: it may contain the value.

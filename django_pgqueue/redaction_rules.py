@@ -60,7 +60,7 @@ DEFAULT_RULES = Rules()
 def rules(value: Any) -> Rules:
     """Accept a list of names and patterns, or the path of a callable."""
     if isinstance(value, str):
-        if not _is_path(value):
+        if not is_path(value):
             raise ValueError(_SHAPE)
         return Rules((), function=value)
     if isinstance(value, (bytes, Mapping)) or not hasattr(value, "__iter__"):
@@ -96,8 +96,9 @@ def spelled(key: str) -> str:
     return key.lower()
 
 
-def _is_path(value: str) -> bool:
-    parts = value.split(".")
+def is_path(value: Any) -> bool:
+    """Return whether a value is a dotted path."""
+    parts = value.split(".") if isinstance(value, str) else []
     return len(parts) > 1 and all(part.isidentifier() for part in parts)
 
 

@@ -29,7 +29,7 @@ from django_pgqueue.exceptions import (
         CancelJob(reason="not needed"),
         TaskTimeout(),
         Suspended("sleep", "nap", 5.0),
-        BadParameters("wrong", hint="right"),
+        BadParameters("wrong", "right"),
     ],
     ids=lambda error: type(error).__name__,
 )

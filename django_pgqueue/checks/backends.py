@@ -82,8 +82,8 @@ def broken_entries() -> Iterator[CheckMessage]:
                 cls(alias, dict(params))
             except ImproperlyConfigured as problem:
                 # A subclass of this backend may raise its own error, without a hint.
-                text, remedy = getattr(problem, "message", str(problem)), getattr(problem, "hint", None)
-                yield message("E005", text, remedy or f"See {cls.__qualname__}.")
+                own = (str(problem), f"See {cls.__qualname__}.")
+                yield message("E005", *(problem.args if len(problem.args) == 2 else own))
 
 
 def default_elsewhere() -> Iterator[CheckMessage]:

@@ -89,20 +89,14 @@ def track(
     return Tracked(iterable, total, note, every)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Tracked(Generic[T]):
     """What ``track()`` returns. Each loop over it counts from 0."""
 
-    def __init__(
-        self,
-        iterable: Iterable[T] | AsyncIterable[T],
-        total: float | None,
-        note: str | Callable[[T], str],
-        every: int,
-    ) -> None:
-        self._iterable: Any = iterable
-        self._total = total
-        self._note = note
-        self._every = every
+    _iterable: Any
+    _total: float | None
+    _note: str | Callable[[T], str]
+    _every: int
 
     def __iter__(self) -> Iterator[T]:
         """Return the items."""

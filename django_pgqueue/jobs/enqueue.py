@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -94,7 +95,12 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
 
     A receiver of ``task_enqueued`` gets the signal for a new job, in the transaction of the caller.
     """
-    call = after_hooks(_the_call(task, args, kwargs))
+    given: Any = task
+    if not isinstance(given, BoundTask):
+        given = BoundTask(given, args, kwargs)
+    elif args or kwargs:
+        raise TypeError("enqueue(call) takes nothing else, because the call has its arguments: task.bind(1).")
+    call = after_hooks(given)
     ours = as_ours(call.task)
     job = enqueue_task(ours, call.args, call.kwargs)
     if is_heard(task_enqueued) and job.enqueue_outcome == "created":
@@ -124,7 +130,14 @@ def enqueue_many(calls: Iterable[BoundTask], /) -> JobList:
         if is_heard(task_enqueued):
             heard = list(prepared)
             prepared = iter(heard)
-        jobs = _take_all(prepared)
+        first = next(prepared, None)
+        if first is None:
+            return JobList(None, [])
+        options, prepared = first.options, chain([first], prepared)
+        if options.keeper is None:
+            jobs = JobList(options.alias, write_all(prepared))
+        else:
+            jobs = options.keeper.many(prepared)
         span.stored(None, "", len(jobs))
     if heard:
         _announce_all(heard, jobs)
@@ -132,14 +145,6 @@ def enqueue_many(calls: Iterable[BoundTask], /) -> JobList:
 
 
 aenqueue_many = for_async(enqueue_many)
-
-
-def _the_call(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundTask:
-    if not isinstance(task, BoundTask):
-        return BoundTask(task, args, kwargs)
-    if args or kwargs:
-        raise TypeError("enqueue(call) takes nothing else, because the call has its arguments: task.bind(1).")
-    return task
 
 
 def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
@@ -156,37 +161,19 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 def write(call: Call) -> Job:
     """Insert the job of a call that was checked, with its payload if it has one, and return it."""
-    if call.payload is None:
-        return _write_job(call)
-    with transaction.atomic(using=call.options.alias):
-        job = _write_job(call)
-        store_one(call.options.alias, call.payload, job.pk, job.enqueue_outcome or "created")
+    options, alias = call.options, call.options.alias
+    with nullcontext() if call.payload is None else transaction.atomic(using=alias):
+        pk, *times, outcome = _execute(alias, _ONE, (*call.row(), call.more_with_context()))
+        if outcome == "created" and options.links is None:
+            job = new_job(call, pk, *times)
+            job._state.adding = False
+            job._state.db = alias
+        else:  # its parents decide whether it waits
+            call.check_outcome(outcome, pk)
+            job = enqueued_job(alias, pk, outcome)
+        if call.payload is not None:
+            store_one(alias, call.payload, pk, outcome)
     return job
-
-
-def _write_job(call: Call) -> Job:
-    options = call.options
-    pk, run_after, expires_at, enqueued_at, outcome = _execute(
-        options.alias, _ONE, (*call.row(), call.more_with_context())
-    )
-    if outcome != "created" or options.links is not None:  # its parents decide whether it waits
-        call.check_outcome(outcome, pk)
-        return enqueued_job(options.alias, pk, outcome)
-    job = new_job(call, pk, run_after, expires_at, enqueued_at)
-    job._state.adding = False
-    job._state.db = options.alias
-    return job
-
-
-def _take_all(calls: Iterator[Call]) -> JobList:
-    first = next(calls, None)
-    if first is None:
-        return JobList(None, [])
-    options = first.options
-    if options.keeper is not None:
-        kept: JobList = options.keeper.many(chain([first], calls))
-        return kept
-    return JobList(options.alias, write_all(chain([first], calls)))
 
 
 def write_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
@@ -228,18 +215,11 @@ def _take_chunk(numbered: Iterator[tuple[int, Call]]) -> tuple[list[tuple[int, C
     return chunk, True
 
 
-def _shared_batch(calls: list[Call]) -> int | None:
-    """Return the batch to which all of these calls belong, which is then sent once. None: there is none."""
-    if calls[0].options.links is None:
-        return None
-    batches = {(call.options.links or {}).get("batch") for call in calls}
-    return batches.pop() if len(batches) == 1 else None
-
-
 def _insert(alias: str, numbered: list[tuple[int, Call]]) -> list[tuple[int, EnqueueOutcome]]:
     """Insert calls in one statement. They have the places that they have among all items."""
     calls = [call for _, call in numbered]
-    batch = _shared_batch(calls)
+    batches = {(call.options.links or {}).get("batch") for call in calls if calls[0].options.links}
+    batch = batches.pop() if len(batches) == 1 else None  # one to which all belong is sent once
     more = [call.more(in_shared_batch=batch is not None) for call in calls]
     columns = zip(*[call.row() for call in calls], strict=True)
     parameters = (
@@ -285,15 +265,14 @@ _ANNOUNCED = 1_000
 
 def _announce_all(calls: list[Call], jobs: JobList) -> None:
     options = calls[0].options
-    pairs = zip(calls, jobs, strict=True)
-    new = [(call.options.task, job) for call, job in pairs if job.enqueue_outcome == "created"]
+    new = [pair for pair in zip(calls, jobs, strict=True) if pair[1].enqueue_outcome == "created"]
     for start in range(0, len(new), _ANNOUNCED):
         some = new[start : start + _ANNOUNCED]
         rows: dict[int, Job] = {}
         if options.keeper is None:
             rows = Job.objects.using(options.alias).in_bulk([job.pk for _, job in some])
-        for task, job in some:
-            _announce(task, rows.get(job.pk, job))
+        for call, job in some:
+            _announce(call.options.task, rows.get(job.pk, job))
 
 
 def _announce(task: Task[..., Any], job: Job) -> None:

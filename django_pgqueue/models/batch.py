@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from ..exceptions import ParentGone
-from .fields import InternalMeta
+from .fields import InternalMeta, ViewMeta
 from .job import Job
 from .joins import Joins
 
@@ -69,13 +69,10 @@ class JobBatch(Joins, models.Model):
         _("outcome"), max_length=16, choices=Outcome.choices, db_default="", blank=True
     )
 
-    class Meta:
+    class Meta(ViewMeta):
         db_table = "pgqueue_batch"
-        required_db_vendor = "postgresql"
         verbose_name = _("batch")
         verbose_name_plural = _("batches")
-        # For the admin, where nobody adds, changes or deletes a batch.
-        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.pk})" if self.name else str(self.pk)
@@ -176,10 +173,6 @@ class Parents(Mapping[int, Job]):
     def gone(self) -> list[int]:
         """The ids of those that are no longer kept, because their retention is over."""
         return [each for each in self._ids if each not in self._jobs and each not in self.batches]
-
-    def read(self) -> None:
-        """Read everything now, for async code."""
-        self.results_of_batches  # noqa: B018
 
     @cached_property
     def results_of_batches(self) -> dict[int, list[Any]]:

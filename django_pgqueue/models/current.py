@@ -107,12 +107,12 @@ class CurrentJob(Job):
 
     async def aparents(self) -> Parents:
         """Like ``parents``, for async tasks. Everything has been read, also the results."""
-        return await sync_to_async(self._read_parents)()
 
-    def _read_parents(self) -> Parents:
-        found = self.parents
-        found.read()
-        return found
+        def read() -> Parents:
+            self.parents.results_of_batches  # noqa: B018
+            return self.parents
+
+        return await sync_to_async(read)()
 
     @property
     def batch(self) -> Batch | None:

@@ -16,21 +16,26 @@ from ..encoding import load
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    Field = models.Field[Any, Any]
-    JSONField = models.JSONField[Any, Any]
-else:
-    Field = models.Field
-    JSONField = models.JSONField
 
-
-class InternalMeta:
-    """The ``Meta`` of tables that permissions are not about."""
+class PostgresMeta:
+    """The base of the ``Meta`` of all tables."""
 
     required_db_vendor = "postgresql"
+
+
+class ViewMeta(PostgresMeta):
+    """The ``Meta`` of tables that the admin shows, where nobody adds, changes or deletes a row."""
+
+    default_permissions = ("view",)
+
+
+class InternalMeta(PostgresMeta):
+    """The ``Meta`` of tables that permissions are not about."""
+
     default_permissions = ()
 
 
-class ArrayColumn(Field):
+class ArrayColumn(models.Field):  # type: ignore[type-arg]  # Django's is not generic
     """A list in a column of PostgreSQL's type ``element[]``, converted by psycopg. It is never editable."""
 
     def __init__(self, element: str, *args: Any, **kwargs: Any) -> None:
@@ -66,7 +71,7 @@ class ArrayColumn(Field):
         return found
 
 
-class _JSONColumn(JSONField):
+class _JSONColumn(models.JSONField):
     """Django's ``JSONField``, which also reads what only SQL can store. Migrations see a ``JSONField``."""
 
     def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:

@@ -21,7 +21,7 @@ from ..tasks.misuse import Habits
 from ..tasks.progress import HAS_PROGRESS, Progress, stored_progress
 from ..tasks.unique import EnqueueOutcome
 from . import changes
-from .fields import ArrayColumn, InternalMeta, JSONColumn
+from .fields import ArrayColumn, InternalMeta, JSONColumn, PostgresMeta, ViewMeta
 from .joins import Joins
 
 _NOT_DELETED = (
@@ -219,13 +219,10 @@ class Job(Habits, changes.Changes, Joins, JobFields):
     else:
         objects = JobQuerySet.as_manager()
 
-    class Meta:
+    class Meta(ViewMeta):
         db_table = "pgqueue_job"
-        required_db_vendor = "postgresql"
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
-        # For the admin, where nobody adds, changes or deletes a job.
-        default_permissions = ("view",)
         permissions = (
             ("cancel_job", "Can cancel job"),
             ("retry_job", "Can retry job"),
@@ -294,10 +291,9 @@ def enqueued_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
 class LiveJob(JobFields):
     """The leaf with the jobs that are not finished. It is for reading; only the claim writes through it."""
 
-    class Meta:
+    class Meta(PostgresMeta):
         db_table = "pgqueue_job_live"
         managed = False
-        required_db_vendor = "postgresql"
         app_label = "django_pgqueue"
         apps = Apps()
 

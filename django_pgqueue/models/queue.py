@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from .fields import ArrayColumn, InternalMeta
+from .fields import ArrayColumn, InternalMeta, PostgresMeta, ViewMeta
 
 
 class Queue(models.Model):
@@ -50,9 +50,8 @@ class Queue(models.Model):
         _("longest wait before a retry, in seconds"), null=True, blank=True, validators=[MinValueValidator(0)]
     )
 
-    class Meta:
+    class Meta(PostgresMeta):
         db_table = "pgqueue_queue"
-        required_db_vendor = "postgresql"
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
 
@@ -97,9 +96,8 @@ class Pause(models.Model):
     paused_at = models.DateTimeField(_("paused at"), db_default=Now())
     until = models.DateTimeField(_("until"), null=True, blank=True)
 
-    class Meta:
+    class Meta(PostgresMeta):
         db_table = "pgqueue_pause"
-        required_db_vendor = "postgresql"
         verbose_name = _("pause")
         verbose_name_plural = _("pauses")
         constraints = (
@@ -166,9 +164,8 @@ class Limit(models.Model):
     """The module of a task that declares it; empty if the code does not declare it."""
     is_overridden = models.BooleanField(_("set by hand"), db_default=False, editable=False)
 
-    class Meta:
+    class Meta(PostgresMeta):
         db_table = "pgqueue_limit"
-        required_db_vendor = "postgresql"
         verbose_name = _("limit")
         verbose_name_plural = _("limits")
         constraints = (
@@ -281,10 +278,8 @@ class Worker(models.Model):
     started_at = models.DateTimeField(_("started at"), db_default=Now())
     heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
 
-    class Meta:
+    class Meta(ViewMeta):
         db_table = "pgqueue_worker"
-        required_db_vendor = "postgresql"
-        default_permissions = ("view",)
         permissions = (("drain_worker", "Can stop or replace worker"),)
         verbose_name = _("worker")
         verbose_name_plural = _("workers")

@@ -26,7 +26,7 @@ from ..postgres.clock import server_now
 from ..schedules.cron import LONGEST, SHORTEST, Timing
 from ..schedules.policy import call_keys, known_policy, problems, scheduled_task
 from ..tasks.task import find_task
-from .fields import ArrayColumn
+from .fields import ArrayColumn, PostgresMeta, ViewMeta
 from .job import Job, enqueued_job
 
 MOST_CAUGHT_UP = 10_000
@@ -171,9 +171,8 @@ class Schedule(models.Model):
     created_at = models.DateTimeField(_("created at"), db_default=Now(), editable=False)
     updated_at = models.DateTimeField(_("last changed"), db_default=Now(), editable=False)
 
-    class Meta:
+    class Meta(PostgresMeta):
         db_table = "pgqueue_schedule"
-        required_db_vendor = "postgresql"
         verbose_name = _("schedule")
         verbose_name_plural = _("schedules")
         permissions = (
@@ -365,10 +364,8 @@ class ScheduleRun(models.Model):
     job_id = models.BigIntegerField(_("job"), null=True)
     outcome = models.CharField(_("outcome"), max_length=8, choices=Outcome.choices)
 
-    class Meta:
+    class Meta(ViewMeta):
         db_table = "pgqueue_schedule_run"
-        required_db_vendor = "postgresql"
-        default_permissions = ("view",)
         verbose_name = _("run")
         verbose_name_plural = _("runs")
         constraints = (models.UniqueConstraint(fields=["schedule", "run_at"], name="pgqueue_run_once"),)

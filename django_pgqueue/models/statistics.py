@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from .fields import ArrayColumn, InternalMeta
+from .fields import ArrayColumn, InternalMeta, ViewMeta
 
 #: Upper bounds of the histogram classes in seconds: 1 ms, doubled up to 70 minutes. One more class after the
 #: last bound counts the rest.
@@ -50,10 +50,8 @@ class JobStat(Counts):
     minute = models.DateTimeField(_("minute"))
     rolled_up = models.BooleanField(_("rolled up"), default=False, editable=False)
 
-    class Meta:
+    class Meta(ViewMeta):
         db_table = "pgqueue_stat"
-        required_db_vendor = "postgresql"
-        default_permissions = ("view",)
         verbose_name = _("statistic")
         verbose_name_plural = _("tasks")
         constraints = (
