@@ -8,6 +8,7 @@ A project adds them to its URLs:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,8 @@ def may_monitor(request: HttpRequest) -> bool:
     token = settings.monitoring_token
     if token is not None and kind.lower() == "bearer" and constant_time_compare(given.strip(), token):
         return True
-    try:
+    with suppress(ValueError):  # a Unix socket has no address
         address = ip_address(request.META.get("REMOTE_ADDR", ""))
-    except ValueError:  # a Unix socket has none
-        pass
-    else:
         # A server that listens on IPv6 sees the IPv4 address 10.1.2.3 as ::ffff:10.1.2.3.
         address = getattr(address, "ipv4_mapped", None) or address
         if any(address in network for network in settings.monitoring_networks):

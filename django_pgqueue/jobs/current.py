@@ -42,14 +42,9 @@ def current_job() -> CurrentJob:
 # ----------------------------------------------------------------------------
 # ``JobContext``: what a task with ``takes_context=True`` receives, Django's ``TaskContext`` with the job.
 
-if TYPE_CHECKING:
-    Context = TaskContext[Any, Any]
-else:
-    Context = TaskContext
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobContext(Context):  # type: ignore[misc]  # the stubs do not say that Django's is frozen
+class JobContext(TaskContext):  # type: ignore[misc, type-arg]  # the stubs know other things of Django's
     """The first argument of a task with ``takes_context=True``.
 
     Besides Django's ``attempt`` and ``task_result`` it has the ``job``, which is that of ``current_job()``.

@@ -28,10 +28,6 @@ from ..tasks.task import AnyTask, adopt
 # ----------------------------------------------------------------------------
 # Pause and resume a queue, a task, or everything.
 
-_PAUSE = "SELECT pgqueue_pause(%s, %s, %s, %s, %s::timestamptz, %s * interval '1 second')"
-_AHEAD = "SELECT date_part('epoch', %s::timestamptz - clock_timestamp())"
-_RESUME = "SELECT pgqueue_resume(%s, %s)"
-
 
 @hints
 def pause(
@@ -59,7 +55,8 @@ def pause(
             raise ValueError(f"pause({what}=...) takes up to {most} characters, not {text!r:.100}.")
     alias = using or default_backend().home()
     moment, delay = _end(until, duration, alias)
-    pk = fetch_value(alias, _PAUSE, kind, name, reason, author, moment, delay)
+    statement = "SELECT pgqueue_pause(%s, %s, %s, %s, %s::timestamptz, %s * interval '1 second')"
+    pk = fetch_value(alias, statement, kind, name, reason, author, moment, delay)
     return Pause.objects.using(alias).get(pk=pk)
 
 
@@ -80,8 +77,8 @@ def resume(
     Raise ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
     """
     kind, name = _paused("resume", queue=queue, task=task, everything=everything)
-    was_paused: bool = fetch_value(using or default_backend().home(), _RESUME, kind, name)
-    return was_paused
+    alias = using or default_backend().home()
+    return bool(fetch_value(alias, "SELECT pgqueue_resume(%s, %s)", kind, name))
 
 
 aresume = for_async(resume)
@@ -122,7 +119,8 @@ def _end(until: Any, period: Any, alias: str) -> tuple[datetime | None, float | 
     if until is None:
         return None, None
     until = moment("pause(until=...)", until)
-    if not 0 < fetch_value(alias, _AHEAD, until) <= options.CENTURY.total_seconds():
+    ahead = fetch_value(alias, "SELECT date_part('epoch', %s::timestamptz - clock_timestamp())", until)
+    if not 0 < ahead <= options.CENTURY.total_seconds():
         raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")
     return until, None
 
@@ -344,8 +342,6 @@ def with_key(jobs: QuerySet[Any], key: str) -> QuerySet[Any]:
 # ----------------------------------------------------------------------------
 # Drain a worker: ask it to finish its jobs and end. It hears of it when the caller's transaction commits.
 
-_DRAIN = "SELECT pgqueue_drain_worker(%s, %s)"
-
 
 def drain_worker(worker: Worker | int, /, *, replace: bool = True, using: str | None = None) -> bool:
     """Ask a worker process to finish its jobs and end, as SIGTERM does. Return whether it is registered.
@@ -365,7 +361,7 @@ def drain_worker(worker: Worker | int, /, *, replace: bool = True, using: str | 
     if not isinstance(replace, bool):
         raise TypeError(f"drain_worker(replace=...) takes True or False, not {replace!r:.100}.")
     alias = using or (write_alias(worker) if isinstance(worker, Worker) else default_backend().home())
-    return bool(fetch_value(alias, _DRAIN, pk, replace))
+    return bool(fetch_value(alias, "SELECT pgqueue_drain_worker(%s, %s)", pk, replace))
 
 
 adrain_worker = for_async(drain_worker)
