@@ -18,7 +18,6 @@ from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 
@@ -99,10 +98,6 @@ class PgQueueBackend(QueueBackend):
         task = adopt(call.task)
         job = enqueue_task(task, call.args, call.kwargs)
         return self.announce(task, job) if job.enqueue_outcome == "created" else self._result_of(job, task)
-
-    async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
-        """Like `enqueue`, for async code."""
-        return await sync_to_async(self.enqueue)(task, args, kwargs)
 
     def announce(self, task: Any, job: Job) -> TaskResult[Any, Any]:
         """Send `task_enqueued` for a new job, and return its result."""

@@ -11,6 +11,7 @@ one table that is in use.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
@@ -93,9 +94,6 @@ class PayloadTriggers(Operation):
     use the operation again with the new one. In reverse, it restores what was before.
     """
 
-    reversible = True
-    elidable = False
-
     def __init__(self, model_name: str, task: str) -> None:
         self.model_name = model_name
         self.task = task
@@ -147,14 +145,12 @@ def _with_lock_retry(
     schema_editor: BaseDatabaseSchemaEditor, what: str, statements: Sequence[tuple[str, Any]]
 ) -> None:
     """Run statements with their parameters. Raise ``OperationalError`` if they do not get their locks."""
-    if schema_editor.collect_sql:
-        _run(schema_editor, statements)
-        return
-    alias = schema_editor.connection.alias
+    collects = schema_editor.collect_sql
     for remaining in reversed(range(_TRIES)):
         try:
-            with transaction.atomic(using=alias):
-                _run(schema_editor, statements)
+            with nullcontext() if collects else transaction.atomic(using=schema_editor.connection.alias):
+                for sql, parameters in [(_SHORT_WAIT, None), *statements, (_OWN_WAIT, None)]:
+                    schema_editor.execute(sql, parameters)
             return
         except OperationalError as error:
             if getattr(error.__cause__, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
@@ -162,11 +158,6 @@ def _with_lock_retry(
             if not remaining:
                 raise OperationalError(_sentence(schema_editor, what)) from error
         sleep(_PAUSE)
-
-
-def _run(schema_editor: BaseDatabaseSchemaEditor, statements: Sequence[tuple[str, Any]]) -> None:
-    for sql, parameters in [(_SHORT_WAIT, None), *statements, (_OWN_WAIT, None)]:
-        schema_editor.execute(sql, parameters)
 
 
 def _sentence(schema_editor: BaseDatabaseSchemaEditor, what: str) -> str:
