@@ -96,7 +96,10 @@ def _no_result() -> Iterator[None]:
 
 
 _TIMES = ("enqueued_at", "started_at", "finished_at", "last_attempted_at")
-_STATUSES = {  # of others, the status is READY
+_STATUSES = {
+    "pending": TaskResultStatus.READY,
+    "retry": TaskResultStatus.READY,
+    "blocked": TaskResultStatus.READY,
     "running": TaskResultStatus.RUNNING,
     "done": TaskResultStatus.SUCCESSFUL,
     "failed": TaskResultStatus.FAILED,
@@ -116,7 +119,7 @@ def task_result(
     result: QueueTaskResult[..., Any] = QueueTaskResult(
         task=task,
         id=public_id(job.pk, job._state.db),
-        status=_STATUSES.get(job.status if is_kept else "done", TaskResultStatus.READY),
+        status=_STATUSES[job.status if is_kept else "done"],
         **{name: getattr(job, name) if is_kept else None for name in _TIMES},
         args=job.args if is_kept else [],
         kwargs=job.kwargs if is_kept else {},

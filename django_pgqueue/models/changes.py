@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import wraps
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from django.core.exceptions import EmptyResultSet
@@ -40,27 +41,34 @@ def _changing(function: F) -> F:
     return function
 
 
-@_changing
-def cancel(jobs: Jobs, /) -> int:
+def _counting(function: Callable[P, list[int]]) -> Callable[P, int]:
+    """Return the public function, which returns how many jobs have changed, instead of their ids."""
+
+    @_changing
+    @wraps(function)
+    def count(*args: P.args, **kwargs: P.kwargs) -> int:
+        return len(function(*args, **kwargs))
+
+    count.__name__ = count.__qualname__ = function.__name__.removesuffix("_ids")
+    count.__signature__ = signature(function).replace(return_annotation="int")  # type: ignore[attr-defined]
+    return count
+
+
+def cancel_ids(jobs: Jobs, /) -> list[int]:
     """Cancel jobs: a ``Job``, an id, a ``TaskResult``, a queryset of jobs, or an iterable of these.
 
     Jobs that have not started are cancelled at once. Running jobs are asked to stop: an async task is
     cancelled at its next ``await``, and a sync task can check ``current_job().cancel_requested``. Return the
     number of changed rows, which does not include finished jobs.
     """
-    return len(cancel_ids(jobs))
-
-
-def cancel_ids(jobs: Jobs) -> list[int]:
-    """Like `cancel`, but return the primary keys of the jobs that changed."""
     return _change("pgqueue_cancel({ids})", jobs)
 
 
+cancel = _counting(cancel_ids)
 acancel = for_async(cancel)
 
 
-@_changing
-def retry(jobs: Jobs, /, *, done: bool = False) -> int:
+def retry_ids(jobs: Jobs, /, *, done: bool = False) -> list[int]:
     """Run jobs again, now: a ``Job``, an id, a ``TaskResult``, a queryset of jobs, or an iterable of these.
 
     It stays the same job, with its id, attempts and errors. It gets a new budget of attempts, its crash count
@@ -68,40 +76,30 @@ def retry(jobs: Jobs, /, *, done: bool = False) -> int:
     jobs do not change, and neither do those that wait for other jobs or in the wait queue of their limit key.
     A finished job stays in history if another job has its unique key. Return the number of changed rows.
     """
-    return len(retry_ids(jobs, done=done))
-
-
-def retry_ids(jobs: Jobs, *, done: bool = False) -> list[int]:
-    """Like `retry`, but return the primary keys of the jobs that changed."""
     return _change("pgqueue_retry({ids}, %s)", jobs, bool(done))
 
 
+retry = _counting(retry_ids)
 aretry = for_async(retry)
 
 
-@_changing
-def run_now(jobs: Jobs, /) -> int:
+def run_now_ids(jobs: Jobs, /) -> list[int]:
     """Run jobs now that wait for a later time, and change nothing else. Return the number of changed jobs."""
-    return len(run_now_ids(jobs))
-
-
-def run_now_ids(jobs: Jobs) -> list[int]:
-    """Like `run_now`, but return the primary keys of the jobs that changed."""
     return _change("pgqueue_run_now({ids})", jobs)
 
 
+run_now = _counting(run_now_ids)
 arun_now = for_async(run_now)
 
 
-@_changing
-def edit(
+def edit_ids(
     jobs: Jobs,
     /,
     *,
     priority: int | None = None,
     run_after: datetime | timedelta | None = None,
     queue_name: str | None = None,
-) -> int:
+) -> list[int]:
     """Change the priority, the time or the queue of jobs that wait: a ``Job``, an id, a ``TaskResult``, a
     queryset of jobs, or an iterable of these.
 
@@ -111,17 +109,6 @@ def edit(
 
     Raise ``TypeError`` if there is nothing to change, and ``ValueError`` for a bad value.
     """
-    return len(edit_ids(jobs, priority=priority, run_after=run_after, queue_name=queue_name))
-
-
-def edit_ids(
-    jobs: Jobs,
-    *,
-    priority: int | None = None,
-    run_after: datetime | timedelta | None = None,
-    queue_name: str | None = None,
-) -> list[int]:
-    """Like `edit`, but return the primary keys of the jobs that changed."""
     if priority is None and run_after is None and queue_name is None:
         raise TypeError("edit() changes nothing: give it a priority, run_after or queue_name.")
     try:
@@ -138,11 +125,11 @@ def edit_ids(
         raise ValueError(f"edit(): {error}") from None
 
 
+edit = _counting(edit_ids)
 aedit = for_async(edit)
 
 
-@_changing
-def extend(jobs: Jobs, duration: float | timedelta, /) -> int:
+def extend_ids(jobs: Jobs, duration: float | timedelta, /) -> list[int]:
     """Let running jobs run ``duration`` (seconds or a timedelta) more from now: a ``Job``, an id, a
     ``TaskResult``, a queryset of jobs, or an iterable of these.
 
@@ -150,15 +137,11 @@ def extend(jobs: Jobs, duration: float | timedelta, /) -> int:
     are running. The worker reads the deadline again before it times a job out, so an extension works until
     that moment. Raise ``TypeError`` or ``ValueError`` if this is not a duration of up to 100 years.
     """
-    return len(extend_ids(jobs, duration))
-
-
-def extend_ids(jobs: Jobs, duration: float | timedelta) -> list[int]:
-    """Like `extend`, but return the primary keys of the jobs that changed."""
     found = seconds("extend(jobs, duration)", duration)
     return _change("pgqueue_extend({ids}, %s * interval '1 second')", jobs, found)
 
 
+extend = _counting(extend_ids)
 aextend = for_async(extend)
 
 
