@@ -27,7 +27,6 @@ from .exceptions import UnknownTask
 from .formatting import did_you_mean
 from .jobs.results import task_result
 from .tasks import options as validation
-from .tasks.links import parse_id
 from .tasks.paths import check_path
 from .tasks.routing import IMPLICIT, QueueBackend, resolve
 from .tasks.task import BoundTask, DjangoMadeTask, Task, adopt, find_task
@@ -121,13 +120,12 @@ class PgQueueBackend(QueueBackend):
     def find_job(self, result_id: str) -> Job:
         """Return the job of the result with this id, as it is now. Raises TaskResultDoesNotExist."""
         from .models import Job
+        from .models.changes import locate
 
         try:
-            alias, number = parse_id(str(result_id))
+            alias, number = locate(str(result_id))
         except ValueError as error:
             raise TaskResultDoesNotExist(str(error)) from None
-        if alias not in connections.settings:
-            raise TaskResultDoesNotExist(f"{result_id!r} names a database that is not in DATABASES.")
         if connections[alias].vendor != "postgresql":
             raise TaskResultDoesNotExist(
                 f"{result_id!r} is an id of the database {alias!r}, which has no jobs because it is not "

@@ -81,8 +81,10 @@ def redact_call(
     rules, names = conf.current().redact, names_of_call(task_path) if args else Names()
     try:
         if rules.function:
-            shown = _args_by_function(rules.function, args, names, task_path)
-            return shown, _kwargs_by_function(rules.function, kwargs, task_path)
+            shown = _by_function(rules.function, dict(kwargs), task_path) if kwargs else {}
+            if not isinstance(shown, dict):
+                shown = dict.fromkeys(kwargs, _mark(shown))
+            return _args_by_function(rules.function, args, names, task_path), shown
         return list(_by_rules(dict(enumerate(args)), rules, names).values()), _by_rules(kwargs, rules)
     except RecursionError:
         return [TOO_DEEP] * len(args), dict.fromkeys(kwargs, TOO_DEEP)
@@ -199,13 +201,6 @@ def _args_by_function(path: str, args: Sequence[Any], names: Names, task_path: s
     if not isinstance(rest, list) or len(rest) != len(further):
         rest = [_mark(rest)] * len(further)
     return [*(shown.get(name, REDACTED) for name in names.each[:count]), *rest]
-
-
-def _kwargs_by_function(path: str, kwargs: Mapping[str, Any], task_path: str) -> dict[str, Any]:
-    if not kwargs:
-        return {}
-    shown = _by_function(path, dict(kwargs), task_path)
-    return shown if isinstance(shown, dict) else dict.fromkeys(kwargs, _mark(shown))
 
 
 def _mark(shown: Any) -> Any:

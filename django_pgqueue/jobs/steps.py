@@ -33,26 +33,18 @@ class StepFunction(Generic[P, R]):
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the step. Where no job is running, call the function."""
-        return self._run(self.name, *args, **kwargs)
-
-    def named(self, name: str, /) -> Callable[P, R]:
-        """Return this step with another name: a job runs each name once."""
-        step_name("named(name)", name)
-
-        def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            return self._run(name, *args, **kwargs)
-
-        return run
-
-    def _run(self, name: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
         function: Any = self.__wrapped__
         running = RUNNING.get(None)
         if running is None:
             return self.__wrapped__(*args, **kwargs)
         steps: Any = running.steps
         run = steps.arun if iscoroutinefunction(function) else steps.run_atomic if self.atomic else steps.run
-        result: R = run(name, function, args, kwargs)
+        result: R = run(self.name, function, args, kwargs)
         return result
+
+    def named(self, name: str, /) -> StepFunction[P, R]:
+        """Return this step with another name: a job runs each name once."""
+        return StepFunction(self.__wrapped__, step_name("named(name)", name), atomic=self.atomic)
 
 
 class _StepMaker(Protocol):
