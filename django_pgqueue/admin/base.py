@@ -182,7 +182,7 @@ class DatabaseAdmin(ModelAdmin[M]):
     ) -> HttpResponse:
         """Add the bar with all pages. The times are texts that Django formats, so no script changes them."""
         frame = {**bar(self.admin_site, request), "media": self.media}
-        frame["pgqueue_zone"] = frame["pgqueue_zone"]._replace(is_kept=True)
+        frame["pgqueue_zone"]["is_kept"] = True
         return super().history_view(request, object_id, {**(extra_context or {}), **frame})
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:

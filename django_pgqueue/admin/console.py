@@ -11,7 +11,7 @@ condition for him or her. Other pages show jobs, too, and some figures are of al
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import django
 from django.contrib.admin import AdminSite, ModelAdmin
@@ -107,17 +107,6 @@ _PAGES: list[tuple[_StrPromise, type[Model], str, str]] = [
 ]
 
 
-class Tab(NamedTuple):
-    """One page on the bar."""
-
-    label: str
-    url: str
-    current: str
-    """For ``aria-current``: "page", "true" for a page below this one, or empty."""
-    key: str
-    """The letter that leads there."""
-
-
 def console_page(
     admin: ModelAdmin[Any],
     request: HttpRequest,
@@ -133,34 +122,31 @@ def console_page(
     site = admin.admin_site
     request.current_app = site.name
     frame = bar(site, request)
-    tabs: list[Tab] = frame["pgqueue_nav"]
     frame |= {
         **site.each_context(request),
         "title": title,
         "opts": admin.opts,
         "media": admin.media if media is None else admin.media + media,
-        "pgqueue_crumb": next((tab.label for tab in tabs if tab.current == "page"), title),
+        "pgqueue_crumb": next((t["label"] for t in frame["pgqueue_nav"] if t["current"] == "page"), title),
         "pgqueue_crumbs_are_listed": django.VERSION >= (6, 1),
     }
     return TemplateResponse(request, template, {**frame, **context})
 
 
 def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
-    """Return the context of the bar: the pages that the user may view, and the time zone of the times."""
+    """Return the context of the bar: the pages that the user may view, and the time zone of the times. What
+    is ``current`` is for ``aria-current``: "page", "true" for a page below this one, or empty.
+    """
     here = (request.resolver_match.url_name if request.resolver_match else "") or ""
-    found = [
-        (label, f"{model._meta.app_label}_{model._meta.model_name}_{page}", url, key)
-        for label, model, page, key in _PAGES
-        if (url := page_url(site, request, model, page))
-    ]
-    below = max((_root(name) for _label, name, *_rest in found if here.startswith(_root(name))), default="")
-    tabs = [
-        Tab(str(label), url, "page" if here == name else "true" if _root(name) == below else "", key)
-        for label, name, url, key in found
-    ]
+    tabs, roots = [], []
+    for label, model, page, key in _PAGES:
+        if url := page_url(site, request, model, page):
+            name = f"{model._meta.app_label}_{model._meta.model_name}_{page}"
+            current = "page" if here == name else ""
+            tabs.append({"label": str(label), "url": url, "key": key, "current": current})
+            # How the names of the pages below this page begin: "job_failure" for "job_failures".
+            roots.append(name.removesuffix("changelist").removesuffix("s"))
+    below = max(filter(here.startswith, roots), default="")
+    for tab, root in zip(tabs, roots, strict=True):
+        tab["current"] = tab["current"] or ("true" if root == below else "")
     return {"pgqueue_nav": tabs, "pgqueue_zone": page_zone()}
-
-
-def _root(name: str) -> str:
-    """Return how the names of the pages below a page begin: "job_failure" for "job_failures"."""
-    return name.removesuffix("changelist").removesuffix("s")

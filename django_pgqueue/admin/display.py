@@ -77,21 +77,14 @@ def with_more(text: Any, more: Any) -> str:
 # time alone if that of ``data-pgqueue-after`` is of the same day, or what ``data-pgqueue-shows`` says.
 
 
-class PageZone(NamedTuple):
-    """The time zone of the times on a page, for the template of the bar."""
-
-    name: str
-    is_kept: bool
-    """Whether the page keeps it, whatever the zone of the browser is."""
-    words: str
-
-
-def page_zone() -> PageZone:
-    """Return the current time zone. It is kept if it is activated, so if it is not ``TIME_ZONE``."""
+def page_zone() -> dict[str, Any]:
+    """Return the current time zone for the bar. The page keeps it, whatever the zone of the browser is, if it
+    is activated, so if it is not ``TIME_ZONE``.
+    """
     name = zone_name()
     shown = format_html("<span data-pgqueue-zone-name>{}</span>", name)
     is_kept = name != zone_name(timezone.get_default_timezone())
-    return PageZone(name, is_kept, filled(_("Times are in %(zone)s."), zone=shown))
+    return {"name": name, "is_kept": is_kept, "words": filled(_("Times are in %(zone)s."), zone=shown)}
 
 
 def zone_name(zone: tzinfo | None = None) -> str:

@@ -70,7 +70,8 @@ def test_the_page_names_its_zone_and_keeps_one_that_is_activated(
 
 def test_the_zone_of_the_settings_is_no_activated_one() -> None:
     with override_settings(TIME_ZONE="Asia/Tokyo"):
-        assert display.page_zone()[:2] == ("Asia/Tokyo", False)
+        zone = display.page_zone()
+        assert (zone["name"], zone["is_kept"]) == ("Asia/Tokyo", False)
 
 
 def test_a_sentence_with_a_time_is_escaped() -> None:
