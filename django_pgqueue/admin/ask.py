@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from django.contrib import admin as django_admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -58,15 +59,17 @@ def ask(
     effects: Sequence[RowEffect],
     rows: Sequence[Any] = (),
     *,
-    back: str,
     fields: Sequence[tuple[str, Any]] = (),
     **more: Any,
 ) -> TemplateResponse:
-    """Return the page for an action on these rows. ``back``: the page to which the user may go back.
+    """Return the page for an action on these rows.
 
     ``fields`` name the rows in another way. ``more`` is for the template: a "warning", what is "selected",
     the "reason_length" of an action that takes a reason, and what ``bulk.confirm`` shows.
     """
+    # The user may go back to the list, or to the page of the row.
+    key = request.resolver_match.kwargs.get("object_id") if request.resolver_match else None
+    back = request.get_full_path() if key is None else admin.address("change", unquote(key)) + _query(request)
     # Django needs the action of a list to find it again.
     kept = {FIELD: 1, **({"action": request.POST["action"]} if "action" in request.POST else {})}
     return console_page(
@@ -85,6 +88,10 @@ def ask(
         back=back,
         **more,
     )
+
+
+def _query(request: HttpRequest) -> str:
+    return f"?{request.META['QUERY_STRING']}" if request.META["QUERY_STRING"] else ""
 
 
 # ----------------------------------------------------------------------------
@@ -122,7 +129,7 @@ def listed(name: str, label: Any, permission: str = "") -> Callable[[Any, HttpRe
 
     @django_admin.action(description=label, permissions=[permission or name])
     def act(self: RowActions[Any], request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return self.ask_or_act(request, name, queryset, request.get_full_path())
+        return self.ask_or_act(request, name, queryset)
 
     return act
 
@@ -133,12 +140,8 @@ class RowActions(DatabaseAdmin[M]):
     row_actions: ClassVar[Mapping[str, Any]]
     """Each action by its name, which is also the end of the URL of its button."""
 
-    def ask_or_act(
-        self, request: HttpRequest, name: str, rows: QuerySet[M], back: str
-    ) -> HttpResponse | None:
-        """Return the page that asks; if that was confirmed, act. ``back``: the page to which the user may go
-        back.
-        """
+    def ask_or_act(self, request: HttpRequest, name: str, rows: QuerySet[M]) -> HttpResponse | None:
+        """Return the page that asks; if that was confirmed, act."""
         raise NotImplementedError
 
     def get_urls(self) -> list[URLPattern]:
@@ -152,20 +155,16 @@ class RowActions(DatabaseAdmin[M]):
     @method_decorator(require_POST)
     def act_view(self, request: HttpRequest, row: M, name: str) -> HttpResponseBase:
         """Handle a button of the page of a row."""
-        query = request.META["QUERY_STRING"]
-        query = f"?{query}" if query else ""
-        back = self.address("change", row.pk) + query
         rows = self.get_queryset(request).filter(pk=row.pk)
-        page = self.press(request, name, row, rows, back)
+        page = self.press(request, name, row, rows)
         # The row may be gone: a resumed pause, or a cancelled job of a queue that does not keep jobs.
         is_there = rows.all().exists()  # not what was read before the action
-        return page or HttpResponseRedirect(back if is_there else self.address("changelist") + query)
+        next_page = self.address("change", row.pk) if is_there else self.address("changelist")
+        return page or HttpResponseRedirect(next_page + _query(request))
 
-    def press(
-        self, request: HttpRequest, name: str, row: M, rows: QuerySet[M], back: str
-    ) -> HttpResponse | None:
+    def press(self, request: HttpRequest, name: str, row: M, rows: QuerySet[M]) -> HttpResponse | None:
         """Ask or act after a button. ``rows`` has only this row."""
-        return self.ask_or_act(request, name, rows, back)
+        return self.ask_or_act(request, name, rows)
 
     def buttons(self, request: HttpRequest, row: M, names: Iterable[str]) -> list[dict[str, Any]]:
         """Return the buttons that this user may press, of those that fit the row."""

@@ -149,9 +149,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     has_cancel_permission = held("cancel", of_jobs=True)
     has_retry_permission = held("retry", of_jobs=True)
 
-    def ask_or_act(
-        self, request: HttpRequest, name: str, rows: QuerySet[JobBatch], back: str
-    ) -> HttpResponse | None:
+    def ask_or_act(self, request: HttpRequest, name: str, rows: QuerySet[JobBatch]) -> HttpResponse | None:
         """Show what would happen; if that was confirmed, do it. Batches with hidden jobs are left alone."""
         batches, action = list(rows), self.row_actions[name]
         refused = [batch for batch in batches if self._has_hidden(request, batch)]
@@ -165,7 +163,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         if not is_confirmed(request):
             counts = counts_of(self.database, [batch.pk for batch in batches])
             effects = [_effect(batch, counts[batch.pk], name) for batch in batches]
-            return ask(self, request, action.title, effects, batches, back=back)
+            return ask(self, request, action.title, effects, batches)
         changed = {batch: self._act(batch, name) for batch in batches}
         # A cancel also closes a batch that has no live jobs.
         acted = [

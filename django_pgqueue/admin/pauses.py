@@ -101,9 +101,7 @@ class PauseAdmin(RowActions[Pause]):
 
     has_resume_permission = held("delete")  # to resume deletes a pause
 
-    def ask_or_act(
-        self, request: HttpRequest, name: str, rows: QuerySet[Pause], back: str
-    ) -> HttpResponse | None:
+    def ask_or_act(self, request: HttpRequest, name: str, rows: QuerySet[Pause]) -> HttpResponse | None:
         """Resume, and note in the history of the admin which pauses this has ended, and not another user.
 
         It asks first if an accident would start the jobs of more than one queue or task.
@@ -112,7 +110,7 @@ class PauseAdmin(RowActions[Pause]):
         hurts = len(pauses) > 1 or any(row.kind == Pause.Kind.ALL for row in pauses)
         if hurts and not is_confirmed(request):
             effects = [RowEffect(about(target(row), text, details=details(row))) for row in pauses]
-            return ask(self, request, _("Resume"), effects, pauses, back=back)
+            return ask(self, request, _("Resume"), effects, pauses)
         ended = [row for row in pauses if resume(**_arguments(row), using=self.writes_to)]
         LogEntry.objects.log_actions(request.user.pk, ended, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
         count = len(ended)

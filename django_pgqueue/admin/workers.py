@@ -247,15 +247,13 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
 
     has_drain_permission = held("drain")
 
-    def ask_or_act(
-        self, request: HttpRequest, name: str, rows: QuerySet[Worker], back: str
-    ) -> HttpResponse | None:
+    def ask_or_act(self, request: HttpRequest, name: str, rows: QuerySet[Worker]) -> HttpResponse | None:
         """Ask processes to finish their jobs and end, if that was confirmed. Their supervisors replace them,
         or end with all of their processes.
         """
         workers = list(rows)
         if not is_confirmed(request):
-            return self._ask(request, workers, name, back)
+            return self._ask(request, workers, name)
         asked = [
             worker
             for worker in workers
@@ -284,7 +282,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
         ends = worker.drain or worker.supervisor is None or vital(worker) == Vital.DRAINING
         return self.buttons(request, worker, ["stop"] if ends else self.row_actions)
 
-    def _ask(self, request: HttpRequest, workers: list[Worker], name: str, back: str) -> HttpResponse:
+    def _ask(self, request: HttpRequest, workers: list[Worker], name: str) -> HttpResponse:
         """Show what would happen, to all processes of the worker that would end."""
         known = list(with_vitals(Worker.objects.using(self.database)).order_by("host", "pid", "pk"))
         given = {worker.pk for worker in workers}
@@ -296,7 +294,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
         gone = {worker.pk for worker in ending if name == "stop" or worker.supervisor is None}
         is_last = not any(vital(worker) == Vital.RUNNING for worker in known if worker.pk not in gone)
         warning = _("No worker would be left that starts jobs.") if gone and is_last else ""
-        return ask(self, request, self.row_actions[name].title, effects, workers, back=back, warning=warning)
+        return ask(self, request, self.row_actions[name].title, effects, workers, warning=warning)
 
 
 def _can_be_replaced(worker: Any) -> bool:

@@ -62,15 +62,9 @@ _LEAST = 1.0  # seconds for a statement, also at the end: most chunks need less
 
 
 def act_on_many(
-    admin: DatabaseAdmin[Job],
-    request: HttpRequest,
-    name: str,
-    jobs: QuerySet[Job],
-    back: str,
-    *,
-    is_list: bool,
+    admin: DatabaseAdmin[Job], request: HttpRequest, name: str, jobs: QuerySet[Job], *, is_list: bool
 ) -> HttpResponse | None:
-    """Run an action, or show its confirmation page. ``back``: the page to which the user may go back.
+    """Run an action, or show its confirmation page.
 
     ``is_list``: whether Django's changelist has selected ``jobs``. A job in the background can read this list
     again. Otherwise there is one job, which changes in this request.
@@ -85,7 +79,7 @@ def act_on_many(
         total = Counted.sum(each for _effect, each in found)
         # A form asks for values, and beyond the bounds there may be more jobs.
         if total.plural > 1 or (total.number and (form is not None or shown.oldest is not None)):
-            return _page(admin, request, shown, found, form, back, is_list=is_list)
+            return _page(admin, request, shown, found, form, is_list=is_list)
     elif shown.newest is not None and shown.meaning != _meaning(request):
         # Race: the jobs with the key that was searched are gone, so that it was now searched as text.
         jobs = jobs.none()
@@ -142,7 +136,6 @@ def _page(
     shown: Shown,
     found: list[tuple[Effect, Counted]],
     form: EditForm | None,
-    back: str,
     *,
     is_list: bool,
 ) -> TemplateResponse:
@@ -169,7 +162,6 @@ def _page(
             RowEffect(effect.sentence(each), effect.acts, "alarm" if effect.reruns else "acts")
             for effect, each in found
         ],
-        back=back,
         fields=[
             ("action", f"{shown.action}_jobs"),
             ("select_across", int(across)),

@@ -147,18 +147,14 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
             *super().get_urls(),
         ]
 
-    def ask_or_act(
-        self, request: HttpRequest, name: str, rows: QuerySet[Job], back: str
-    ) -> HttpResponse | None:
+    def ask_or_act(self, request: HttpRequest, name: str, rows: QuerySet[Job]) -> HttpResponse | None:
         """Handle an action of the list."""
         if name == "extend":  # it harms nobody
             act_here(self, request, ACTIONS[name], [extendable(rows)])
             return None
-        return act_on_many(self, request, name, rows, back, is_list=True)
+        return act_on_many(self, request, name, rows, is_list=True)
 
-    def press(
-        self, request: HttpRequest, name: str, row: Job, rows: QuerySet[Job], back: str
-    ) -> HttpResponse | None:
+    def press(self, request: HttpRequest, name: str, row: Job, rows: QuerySet[Job]) -> HttpResponse | None:
         """Handle a button of the page of a job. An effect with its own permission counts only if the page has
         shown this state: a job that was failed on the page may be done in the meantime.
         """
@@ -166,7 +162,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
             raise PermissionDenied
         action = ACTIONS[name]
         if action.form is not None:
-            return act_on_many(self, request, name, rows, back, is_list=False)
+            return act_on_many(self, request, name, rows, is_list=False)
         shown = request.POST.get("status", row.status)
         acting = [effect for effect in permitted(name, self, request) if effect.acts]
         acting = [effect for effect in acting if not effect.reruns or shown in effect.states]

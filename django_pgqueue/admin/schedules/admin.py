@@ -414,9 +414,7 @@ class ScheduleAdmin(RowActions[Schedule]):
                 setattr(locked, name, getattr(obj, name))
             locked.save(using=self.writes_to)
 
-    def ask_or_act(
-        self, request: HttpRequest, name: str, rows: QuerySet[Schedule], back: str
-    ) -> HttpResponse | None:
+    def ask_or_act(self, request: HttpRequest, name: str, rows: QuerySet[Schedule]) -> HttpResponse | None:
         """Say what would happen to each schedule; if that was confirmed, do it."""
         action, found, using = ACTIONS[name], list(rows), self.writes_to
         if not all(self._may_on(request, action, schedule) for schedule in found):
@@ -426,16 +424,7 @@ class ScheduleAdmin(RowActions[Schedule]):
             text = ngettext("%(number)s schedule is selected.", "%(number)s schedules are selected.", count)
             length = Schedule._meta.get_field("pause_reason").max_length if name == "pause" else 0
             selected = text % {"number": formatting.number(count)}
-            return ask(
-                self,
-                request,
-                action.title,
-                effects,
-                found,
-                back=back,
-                selected=selected,
-                reason_length=length,
-            )
+            return ask(self, request, action.title, effects, found, selected=selected, reason_length=length)
         reason = request.POST.get("reason", "").replace("\0", "").strip() if name == "pause" else ""
         author, changed = request.user.get_username(), []
         for schedule in found:
