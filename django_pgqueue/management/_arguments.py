@@ -6,10 +6,10 @@ import getpass
 import os
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from django.conf import settings
 from django.db import connections
@@ -72,25 +72,6 @@ def writable_path(text: str) -> str:
     if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
         raise ArgumentTypeError(f"{text!r} cannot be written: it must be a file in a folder that exists")
     return str(path)
-
-
-def check_one_process(given: dict[str, Any], queues: Mapping[str, int | None]) -> None:
-    """Refuse the options of ``runqueueworker`` that cannot be used together with ``--one-process``."""
-    for option, default in _NOT_FOR_ONE_PROCESS.items():
-        if given[option.removeprefix("--").replace("-", "_")] not in default:
-            raise ArgumentTypeError(
-                f"{option} and --one-process cannot be used together. It runs one job at a time, in this "
-                "process."
-            )
-    if any(weight is not None for weight in queues.values()):
-        raise ArgumentTypeError("--one-process has no weights: name the queues only, as in --queues a,b.")
-
-
-#: With the values of those that are not given.
-_NOT_FOR_ONE_PROCESS: dict[str, tuple[Any, ...]] = {
-    "--processes": (1,), "--threads": (1, 4), "--async-slots": (None,), "--max-jobs": (None,),
-    "--max-memory": (None,), "--grace": (None,), "--reload": (False,), "--alive-file": (None,),
-}  # fmt: skip
 
 
 def database_alias(text: str | None) -> str:
@@ -180,9 +161,8 @@ def user_name() -> str:
 # ----------------------------------------------------------------------------
 # The ids of jobs on the command line: ``5``, or ``other:5`` for a job in another database.
 
-if TYPE_CHECKING:
-    JobId = tuple[str, int]
-    """The alias that an id names, empty if it names none, and the number."""
+JobId: TypeAlias = tuple[str, int]
+"""The alias that an id names, empty if it names none, and the number."""
 
 
 def job_id(text: str) -> JobId:
@@ -211,12 +191,3 @@ def of_one_database(given: Sequence[JobId | int | str], alias: str) -> tuple[str
             "for each of them."
         )
     return next(iter(aliases), alias), list(dict.fromkeys(pk for _, pk in ids))
-
-
-def unknown(ids: Sequence[int], alias: str) -> str:
-    """Return the message for ids that no job has."""
-    jobs, have = ("job", "has") if len(ids) == 1 else ("jobs", "have")
-    return (
-        f"No {jobs} in the database {alias!r} {have} the id {', '.join(map(str, ids))}. It was never "
-        "committed, or it is finished and no longer kept."
-    )

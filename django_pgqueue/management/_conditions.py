@@ -1,4 +1,4 @@
-"""Conditions for commands: a database with the queue, hooks, known queues, one worker of a name.
+"""Conditions for commands: a database with the queue, known queues, one worker of a name.
 
 Each function raises a ``CommandError`` with a remedy.
 """
@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import psycopg
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from django.db import OperationalError, connections
 
 from ..checks.database import database_problems
-from ..conf import around_attempt, before_enqueue
 from ..formatting import did_you_mean, get_logger
 from ..models import Worker
 from ..postgres.session import LOST_CONNECTION
@@ -32,15 +30,6 @@ def check_vendor(alias: str) -> None:
             f"The jobs must be in a PostgreSQL database, but the database {alias!r} is {vendor}. "
             "Name another one with --database."
         )
-
-
-def check_hooks() -> None:
-    """Require the hooks, without which no job can run, and none can enqueue another."""
-    try:
-        before_enqueue()
-        around_attempt()
-    except ImproperlyConfigured as error:
-        raise CommandError(str(error)) from error
 
 
 def check_caller(alias: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -45,7 +45,18 @@ class Filters:
 
     def jobs(self, alias: str) -> QuerySet[Job]:
         """Return the chosen jobs. The conditions name the leaves and the indexes that have them."""
-        jobs = _on_shelves(Job.objects.using(alias), self.status)
+        jobs = Job.objects.using(alias)
+        if self.status:
+            jobs = jobs.filter(status__in=self.status)
+            are_finished = {state.is_terminal for state in self.status}
+            if {*self.status} == {Status.FAILED}:
+                jobs = jobs.filter(shelf=KEPT_SHELF)
+            elif len(are_finished) == 1:
+                jobs = (
+                    jobs.filter(shelf__gt=LIVE_SHELF)
+                    if True in are_finished
+                    else jobs.filter(shelf=LIVE_SHELF)
+                )
         equal = {"queue_name": self.queue, "task_path": self.task, "error_fingerprint": self.fingerprint}
         jobs = jobs.filter(**{name: value for name, value in equal.items() if value})
         if self.fingerprint:  # the leaves that have an index on it
@@ -104,12 +115,12 @@ def add_filters(parser: ArgumentParser, *, status: str) -> None:
 
 
 def filters_of(options: dict[str, Any], alias: str) -> Filters:
-    """Return the filters that the options ask for."""
-    given: dict[str, Any] = {field.name: options.get(field.name) or None for field in fields(Filters)}
-    wanted = given["status"] or ()
-    names = wanted if isinstance(wanted, str) else ",".join(wanted)
-    status = statuses(names) if names else ()
-    when = since(given["since"]) if isinstance(given["since"], str) else given["since"]
+    """Return the filters that the options ask for. Ids of jobs exclude all of them."""
+    given: dict[str, Any] = {field.name: options[field.name] or None for field in fields(Filters)}
+    wanted, when = given["status"] or (), given["since"]
+    given["status"] = status = wanted if isinstance(wanted, tuple) else statuses(",".join(wanted))
+    if options["job"] and (any(given.values()) or options.get("after")):
+        raise ArgumentTypeError("Give either ids or options that choose jobs, not both.")
     for name in ("queue", "task", "key", "fingerprint"):
         if "\0" in (given[name] or ""):
             raise ArgumentTypeError(f"--{name} contains a NUL character.")
@@ -117,22 +128,28 @@ def filters_of(options: dict[str, Any], alias: str) -> Filters:
         raise ArgumentTypeError("--worker chooses jobs that run now. Leave out --status.")
     if given["key"] is not None and status and all(each.is_terminal for each in status):
         raise ArgumentTypeError("--key finds jobs that are not finished. Leave out --status.")
-    given["status"] = status
     given["since"] = server_now(alias) - when if isinstance(when, timedelta) else when
-    if given["fingerprint"] is not None:
-        given["fingerprint"] = _fingerprint(given["fingerprint"], alias)
+    if (text := given["fingerprint"]) is not None:  # or its beginning, as lists show it
+        groups = FailureGroup.objects.using(alias).filter(fingerprint__startswith=text)
+        found = list(groups.order_by("pk").values_list("pk", flat=True)[:2])
+        if len(found) > 1 and text not in found:
+            raise CommandError(f"Several fingerprints begin with {text!r}: {', '.join(found)}, ...")
+        given["fingerprint"] = found[0] if len(found) == 1 else text
     if given["worker"] is not None:
         given["worker"] = find_worker(alias, str(given["worker"])).pk
     return Filters(**given)
 
 
-def _fingerprint(text: str, alias: str) -> str:
-    """Return the whole fingerprint of which this is the beginning, as lists show it."""
-    groups = FailureGroup.objects.using(alias).filter(fingerprint__startswith=text)
-    found = list(groups.order_by("pk").values_list("fingerprint", flat=True)[:2])
-    if len(found) > 1 and text not in found:
-        raise CommandError(f"Several fingerprints begin with {text!r}: {', '.join(found)}, ...")
-    return found[0] if len(found) == 1 else text
+def with_ids(jobs: QuerySet[Job], ids: Sequence[int]) -> list[Any]:
+    """Return the jobs with these ids, which must all exist, in this order."""
+    found = jobs.in_bulk(ids)
+    if missing := [str(pk) for pk in ids if pk not in found]:
+        some, have = ("job", "has") if len(missing) == 1 else ("jobs", "have")
+        raise CommandError(
+            f"No {some} in the database {jobs.db!r} {have} the id {', '.join(missing)}. It was never "
+            "committed, or it is finished and no longer kept."
+        )
+    return [found[pk] for pk in ids]
 
 
 def check_names(filters: Filters, alias: str) -> None:
@@ -153,16 +170,3 @@ def _check(what: str, name: str, known: Iterable[str]) -> None:
         hint = did_you_mean(word, known, f"Known: {', '.join(known[:20])}." if known else "")
         text = f"There is no job of the {what} {name!r}, and the {what} is not known. {hint}"
         raise CommandError(text.rstrip())
-
-
-def _on_shelves(jobs: QuerySet[Job], states: tuple[Status, ...]) -> QuerySet[Job]:
-    """Limit jobs to these states, and to the leaves that may contain them."""
-    if not states:
-        return jobs
-    jobs = jobs.filter(status__in=states)
-    if set(states) == {Status.FAILED}:
-        return jobs.filter(shelf=KEPT_SHELF)
-    finished = [state.is_terminal for state in states]
-    if all(finished):
-        return jobs.filter(shelf__gt=LIVE_SHELF)
-    return jobs if any(finished) else jobs.filter(shelf=LIVE_SHELF)

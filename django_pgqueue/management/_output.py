@@ -19,7 +19,7 @@ from unicodedata import combining, east_asian_width
 
 from django.core.management.base import CommandError, OutputWrapper
 
-from ..formatting import plain
+from ..formatting import period, plain
 
 _SPACE = "  "  # between two columns
 _KEPT = "\0"  # a space that is no place to break a line
@@ -84,7 +84,7 @@ class Table:
             ).rstrip()
 
 
-Block: TypeAlias = str | Mapping[str, str] | Table
+Block: TypeAlias = str | Mapping[str, str | None] | Table
 """A line, facts with their labels, or a table."""
 
 
@@ -176,6 +176,11 @@ def _wrapped(line: str, width: int | None, indent: str) -> list[str]:
     if width is None:
         return [line]
     return textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def how_soon(ahead: timedelta) -> str:
+    """Return "in 5 min" or "due for 5 min"."""
+    return f"in {period(ahead)}" if ahead > timedelta() else f"due for {period(-ahead)}"
 
 
 def bar(share: float, width: int = 10) -> str:

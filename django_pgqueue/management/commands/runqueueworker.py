@@ -7,6 +7,8 @@ import math
 import signal
 import sys
 from argparse import ArgumentTypeError
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +24,20 @@ from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
 from ...worker.spawn import prepare_output, settings_module
 from ...worker.supervisor.supervisor import Supervisor
-from .. import _reload
-from .._arguments import (
-    at_least,
-    check_one_process,
-    database_alias,
-    queue_names,
-    seconds,
-    weighted_queues,
-    writable_path,
-)
+from .. import _conditions, _reload
+from .._arguments import at_least, database_alias, queue_names, seconds, weighted_queues, writable_path
 from .._banner import banner
-from .._conditions import (
-    check_caller,
-    check_database,
-    check_hooks,
-    check_vendor,
-    reachable,
-    warn_of_unknown_queues,
-)
 from .._parser import USAGE, hinting
 
 logger = get_logger(__name__)
 
 _AS_GIVEN = ("processes", "async_slots", "burst", "max_jobs", "max_memory", "one_process")
+
+#: The options that cannot be used together with ``--one-process``, with their values if they are not given.
+_NOT_FOR_ONE_PROCESS: dict[str, tuple[Any, ...]] = {
+    "processes": (1,), "threads": (1, 4), "async_slots": (None,), "max_jobs": (None,), "max_memory": (None,),
+    "grace": (None,), "reload": (False,), "alive_file": (None,),
+}  # fmt: skip
 
 
 class Command(BaseCommand):
@@ -57,8 +49,6 @@ class Command(BaseCommand):
     _is_program = False
     _since: float | None = None
     """When the reloader has started this process, if there is one."""
-    _has_changed = False
-    """Whether a file has changed, so that the reloader must start another process."""
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as the main program, as ``manage.py`` does: this process ends with the command."""
@@ -98,21 +88,30 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **given: Any) -> None:
         """Run until stopped."""
         try:
-            options = self._options(given)
+            options, self._verbosity = self._options(given), given["verbosity"]
+            configure_logging(self._verbosity)
+            if given["reload"] and self._since is None:
+                sys.exit(_reload.run_reloader(self._print))
+            _conditions.check_vendor(options.alias)
+            _conditions.check_caller(options.alias)
+            # Without the hooks, no job can run, and none can enqueue another.
+            conf.before_enqueue()
+            conf.around_attempt()
+            begin = partial(self._begin, options, checked=not given["skip_checks"])
+            number = (self._run_here if options.one_process else self._supervise)(options, begin)
         except (ArgumentTypeError, ImproperlyConfigured) as error:
-            usage = isinstance(error, ArgumentTypeError)
-            raise CommandError(str(error), returncode=USAGE if usage else 1) from error
-        self._verbosity = given["verbosity"]
-        configure_logging(given["verbosity"])
-        if given["reload"] and self._since is None:
-            sys.exit(_reload.run_reloader(self._print))
-        check_vendor(options.alias)
-        check_caller(options.alias)
-        check_hooks()
-        if options.one_process:
-            self._run_here(options, given)
-        else:
-            self._supervise(options, given)
+            code = USAGE if isinstance(error, ArgumentTypeError) else 1
+            raise CommandError(str(error), returncode=code) from error
+        # A burst must not end as if all jobs that are due had run, if a signal has stopped it before.
+        if number is not None and options.burst:
+            if self._is_program:  # it has said so
+                sys.exit(128 + number)
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            raise CommandError(
+                f"{number.name} stopped the command before all jobs that were due had run.",
+                returncode=128 + number,
+            )
 
     def _options(self, given: dict[str, Any]) -> WorkerOptions:
         queues, excluded = weighted_queues(given["queues"] or ()), queue_names(given["exclude_queues"] or ())
@@ -128,7 +127,16 @@ class Command(BaseCommand):
                 "--schedules is for a burst. Without --burst, a worker fires schedules all the time."
             )
         if given["one_process"]:
-            check_one_process(given, queues)
+            for name, default in _NOT_FOR_ONE_PROCESS.items():
+                if given[name] not in default:
+                    raise ArgumentTypeError(
+                        f"--{name.replace('_', '-')} and --one-process cannot be used together. It runs one "
+                        "job at a time, in this process."
+                    )
+            if any(weight is not None for weight in queues.values()):
+                raise ArgumentTypeError(
+                    "--one-process has no weights: name the queues only, as in --queues a,b."
+                )
         if given["reload"] and not self._is_program:
             raise ArgumentTypeError("--reload works on the command line only, not with call_command().")
         grace = min(conf.current().grace, _reload.GRACE if given["reload"] else math.inf)
@@ -144,80 +152,66 @@ class Command(BaseCommand):
             **{name: given[name] for name in _AS_GIVEN},
         )
 
-    def _supervise(self, options: WorkerOptions, given: dict[str, Any]) -> None:
+    def _supervise(self, options: WorkerOptions, begin: Callable[[], None]) -> signal.Signals | None:
+        """Run worker processes. Return the signal that has stopped them, if there was one."""
         if settings_module() is None and conf.current().setup is None:
             raise CommandError(
                 "Worker processes cannot repeat settings.configure(). Write a function that calls it and "
                 'django.setup(), and name it in PGQUEUE: SETUP="shop.setup.django".'
             )
-        try:
-            supervisor = Supervisor(options, given["verbosity"], self._notify)
-        except ImproperlyConfigured as error:
-            raise CommandError(str(error)) from error
+        supervisor, changed = Supervisor(options, self._verbosity, self._notify), []
         if self._since is not None:
-            _reload.watch(self._since, lambda path: self._reload(supervisor, path))
+
+            def reload(path: Path) -> None:
+                changed.append(path)
+                self._notify(f"{path} has changed: restarting.")
+                supervisor.stop()
+
+            _reload.watch(self._since, reload)
         try:
-            with reachable(options.alias):
-                code = supervisor.run(lambda: self._begin(options, given))
+            with _conditions.reachable(options.alias):
+                code = supervisor.run(begin)
         finally:
             if not self._is_program:
                 supervisor.release()
-        if self._has_changed:
+        if changed:
             sys.exit(_reload.RELOAD)
         if code:
             if self._is_program:  # the log contains the reason
                 sys.exit(code)
             raise CommandError(supervisor.failure, returncode=code)
-        self._end_burst(options, supervisor.interrupted_by)
+        return supervisor.interrupted_by
 
-    def _run_here(self, options: WorkerOptions, given: dict[str, Any]) -> None:
+    def _run_here(self, options: WorkerOptions, begin: Callable[[], None]) -> signal.Signals | None:
         # A supervisor must not have in memory what runs jobs.
         from ...worker.one_process import OneProcess
 
         worker = OneProcess(options, self._notify)
-        with reachable(options.alias):
-            worker.run(lambda: self._begin(options, given))
-        self._end_burst(options, worker.interrupted_by)
+        with _conditions.reachable(options.alias):
+            worker.run(begin)
+        return worker.interrupted_by
 
-    def _end_burst(self, options: WorkerOptions, number: signal.Signals | None) -> None:
-        """Do not end as if all jobs that are due had run, if a signal has stopped the command before."""
-        if number is None or not options.burst:
-            return
-        if self._is_program:  # it has said so
-            sys.exit(128 + number)
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise CommandError(
-            f"{number.name} stopped the command before all jobs that were due had run.",
-            returncode=128 + number,
-        )
-
-    def _begin(self, options: WorkerOptions, given: dict[str, Any]) -> None:
+    def _begin(self, options: WorkerOptions, *, checked: bool) -> None:
         """Report problems that would stop every worker process. If there are none, write the tasks
         and the schedules that this version of the code declares, and print the banner.
         """
-        alias, verbosity = options.alias, given["verbosity"]
+        alias, verbosity = options.alias, self._verbosity
         was_open = connections[alias].connection is not None
         try:
-            with reachable(alias):
-                check_database(alias)
+            with _conditions.reachable(alias):
+                _conditions.check_database(alias)
                 synchronize_tasks(alias)
                 if options.schedules:
                     synchronize(alias)
-                warn_of_unknown_queues(alias, "--queues", options.queues)
-                warn_of_unknown_queues(alias, "--exclude-queues", options.exclude_queues)
+                _conditions.warn_of_unknown_queues(alias, "--queues", options.queues)
+                _conditions.warn_of_unknown_queues(alias, "--exclude-queues", options.exclude_queues)
                 connections[alias].ensure_connection()
             if verbosity:
-                info, checked = connections[alias].connection.info, not given["skip_checks"]
+                info = connections[alias].connection.info
                 self._print(f"{banner(options, info, checked=checked, list_tasks=verbosity > 1)}\n")
         finally:
             if not was_open:  # otherwise it belongs to the caller; the supervisor has its own connection
                 connections[alias].close()
-
-    def _reload(self, supervisor: Supervisor, path: Path) -> None:
-        self._has_changed = True
-        self._notify(f"{path} has changed: restarting.")
-        supervisor.stop()
 
     def _notify(self, text: str) -> None:
         """Show a message once: in the log if the log has INFO lines, otherwise on standard output.

@@ -32,8 +32,8 @@ from ...models import Job
 from ...models.changes import cancel, retry, run_now
 from ...models.job import Status
 from ...postgres.timeout import TimeLimitReached, time_limit
-from .._arguments import job_id, of_one_database, unknown
-from .._job_filters import LIVE_SHELF, Filters, add_filters, check_names, filters_of
+from .._arguments import job_id, of_one_database
+from .._job_filters import LIVE_SHELF, Filters, add_filters, check_names, filters_of, with_ids
 from .._output import Output
 from .._parser import INTERRUPTED, argument, subcommand
 
@@ -130,8 +130,6 @@ def run(change: Change, options: dict[str, Any]) -> Output:
     """Change the jobs with these ids, or those that the options choose."""
     alias, ids = of_one_database(options["job"] or (), options["database"])
     filters = filters_of(options, alias)
-    if ids and filters.are_given:
-        raise ArgumentTypeError("Give either ids or options that choose jobs, not both.")
     if not ids and not filters.are_given:
         raise ArgumentTypeError("Say which jobs: their ids, or options such as --task, --queue and --status.")
     outcome = (
@@ -161,10 +159,7 @@ def run(change: Change, options: dict[str, Any]) -> Output:
 
 
 def _change_ids(change: Change, ids: list[int], alias: str, options: dict[str, Any]) -> Done:
-    found = Job.objects.using(alias).only("pk", "shelf", "status", "finished_at").in_bulk(ids)
-    if missing := [pk for pk in ids if pk not in found]:
-        raise CommandError(unknown(missing, alias))
-    jobs = [found[pk] for pk in ids]
+    jobs = with_ids(Job.objects.using(alias).only("pk", "shelf", "status", "finished_at"), ids)
     outcome = Done(Counter(job.status for job in jobs))
     if options["dry_run"]:
         return outcome

@@ -32,9 +32,9 @@ from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import beginning, redact, redact_call, redact_text
 from ...tasks.progress import Progress
 from ...worker.one_process import run_job
-from .._arguments import at_least, job_id, of_one_database, unknown
-from .._job_filters import add_filters, check_names, filters_of
-from .._output import Block, Columns, Output, Table, bar, plain_lines
+from .._arguments import at_least, job_id, of_one_database
+from .._job_filters import add_filters, check_names, filters_of, with_ids
+from .._output import Block, Columns, Output, Table, bar, how_soon, plain_lines
 from .._parser import INTERRUPTED, argument, subcommand
 
 PATIENCE = 5.0  # seconds that one statement may take
@@ -68,23 +68,18 @@ def _jobs(options: dict[str, Any]) -> Output:
 
 def _show(options: dict[str, Any]) -> Output:
     alias, ids = of_one_database(options["job"], options["database"])
-    if filters_of(options, alias).are_given or options["after"]:
-        raise ArgumentTypeError("Give either ids or options that choose jobs, not both.")
+    filters_of(options, alias)
     with time_limit(alias, PATIENCE):
-        listed = Job.objects.using(alias).select_related("live_progress")
-        found = listed.annotate(now=Now()).in_bulk(ids)
-        if missing := [pk for pk in ids if pk not in found]:
-            raise CommandError(unknown(missing, alias))
-        jobs: list[Any] = [found[pk] for pk in ids]
+        listed = Job.objects.using(alias).select_related("live_progress").annotate(now=Now())
+        jobs = with_ids(listed, ids)
         _add_worker_names(alias, jobs)
-        for job in jobs:
-            last = job.errors[-1] if job.errors else {}
-            job.last_class = last.get("class")
-            job.last_message = redact_text(str(last.get("message") or ""), job.task_path)
-            job.reason, job.recorded_steps = why(job), recorded_steps(job)
-    document = {"database": alias, "jobs": [_details_json(job) for job in jobs], "next": None}
-    texts = [[""] * bool(place) + [*_text(job)] for place, job in enumerate(jobs)]
-    return Output(map(str, ids) if options["quiet"] else chain(*texts), document)
+        shown = [_details_json(job) for job in jobs]
+    if options["quiet"]:
+        return Output(map(str, ids))
+    texts = [
+        [*[""][:place], *_text(job, each)] for place, (job, each) in enumerate(zip(jobs, shown, strict=True))
+    ]
+    return Output(chain(*texts), {"database": alias, "jobs": shown, "next": None})
 
 
 def _list(options: dict[str, Any]) -> Output:
@@ -120,29 +115,24 @@ def _list(options: dict[str, Any]) -> Output:
 # What a job was called with, what it returned and its logs are not read: a list must be quick, and they may
 # be large.
 
-_COLUMNS = (
-    "id", "shelf", "status", "task_path", "queue_name", "priority", "run_after", "enqueued_at",
-    "max_attempts", "limit_key", "group_key", "unique_key", "batch_id", "attempts", "marks",
-    "current_step", "worker", "started_at", "last_attempted_at", "cancel_requested_at",
-    "waiting_reason", "finished_at", "duration", "error_fingerprint", "live_progress__at",
-    "live_progress__done", "live_progress__total", "live_progress__note",
-)  # fmt: skip
 _MESSAGE = 300
 _READ = 4_000  # characters, if patterns are to find something in them
 
 
 def readable(jobs: QuerySet[Job]) -> QuerySet[Any]:
     """Let jobs be read with what a row shows, and nothing large. ``now`` is the time of the server."""
-    rows: QuerySet[Any] = jobs.select_related("live_progress").only(*_COLUMNS)
-    last = {f"last_{name}": _of_last_error(name) for name in ("class", "message")}
-    annotated: QuerySet[Any] = rows.annotate(**last, now=Now())
-    return annotated
-
-
-def _of_last_error(name: str) -> Func:
     most = _MESSAGE if conf.current().redact.are_names else _READ
-    template = f"left(%(expressions)s -> -1 ->> '{name}', {most})"
-    return Func(F("errors"), template=template, output_field=CharField())
+    last = {
+        f"last_{name}": Func(
+            F("errors"),
+            template=f"left(%(expressions)s -> -1 ->> '{name}', {most})",
+            output_field=CharField(),
+        )
+        for name in ("class", "message")
+    }
+    large = ("args", "kwargs", "metadata", "context", "parent_ids", "result", "steps", "errors", "logs")
+    rows: QuerySet[Any] = jobs.select_related("live_progress").defer(*large).annotate(**last, now=Now())
+    return rows
 
 
 def _add_worker_names(alias: str, jobs: Sequence[Any]) -> None:
@@ -161,8 +151,7 @@ def _when(job: Any) -> str:
         return f"for {period(now - (job.last_attempted_at or now))}"
     if job.status == Status.BLOCKED:
         return f"since {period(now - job.enqueued_at)}"
-    ahead = job.run_after - now
-    return f"in {period(ahead)}" if ahead.total_seconds() > 0 else f"due for {period(-ahead)}"
+    return how_soon(job.run_after - now)
 
 
 def _about(job: Any) -> str:
@@ -243,43 +232,59 @@ _BAR = 20
 
 
 def _details_json(job: Any) -> dict[str, Any]:
-    args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
+    path, reason, errors = job.task_path, why(job), [_redacted(job, error) for error in job.errors]
+    last = errors[-1] if errors else {}
+    job.last_class, job.last_message = last.get("class"), str(last.get("message") or "")
+    args, kwargs = redact_call(job.args, job.kwargs, path)
     more = ("timeout", "expires_at", "deadline", "on_lost", "traceparent")
-    reason, steps = job.reason, job.recorded_steps
     return {
         **_row_json(job),
-        "why": {"code": reason.code, "text": redact_text(reason.text, job.task_path), "fix": reason.fix},
+        "why": {"code": reason.code, "text": redact_text(reason.text, path), "fix": reason.fix},
         "args": args,
         "kwargs": kwargs,
-        "result": redact(job.result, job.task_path),
+        "result": redact(job.result, path),
         "progress": _progress_json(job),
         **{name: getattr(job, name) for name in more},
         "crashes": job.crash_count,
         "after": job.parent_ids or [],
         "user": job.user_id,
-        "steps": [{**step, "result": redact(step["result"], job.task_path)} for step in steps],
-        "errors": [_redacted(job, error) for error in job.errors],
+        "steps": [{**step, "result": redact(step["result"], path)} for step in recorded_steps(job)],
+        "errors": errors,
         "logs": [_redacted_log(job, log) for log in job.logs or []],
     }
 
 
-def _text(job: Any) -> Iterator[Block]:
-    """Yield what a person wants to know about a job, the most important first."""
+def _text(job: Any, shown: dict[str, Any]) -> Iterator[Block]:
+    """Yield what a person wants to know about a job, the most important first. ``shown``: its details."""
     yield f"Job {job.pk}: {job.task_path}, {job.status}"
-    yield _facts(job)
-    if job.recorded_steps:
+    yield _facts(job, shown)
+    if shown["steps"]:
         yield ""
-        yield from (f"  {line}" for line in Table.of(_STEPS, job.recorded_steps).lines())
-    yield from _errors(job)
-    yield from _logs(job)
+        yield from (f"  {line}" for line in Table.of(_STEPS, shown["steps"]).lines())
+    if errors := shown["errors"]:
+        yield ""
+        yield f"  {counted(len(errors), 'error')}, the last one with its traceback:"
+        for error in errors:
+            name = str(error.get("class", "")).removeprefix("builtins.")
+            where = f", step {error['step']}" if error.get("step") else ""
+            at = moment(error.get("finished_at"))
+            when = f", {date_time(at)}" if at else ""
+            yield f"  attempt {error.get('attempt', '?')}{when}{where}: {name}: {error.get('message', '')}"
+        yield from (f"    {line}" for line in plain_lines(str(errors[-1].get("traceback", ""))))
+    if shown["logs"]:
+        last, line = shown["logs"][-1], "{at} {level} {logger}: {message}"
+        yield ""
+        yield f"  Log of attempt {last.get('attempt', '?')}:"
+        for each in last.get("lines", []):
+            yield from (f"    {text}" for text in plain_lines(line.format_map(defaultdict(str, each))))
+        if left_out := last.get("left_out"):
+            yield f"    ({counted(left_out, 'line')} left out)"
 
 
-def _facts(job: Any) -> dict[str, str]:
+def _facts(job: Any, shown: dict[str, Any]) -> dict[str, str | None]:
     """Return the facts with their labels; those that are empty are not shown."""
     most = "" if job.max_attempts is None else f" of {job.max_attempts}"
-    took = "" if job.duration is None else f", took {span(job.duration)}"
     crashes = f", {counted(job.crash_count, 'crash', 'crashes')}" if job.crash_count else ""
-    args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
     write = partial(json.dumps, ensure_ascii=False)
     is_running, is_over = job.status == Status.RUNNING, job.is_finished
     times = {
@@ -293,61 +298,27 @@ def _facts(job: Any) -> dict[str, str]:
         "Expires": None if is_over else job.expires_at,
     }
     shown_times = {label: _time(time, job.now) for label, time in times.items() if time is not None}
-    if "Ended" in shown_times:
-        shown_times["Ended"] += took
+    if is_over and job.duration is not None:
+        shown_times["Ended"] += f", took {span(job.duration)}"
     return {
-        "Why": redact_text(job.reason.text, job.task_path),
-        "What helps": job.reason.fix,
+        "Why": shown["why"]["text"],
+        "What helps": shown["why"]["fix"],
         "Progress": progress_text(job, _BAR),
         "Queue": f"{job.queue_name}, priority {job.priority}",
         "Attempts": f"{job.attempts}{most}{crashes}",
         **shown_times,
-        "Worker": "" if job.worker is None else f"{job.worker_name or 'gone'} (id {job.worker})",
-        "Batch": str(job.batch_id or ""),
-        "After": ", ".join(map(str, job.parent_ids or ())),
-        "Limit key": job.limit_key or "",
-        "Group": job.group_key or "",
-        "Unique key": job.unique_key or "",
+        "Worker": None if job.worker is None else f"{job.worker_name or 'gone'} (id {job.worker})",
+        "Batch": job.batch_id and str(job.batch_id),
+        "After": ", ".join(map(str, shown["after"])),
+        "Limit key": job.limit_key,
+        "Group": job.group_key,
+        "Unique key": job.unique_key,
         "User": str(job.user_id or ""),
         "Fingerprint": job.error_fingerprint,
-        "Arguments": write(args) if args else "",
-        "Keywords": write(kwargs) if kwargs else "",
-        "Result": "" if job.result is None else write(redact(job.result, job.task_path)),
+        "Arguments": write(shown["args"]) if job.args else "",
+        "Keywords": write(shown["kwargs"]) if job.kwargs else "",
+        "Result": "" if job.result is None else write(shown["result"]),
     }
-
-
-def _errors(job: Job) -> Iterator[str]:
-    """Yield a line for each error that is kept, and the traceback of the last one."""
-    if not job.errors:
-        return
-    yield ""
-    yield f"  {counted(len(job.errors), 'error')}, the last one with its traceback:"
-    for error in job.errors:
-        name = str(error.get("class", "")).removeprefix("builtins.")
-        where = f", step {error['step']}" if error.get("step") else ""
-        at = moment(error.get("finished_at"))
-        when = f", {date_time(at)}" if at else ""
-        message = redact_text(str(error.get("message", "")), job.task_path)
-        yield (f"  attempt {error.get('attempt', '?')}{when}{where}: {name}: {message}")
-    trace = redact_text(str(job.errors[-1].get("traceback", "")), job.task_path)
-    for line in plain_lines(trace):
-        yield f"    {line}"
-
-
-def _logs(job: Job) -> Iterator[str]:
-    """Yield what the last attempt has logged."""
-    if not job.logs:
-        return
-    last = job.logs[-1]
-    yield ""
-    yield f"  Log of attempt {last.get('attempt', '?')}:"
-    # Redacted as a whole, because a pattern may be about several lines.
-    line = "{at} {level} {logger}: {message}"
-    texts = (line.format_map(defaultdict(str, each)) for each in last.get("lines", []))
-    whole = redact_text("\n".join(texts), job.task_path)
-    yield from (f"    {each}" for each in plain_lines(whole))
-    if left_out := last.get("left_out"):
-        yield f"    ({counted(left_out, 'line')} left out)"
 
 
 def _step_end(step: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
-from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -27,7 +26,7 @@ from ...tasks.paths import discover
 from ...tasks.registry import known_tasks, source_place
 from ...tasks.task import Task
 from .._arguments import user_name
-from .._output import Block, Output
+from .._output import Block, Output, how_soon
 from .._parser import accept_options, subcommand
 
 NEXT_RUNS = 5
@@ -157,7 +156,7 @@ def _next_run(schedule: Any) -> str:
         [run] = words.next_runs(schedule, 1)
     except ValueError as error:
         return str(error)
-    return f"{date_time(run)}, {_how_soon(run - schedule.now)}"
+    return f"{date_time(run)}, {how_soon(run - schedule.now)}"
 
 
 def _next_runs(schedule: Any) -> Iterator[str]:
@@ -171,11 +170,7 @@ def _next_runs(schedule: Any) -> Iterator[str]:
     for run in runs:
         there = f"{run.astimezone(zone(schedule.timezone)):%Y-%m-%d %H:%M:%S}"
         also = "" if date_time(run) == there else f"   {there} {schedule.timezone}"
-        yield f"  {date_time(run)}  {_how_soon(run - schedule.now):<14}{also}".rstrip()
-
-
-def _how_soon(ahead: timedelta) -> str:
-    return f"in {period(ahead)}" if ahead > timedelta() else f"due for {period(-ahead)}"
+        yield f"  {date_time(run)}  {how_soon(run - schedule.now):<14}{also}".rstrip()
 
 
 def _run_line(run: ScheduleRun | None) -> str:
