@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from types import NoneType
@@ -174,18 +174,15 @@ def ties(show: Formatter) -> dict[str, Any]:
     if job.marks & HAS_CHILDREN:
         children = children_of(job.pk, visible_jobs(show.site, show.request, show.alias))
         tables.append(shown_jobs(show.site, show.request, _("Jobs that run after this one"), children))
-    return {"batch": None if job.batch_id is None else _batch(show, job.batch_id), "tables": tables}
-
-
-def _batch(show: Formatter, key: int) -> dict[str, Any]:
-    batch = JobBatch.objects.using(show.alias).filter(pk=key).first()
-    if batch is None:
-        return {"name": _("batch %(id)d, which is no longer kept") % {"id": key}}
-    return {
-        "name": show.link(JobBatch, batch.pk, batch_name(batch)),
-        "state": batch_state(batch),
-        "bar": batch_bar(counts_of(show.alias, [batch.pk])[batch.pk]),
-    }
+    shown = None
+    if job.batch_id is not None:
+        batch = JobBatch.objects.using(show.alias).filter(pk=job.batch_id).first()
+        shown = {"name": _("batch %(id)d, which is no longer kept") % {"id": job.batch_id}}
+        if batch is not None:
+            bar = batch_bar(counts_of(show.alias, [batch.pk])[batch.pk])
+            name = show.link(JobBatch, batch.pk, batch_name(batch))
+            shown = {"name": name, "state": batch_state(batch), "bar": bar}
+    return {"batch": shown, "tables": tables}
 
 
 def children_of(parent: int, jobs: QuerySet[Job]) -> QuerySet[Job]:
@@ -199,7 +196,7 @@ def shown_jobs(
 ) -> Section:
     """Return a table of jobs, of which only so many are shown."""
     found = list(jobs.only(*_COLUMNS)[: most + 1])
-    rows = [(*_job_row(site, request, job), _note(job)) for job in found[:most]]
+    rows = [_job_row(site, request, job) for job in found[:most]]
     note = _("There are more jobs than are shown here.") if len(found) > most else ""
     return Section(title, _heads(_("reason")), rows, note)
 
@@ -219,7 +216,7 @@ def _parents(show: Formatter) -> Section:
     }
     for key in known:
         if key not in hidden:
-            rows[key] = _job_row(show.site, show.request, parents[key])
+            rows[key] = _job_row(show.site, show.request, parents[key])[:-1]
     rows |= {key: (str(key), absent, "-") for key in (*parents.gone, *sorted(hidden))}
     last = _("if it fails") if rules else _("reason")
     cells = [(*row, labels.get(rules.get(key, ""), "")) for key, row in rows.items()]
@@ -230,20 +227,17 @@ def _heads(last: str) -> tuple[str, ...]:
     return _("id"), _("task"), _("status"), last
 
 
-def _job_row(site: AdminSite, request: HttpRequest, job: Job) -> tuple[str, str, str]:
-    url = page_url(site, request, Job, "change", job.pk)
-    return linked(url, str(job.pk)), breakable(job.task_path), display.status_badge(job.status)
-
-
-def _note(job: Job) -> str:
-    """Return how a job has failed, or why it waits."""
+def _job_row(site: AdminSite, request: HttpRequest, job: Job) -> tuple[str, ...]:
+    """Return a row of a table of jobs: at its end, how the job has failed, or why it waits."""
+    link = linked(page_url(site, request, Job, "change", job.pk), str(job.pk))
     error = job.errors[-1].get("message", "") if job.errors and job.status == Job.Status.FAILED else ""
-    return Truncator(redact_text(error or job.waiting_reason, job.task_path)).chars(_MOST_OF_NOTE)
+    note = Truncator(redact_text(error or job.waiting_reason, job.task_path)).chars(_MOST_OF_NOTE)
+    return link, breakable(job.task_path), display.status_badge(job.status), note
 
 
 def steps(show: Formatter) -> Section | None:
     """Return the steps in the order in which they ended."""
-    kinds = dict(Step.Kind.choices)
+    kinds, columns = dict(Step.Kind.choices), 6 if show.full else 5
     rows = [
         (
             breakable(str(step["name"] or "")),
@@ -251,11 +245,11 @@ def steps(show: Formatter) -> Section | None:
             step["attempt"] or "",
             "" if step["seconds"] is None else formatting.span(step["seconds"]),
             _when(step),
-            *([show.json(step["result"])] if show.full else []),
-        )
+            show.json(step["result"]),
+        )[:columns]
         for step in recorded_steps(show.job)
     ]
-    heads = (_("name"), _("kind"), _("attempt"), _("took"), _("ended"), *([_("result")] if show.full else []))
+    heads = (_("name"), _("kind"), _("attempt"), _("took"), _("ended"), _("result"))[:columns]
     return Section(_("Steps"), heads, rows) if rows else None
 
 
@@ -319,44 +313,34 @@ def logs(show: Formatter) -> list[dict[str, Any]]:
 
 def _log(show: Formatter, entry: dict[str, Any], end: int | None) -> dict[str, Any]:
     """Return the log of one attempt, up to a line."""
-    # Redacted as a whole, because a pattern may be about several lines.
-    lines = show.text("\n".join(_lines(entry))).split("\n")
-    count = len(entry.get("lines", [])) + entry.get("left_out", 0)
+    lines, times = [], {}
+    for line in entry.get("lines", []):
+        at, level, logger, message = (str(line.get(key, "")) for key in ("at", "level", "logger", "message"))
+        if (time := moment(at)) is not None:
+            at = display.clock(time)
+            times[at] = display.clock_time(time)
+        lines.append(f"{at} {level} {logger}: {message}")
+    count = len(lines)
+    if left_out := entry.get("left_out", 0):
+        words = ngettext("… %(count)d line left out …", "… %(count)d lines left out …", left_out)
+        lines.insert(entry.get("after", 0), words % {"count": left_out})
+        count += left_out
+    # Redacted as a whole, because a pattern may be about several lines. Their number may change, so it is the
+    # beginning of a line that tells which time it has.
+    lines = show.text("\n".join(lines)).split("\n")
     end = len(lines) if end is None else max(1, min(end, len(lines)))
     start = max(0, end - MOST_LINES)
+    parts = [line.partition(" ") for line in lines[start:end]]
+    text = format_html_join("\n", "{}{}{}", ((times.get(at, at), space, rest) for at, space, rest in parts))
     attempt = entry.get("attempt", "")
     return {
         "attempt": attempt,
         "count": ngettext("%(count)d line", "%(count)d lines", count) % {"count": count},
-        "text": format_html_join("\n", "{}{}", list(_timed(lines, entry))[start:end]),
+        "text": text,
         "is_chosen": end < len(lines),
         "before": f"{attempt}:{start}" if start else "",
         "after": f"{attempt}:{min(end + MOST_LINES, len(lines))}" if end < len(lines) else "",
     }
-
-
-def _lines(entry: dict[str, Any]) -> list[str]:
-    """Return the lines, each with its time in the zone of the page."""
-    lines = []
-    for line in entry.get("lines", []):
-        at, level, logger, message = (str(line.get(key, "")) for key in ("at", "level", "logger", "message"))
-        time = moment(at)
-        lines.append(f"{at if time is None else display.clock(time)} {level} {logger}: {message}")
-    if left_out := entry.get("left_out", 0):
-        words = ngettext("… %(count)d line left out …", "… %(count)d lines left out …", left_out)
-        lines.insert(entry.get("after", 0), words % {"count": left_out})
-    return lines
-
-
-def _timed(lines: list[str], entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the time of each line as an element, and the rest. Redaction may have changed the lines and their
-    number, so it is their beginning that tells which of them has which time.
-    """
-    found = [moment(str(line.get("at", ""))) for line in entry.get("lines", [])]
-    times = {display.clock(time): time for time in found if time is not None}
-    for line in lines:
-        clock, space, rest = line.partition(" ")
-        yield (display.clock_time(times[clock]), space + rest) if clock in times else ("", line)
 
 
 def runs(show: Formatter) -> Chart | None:

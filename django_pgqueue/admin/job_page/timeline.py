@@ -128,26 +128,22 @@ def timeline(show: Formatter) -> dict[str, Any] | None:
         pgettext("timeline", "what"), _("attempt"), pgettext("timeline", "from"), _("took"), _("worker"),
         _("error"),
     )  # fmt: skip
+    rows = []
+    for part in parts:
+        number = "" if part.attempt is None else part.attempt
+        if part.kind == "failed":
+            number = format_html('<a href="#attempt-{}">{}</a>', number, number)
+        took, worker = formatting.span(part.seconds), show.worker(part.worker)
+        error = Truncator(part.error).chars(160)
+        rows.append((KINDS[part.kind][0], number, display.time(part.start), took, worker, error))
     return {
         "drawing": _drawing(parts),
         # The kinds that occur, what they are, and where the mark begins and how high it is.
         "legend": [(kind, str(KINDS[kind][0]), *_size(kind, 2)) for kind in KINDS if kind in kinds],
-        "table": Section(_("Timeline"), heads, [_row(part, show) for part in parts]),
+        "table": Section(_("Timeline"), heads, rows),
         "start": display.time(parts[0].start),
         "end": display.later_time(parts[-1].end, parts[0].start),
     }
-
-
-def _row(part: TimelinePart, show: Formatter) -> tuple[Any, ...]:
-    number = "" if part.attempt is None else part.attempt
-    return (
-        KINDS[part.kind][0],
-        format_html('<a href="#attempt-{}">{}</a>', number, number) if part.kind == "failed" else number,
-        display.time(part.start),
-        formatting.span(part.seconds),
-        show.worker(part.worker),
-        Truncator(part.error).chars(160),
-    )
 
 
 def _drawing(parts: list[TimelinePart]) -> str:

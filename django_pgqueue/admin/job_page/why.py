@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
+from django.db.models import Model
 from django.db.models.functions import Now
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -82,30 +83,27 @@ def _fixes(reason: Reason, show: Formatter) -> list[tuple[str, str]]:
     """Return the pages where something can be done about the reason: URLs, which may be empty, and labels."""
     facts, code = reason.facts, reason.code
     key = f"key:{facts['key']}" if facts.get("key") else ""
-    of_key = (_jobs(show, q=key) if key else "", _("Jobs of this key"))
+    of_key = (_page(show, Job, "changelist", q=key) if key else "", _("Jobs of this key"))
     if code == "paused":
         return [(show.url(Pause, "change", facts["pause"]), _("Go to the pause"))]
     if code in {"limit", "rate"}:
         if facts.get("is_set"):
             url = show.url(Limit, "change", facts["limit"])
         else:  # the page that sets one
-            url = _with_query(show.url(Limit, "add"), name=facts["limit"])
+            url = _page(show, Limit, "add", name=facts["limit"])
         return [(url, _("Go to the limit")), of_key]
     if code == "wait_queue":
         return [of_key]
     if code == "behind":
-        url = _jobs(show, queue=facts["queue_name"], status="pending")
+        url = _page(show, Job, "changelist", queue=facts["queue_name"], status="pending")
         return [(url, _("Jobs that wait in this queue"))]
     if code in {"no_worker", "busy", "unknown_task", "after_over", "pause_over"}:
         return [(show.url(Worker, "changelist"), _("Workers"))]
     return [(show.url(JobStat, "database"), _("Database"))] if code == "locked" else []
 
 
-def _jobs(show: Formatter, **query: str) -> str:
-    return _with_query(show.url(Job, "changelist"), **query)
-
-
-def _with_query(url: str, **query: str) -> str:
+def _page(show: Formatter, model: type[Model], page: str, **query: str) -> str:
+    url = show.url(model, page)
     return f"{url}?{urlencode(query)}" if url else ""
 
 
@@ -156,7 +154,7 @@ def _limit(show: Formatter, limit: JobLimit) -> list[Any]:
         parts.append(display.filled(words, time=display.time(limit.next_start)))
     if limit.place is not None:
         ahead = _("%(count)s before it") % {"count": count(limit.place)}
-        of_key = linked(_jobs(show, q=f"key:{limit.limit_key}"), ahead)
+        of_key = linked(_page(show, Job, "changelist", q=f"key:{limit.limit_key}"), ahead)
         parts.append(of_key if limit.place else _("next in the wait queue"))
     others = [each for each in limit.holders if each != job.pk]
     if limit.allowed is not None and limit.running >= limit.allowed and others and not is_running:
