@@ -37,7 +37,7 @@ _CLAIM = """
     RETURNING job.id, job.batch
 """
 _FINISH = (
-    "SELECT accepted FROM pgqueue_finish_v1(%s::bigint[], array_fill(%s::bigint, ARRAY[%s]), %s::text[],"
+    "SELECT accepted FROM _pgqueue_finish(%s::bigint[], array_fill(%s::bigint, ARRAY[%s]), %s::text[],"
     " NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20)"
 )
 _LATE = """
@@ -242,10 +242,10 @@ def meddle(session: Session) -> None:
     elif what == "edit":
         session.all("SELECT pgqueue_edit(%s::bigint[], 1)", ids)
     elif what in ("cancel", "retry"):
-        session.all(f"SELECT pgqueue_{what}_v1(%s::bigint[])", ids)
+        session.all(f"SELECT pgqueue_{what}(%s::bigint[])", ids)
     else:
         for (batch,) in session.all("SELECT id FROM pgqueue_batch WHERE id = ANY (%s)", ids)[:1]:
-            session.all(f"SELECT pgqueue_{what.replace(' ', '_')}_v1(%s)", batch)
+            session.all(f"SELECT pgqueue_{what.replace(' ', '_')}(%s)", batch)
     stress.count(what)
     session.commit()
     time.sleep(choice.choice((0.01, 0.05)))
@@ -254,8 +254,8 @@ def meddle(session: Session) -> None:
 def keep_up(session: Session) -> None:
     """Do the rounds of maintenance, more often than a supervisor."""
     for query in (
-        "SELECT ended FROM pgqueue_repair_batches_v1(0, 100000)",
-        "SELECT settled FROM pgqueue_repair_edges_v1(0, 100000)",
+        "SELECT ended FROM _pgqueue_repair_batches(0, 100000)",
+        "SELECT settled FROM _pgqueue_repair_edges(0, 100000)",
     ):
         ((found,),) = session.all(query)
         session.connection.commit()

@@ -25,10 +25,10 @@ def sleepers(url: str, number: int) -> Iterator[None]:
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         for _ in range(number):
             session = stack.enter_context(connect(url))
-            (channel,) = session.execute("SELECT pgqueue_channel_v1()").fetchone() or ("",)
+            (channel,) = session.execute("SELECT _pgqueue_channel()").fetchone() or ("",)
             session.execute(f'LISTEN "{channel}"')
             # The lock of a worker that serves every queue (worker/producer/idle.py).
-            session.execute("SELECT pg_advisory_lock_shared(pgqueue_lock_key_v1('sleep', ''))")
+            session.execute("SELECT pg_advisory_lock_shared(_pgqueue_lock_key('sleep', ''))")
             selector.register(session.fileno(), selectors.EVENT_READ, session.pgconn)
 
         def read() -> None:

@@ -41,7 +41,7 @@ class PgQueueConfig(AppConfig):
 # Jobs, batches and places in a wait queue share one sequence. A row may also name a job that is no longer
 # kept, and a new job must not get its id. ``loaddata`` itself sets the sequence of a column to the greatest
 # value in it, which may be less; so no column with values of the sequence owns it
-# (``sql/job_id_seq_v1.sql``).
+# (``tables/job.sql``).
 
 _OWN_IDS = frozenset(("Job", "JobBatch"))
 _NAMED_IDS = frozenset(

@@ -11,6 +11,7 @@ one table that is in use.
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from time import sleep
@@ -32,11 +33,23 @@ SQL_FOLDER = Path(__file__).parent / "sql"
 # A function with SET search_path FROM CURRENT keeps the search path that is set when it is created, and finds
 # its tables whatever the caller's path is. So the path is set to the one schema where the objects are
 # created, and restored afterwards, because the rest of a migration may rely on it.
+#
+# The bodies are not checked then, so that a function may stand before those that it calls.
 _ENTER = (
     "SELECT set_config('pgqueue.search_path', current_setting('search_path'), true),"
-    " set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);"
+    " set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true),"
+    " set_config('pgqueue.check_function_bodies', current_setting('check_function_bodies'), true),"
+    " set_config('check_function_bodies', 'off', true);"
 )
-_LEAVE = "SELECT set_config('search_path', current_setting('pgqueue.search_path'), true);"
+_LEAVE = (
+    "SELECT set_config('search_path', current_setting('pgqueue.search_path'), true),"
+    " set_config('check_function_bodies', current_setting('pgqueue.check_function_bodies'), true);"
+)
+_CREATED = re.compile(
+    r"^CREATE (?:UNIQUE |CONSTRAINT )?(TABLE|TYPE|FUNCTION|PROCEDURE|INDEX|TRIGGER) (\w+)"
+    r"(?:\s+(?:AFTER|BEFORE)[^;]*?\sON\s+(\w+))?",
+    re.MULTILINE,
+)
 
 #: Shorter than the workers wait for a lock (2 s), and than ``deadlock_timeout`` (1 s): if a worker has a lock
 #: that the migration needs and waits for one that the migration has, the migration gives way.
@@ -63,12 +76,18 @@ _OLDEST = """
 
 
 class RunSQLFile(migrations.RunSQL):
-    """Create the object in ``sql/<name>``; ``reverse`` is the statement that drops it. Only on PostgreSQL."""
+    """Create the objects in ``sql/<name>``. ``reverse``: the statements that drop them; by default, all that
+    the file creates. Only on PostgreSQL.
+    """
 
-    def __init__(self, name: str, reverse: str) -> None:
+    def __init__(self, name: str, reverse: str = "") -> None:
         self.name = name
-        self.reverse = reverse
-        super().__init__([_ENTER, (SQL_FOLDER / name).read_text(encoding="utf-8"), _LEAVE], reverse)
+        text = (SQL_FOLDER / name).read_text(encoding="utf-8")
+        self.reverse = reverse or "; ".join(
+            f"DROP {kind} {created}{table and f' ON {table}'}"
+            for kind, created, table in reversed(_CREATED.findall(text))
+        )
+        super().__init__([_ENTER, text, _LEAVE], self.reverse)
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
         """Return the constructor's arguments, for migrations."""
@@ -126,12 +145,12 @@ class PayloadTriggers(Operation):
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Create the triggers."""
-        query = "SELECT pgqueue_attach_payload_v1(%s::regclass, ARRAY[%s])"
+        query = "SELECT _pgqueue_attach_payload(%s::regclass, ARRAY[%s])"
         self._run(query, app_label, schema_editor, to_state, self.task)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Drop the triggers, or restore those for the earlier path."""
-        self._run("SELECT pgqueue_detach_payload_v1(%s::regclass)", app_label, schema_editor, from_state)
+        self._run("SELECT _pgqueue_detach_payload(%s::regclass)", app_label, schema_editor, from_state)
 
     def _run(self, query: str, app_label: str, schema_editor: Any, state: Any, *more: str) -> None:
         connection = schema_editor.connection

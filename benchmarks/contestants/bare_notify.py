@@ -21,7 +21,7 @@ __all__ = ["BareNotify"]
 
 _PUT = """
     SELECT pg_notify('benchmark', '')
-    FROM pgqueue_enqueue_v1(
+    FROM _pgqueue_enqueue(
         'benchmarks.tasks.stamp', %s::jsonb, '{}', '{}', 'default', 0, NULL, NULL, NULL, NULL, 5, NULL,
         'rerun', NULL, NULL
     )

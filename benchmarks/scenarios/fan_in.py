@@ -42,7 +42,7 @@ _CHILDREN = """
     INSERT INTO pgqueue_edge (parent_id, child_id) SELECT unnest(child.parents), child.id FROM child
 """
 _ENQUEUE = """
-    SELECT pgqueue_enqueue_many_v1(
+    SELECT _pgqueue_enqueue_many(
         0, array_fill('benchmarks.tasks.noop'::text, ARRAY[n]), array_fill('[]'::jsonb, ARRAY[n]),
         array_fill('{}'::jsonb, ARRAY[n]), array_fill('{}'::jsonb, ARRAY[n]),
         array_fill('default'::text, ARRAY[n]), array_fill(0, ARRAY[n]),

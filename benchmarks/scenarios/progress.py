@@ -60,12 +60,12 @@ _JOBS = """
 """
 _WRITES = {
     "progress": (
-        "SELECT pgqueue_write_progress_v1(%(ids)s::bigint[], array_fill(1::bigint, %(size)s),"
+        "SELECT _pgqueue_write_progress(%(ids)s::bigint[], array_fill(1::bigint, %(size)s),"
         " array_fill(NULL::text, %(size)s), array_fill(%(turn)s::double precision, %(size)s),"
         " array_fill(100::double precision, %(size)s), array_fill('page'::text, %(size)s))"
     ),
     "steps": (
-        "SELECT pgqueue_write_progress_v1(%(ids)s::bigint[], array_fill(1::bigint, %(size)s),"
+        "SELECT _pgqueue_write_progress(%(ids)s::bigint[], array_fill(1::bigint, %(size)s),"
         " array_fill('step-' || %(turn)s, %(size)s), array_fill(NULL::double precision, %(size)s),"
         " array_fill(NULL::double precision, %(size)s), array_fill(NULL::text, %(size)s))"
     ),

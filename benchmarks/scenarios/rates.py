@@ -34,7 +34,7 @@ REACHED = "of the rate"
 #: The rate in a second, and the burst.
 RATES = ((10, 1), (10, 2), (100, 1), (100, 5), (1_000, 50))
 
-_SET = "SELECT pgqueue_set_limit_v1(%s, NULL, NULL, %s, '1 second', %s)"
+_SET = "SELECT _pgqueue_set_limit(%s, NULL, NULL, %s, '1 second', %s)"
 _RATED = """
     INSERT INTO pgqueue_job_live (id, task_path, max_attempts, on_lost, status, limit_key, wait_position)
     SELECT id, 'benchmarks.tasks.noop', 5, 'rerun',

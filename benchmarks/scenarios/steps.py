@@ -34,7 +34,7 @@ _CALLS = {
         f" SELECT job.id, 'step-' || step, 1, 0.1, clock_timestamp(), '{{\"a\": 1}}' {_EACH}"
     ),
     "steps": (
-        "SELECT count(pgqueue_record_step_v1("
+        "SELECT count(_pgqueue_record_step("
         "job.id, 1, step = 1, 1, 'step-' || step, 0.1, 123, '{\"a\": 1}'))"
         f" {_EACH}"
     ),

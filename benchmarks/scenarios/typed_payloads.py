@@ -34,17 +34,17 @@ _TABLES = """
         email text NOT NULL
     );
     CREATE INDEX ON benchmark_payload (order_id);
-    SELECT pgqueue_attach_payload_v1('benchmark_payload', '{benchmarks.tasks.noop}');
+    SELECT _pgqueue_attach_payload('benchmark_payload', '{benchmarks.tasks.noop}');
 """
 _DECLARE = """
-    SELECT pgqueue_declare_tasks_v1(jsonb_build_array(jsonb_build_object(
+    SELECT _pgqueue_declare_tasks(jsonb_build_array(jsonb_build_object(
         'task_path', 'benchmarks.tasks.noop', 'model', 'benchmarks.Payload', 'relation',
         'benchmark_payload'::regclass::oid, 'queue_name', 'default', 'priority', 0, 'max_attempts', 5,
         'on_lost', 'rerun', 'metadata', '{}'::jsonb, 'keeps', true)))
 """
 _ROWS = "SELECT n %% 1000, n || '@example.com' FROM generate_series(1, %(count)s) AS n"
 _ENQUEUE = """
-    SELECT ids FROM pgqueue_enqueue_many_v1(
+    SELECT ids FROM _pgqueue_enqueue_many(
         0, array_fill('benchmarks.tasks.noop'::text, ARRAY[%(count)s]),
         (SELECT array_agg(to_jsonb(ARRAY[n])) FROM generate_series(1, %(count)s) AS n),
         array_fill('{}'::jsonb, ARRAY[%(count)s]), array_fill('{}'::jsonb, ARRAY[%(count)s]),

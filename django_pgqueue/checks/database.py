@@ -29,9 +29,9 @@ from .backends import check, message
 from .tasks import queue_databases
 
 _LABEL = "django_pgqueue"
-_ROUTINE = re.compile(r"^(CREATE|DROP) (?:FUNCTION|PROCEDURE) (pgqueue_\w+)", re.MULTILINE)
+_ROUTINE = re.compile(r"^(CREATE|DROP) (?:FUNCTION|PROCEDURE) (_?pgqueue_\w+)", re.MULTILINE)
 _INSTALLED = (
-    "SELECT proname FROM pg_proc WHERE starts_with(proname, 'pgqueue_') AND pg_function_is_visible(oid)"
+    "SELECT proname FROM pg_proc WHERE proname ~ '^_?pgqueue_' AND pg_function_is_visible(oid)"
     " UNION ALL "
     "SELECT relname FROM pg_class WHERE relname = ANY (%s) AND pg_table_is_visible(oid)"
 )
@@ -249,6 +249,6 @@ def _functions() -> frozenset[str]:
     """Return the names of the functions and procedures that exist after the last migration: those that a file
     creates and no file drops. A name that is dropped is not used again.
     """
-    files = SQL_FOLDER.glob("*.sql")
+    files = SQL_FOLDER.rglob("*.sql")
     found = {match for file in files for match in _ROUTINE.findall(file.read_text(encoding="utf-8"))}
     return frozenset(name for word, name in found if word == "CREATE" and ("DROP", name) not in found)

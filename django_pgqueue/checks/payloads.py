@@ -28,9 +28,9 @@ from .database import checkable, unapplied
 # Before the first migration, the function is missing, and no condition would save a statement that calls it.
 _COLUMNS_SQL = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
 _EXISTS_SQL = """
-    SELECT to_regclass(%s) IS NOT NULL AND to_regprocedure('pgqueue_payload_paths_v1(regclass)') IS NOT NULL
+    SELECT to_regclass(%s) IS NOT NULL AND to_regprocedure('_pgqueue_payload_paths(regclass)') IS NOT NULL
 """
-_PATHS_SQL = "SELECT pgqueue_payload_paths_v1(to_regclass(%s))"
+_PATHS_SQL = "SELECT _pgqueue_payload_paths(to_regclass(%s))"
 
 
 @check()

@@ -1,6 +1,6 @@
 """``why()``: why a job does not run, or what has become of it.
 
-The reason comes from ``pgqueue_why`` (``sql/why_v1.sql``), which the page of a job, the command, the shell
+The reason comes from ``pgqueue_why`` (``sql/why``), which the page of a job, the command, the shell
 and plain SQL ask alike. Here it gets its words (``words``) and what helps against it. ``schedules`` has those
 of schedules.
 """
@@ -28,7 +28,7 @@ __all__ = ["Reason", "awhy", "fix", "why"]
 
 _SQL = "SELECT code, facts::text FROM pgqueue_why(%s, %s, %s)"
 _MESSAGE = "SELECT left(errors -> -1 ->> 'message', %s) FROM pgqueue_job WHERE id = %s"
-_SHOWN = 500  # characters of the message of an error, as in sql/why_error_v1.sql
+_SHOWN = 500  # characters of the message of an error, as in _pgqueue_why_error
 _READ = 10_000
 
 

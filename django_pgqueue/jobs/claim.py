@@ -9,11 +9,11 @@ from the memory of the worker and is never reused. A finish is always durable. S
 which must not run twice (``on_lost = 'fail'``): without its claim, the row would not say that the job may
 have started. The worker gets the answer after the commit.
 
-Picked jobs with a limit key pass the gate (``sql/gate_v1.sql``), which decides which of them may start.
-Others never reach it. The jobs that a report in the same transaction has released (``sql/release_v1.sql``),
+Picked jobs with a limit key pass the gate (``_pgqueue_gate``), which decides which of them may start.
+Others never reach it. The jobs that a report in the same transaction has released (``_pgqueue_release``),
 and those that the gate has let follow at the last claim, are read first in their ranges, so that they keep
 their place. If queues have limits, the statement also asks how many jobs may start in them
-(``sql/room_v1.sql``), and charges their rates.
+(``_pgqueue_room``), and charges their rates.
 
 If a (queue, priority) has jobs with a group, each range is one of its groups, with a quota: how many jobs of
 it to take. The worker names them in turn (``worker/producer/ranges.py``).

@@ -1,7 +1,7 @@
 {# A template of Django. "range" is one (queue, priority), or one of its groups, above the mark that the worker holds. #}
 {# The statuses are literals: a generic plan cannot match a parameter with the predicate of the partial index. #}
 WITH {% if limited %}room AS MATERIALIZED (
-    SELECT * FROM pgqueue_room_v1(%(limited_queues)s::text[], %(limits)s::integer[])
+    SELECT * FROM _pgqueue_room(%(limited_queues)s::text[], %(limits)s::integer[])
 ), {% endif %}picked AS MATERIALIZED (
     {# Race: another worker may be claiming one of those that are to be taken first, so they are locked as well. #}
     WITH released AS MATERIALIZED (
@@ -64,7 +64,7 @@ WITH {% if limited %}room AS MATERIALIZED (
             array_agg(fitting.wait_position) AS lines
         FROM fitting WHERE fitting.limit_key IS NOT NULL
     ) AS asked
-    CROSS JOIN LATERAL pgqueue_gate_v1(
+    CROSS JOIN LATERAL _pgqueue_gate(
         asked.ids, asked.keys, asked.queues, asked.priorities, asked.lines) AS verdict
     WHERE asked.ids IS NOT NULL
 ), claimed AS (
@@ -99,7 +99,7 @@ SELECT {{ nothing }} FROM (
 {% if limited %}{# What starts in a limited queue is charged to its rate. #}
 UNION ALL
 SELECT {{ nothing }} FROM (
-    SELECT pgqueue_charge_queues_v1(
+    SELECT _pgqueue_charge_queues(
         %(limited_queues)s::text[],
         (SELECT array_agg(claimed.queue_name::text) FROM claimed)) AS rates
     OFFSET 0

@@ -54,12 +54,12 @@ CHUNK = 2_000
 #: client holds several copies of a statement while it sends it.
 CHUNK_CHARACTERS = 4_000_000
 _ONE = (
-    "SELECT id, run_after, expires_at, enqueued_at, outcome FROM pgqueue_enqueue_v1("
+    "SELECT id, run_after, expires_at, enqueued_at, outcome FROM _pgqueue_enqueue("
     "%s, %s::jsonb, %s::jsonb, %s::jsonb, %s, %s::integer, %s::timestamptz, %s::double precision, NULL,"
     " %s::double precision, %s::integer, %s::integer, %s, NULL, %s::jsonb)"
 )
 _MANY = (
-    "SELECT ids, outcomes FROM pgqueue_enqueue_many_v1("
+    "SELECT ids, outcomes FROM _pgqueue_enqueue_many("
     "%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::text[], %s::integer[],"
     " %s::timestamptz[], %s::double precision[], %s::double precision[], %s::integer[], %s::integer[],"
     " %s::text[], NULL, %s::jsonb[], %s::jsonb, %s::bigint)"
@@ -372,7 +372,7 @@ _said: set[tuple[str, str]] = set()
 MISTAKES = (ProgrammingError, IntegrityError, OperationalError, SynchronousOnlyOperation)
 #: What the functions in ``sql/`` raise with codes of their own.
 _REFUSALS: dict[str, type[Exception]] = {"23Q05": BatchFinished, "23Q06": ParentGone, "23Q07": InvalidTask}
-_TWIN = re.compile(r"job (\d+) has")  # in the message of meet_v1.sql
+_TWIN = re.compile(r"job (\d+) has")  # in the message of _pgqueue_meet
 
 
 def explained(error: Exception, alias: str) -> Exception:
@@ -397,7 +397,7 @@ def explained(error: Exception, alias: str) -> Exception:
             f"The database {alias!r} has no functions of this version of django_pgqueue. "
             f"Run: manage.py migrate django_pgqueue --database={alias}"
         )
-    if code == "55P03" and "pgqueue_insert_unique_v1" in (_diagnosis(error, "context") or ""):
+    if code == "55P03" and "_pgqueue_insert_unique" in (_diagnosis(error, "context") or ""):
         return OperationalError(
             "The unique key of a call belongs to another transaction that is still open. It did not end "
             "within the lock_timeout of this session (10 seconds if it has none). Call again later. Keep "

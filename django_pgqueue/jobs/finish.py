@@ -1,4 +1,4 @@
-"""Finish: write the outcomes of a batch as arrays for ``pgqueue_finish_v1``."""
+"""Finish: write the outcomes of a batch as arrays for ``_pgqueue_finish``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 from ..postgres.arrays import number_array, seconds_array, text_array
 
 FINISH_SQL = (
-    "SELECT * FROM pgqueue_finish_v1(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[],"
+    "SELECT * FROM _pgqueue_finish(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[],"
     " %s::text[], %s::double precision[], %s::double precision[], %s::double precision[], %s::text[],"
     " %s::integer, %s::jsonb[])"
 )
 FINISH_ONE_SQL = (
-    "CALL pgqueue_finish_one_v1(%s::bigint, %s::bigint, %s, %s::jsonb, %s::jsonb, %s,"
+    "CALL _pgqueue_finish_one(%s::bigint, %s::bigint, %s, %s::jsonb, %s::jsonb, %s,"
     " %s::double precision, %s::double precision, %s::double precision, %s, %s::integer,"
     " %s::jsonb)"
 )

@@ -207,7 +207,7 @@ def write_limit(
         rate = (rate_limit.limit, rate_limit.per, rate_limit.burst)  # type: ignore[assignment]
     fetch_value(
         using,
-        "SELECT pgqueue_set_limit_v1(%s, %s::integer, %s, %s::integer, %s::interval, %s::integer, %s, %s)",
+        "SELECT _pgqueue_set_limit(%s, %s::integer, %s, %s::integer, %s::interval, %s::integer, %s, %s)",
         name, concurrency if isinstance(concurrency, int) else None,
         on_full if isinstance(on_full, str) else None, *rate, concurrency is None, rate_limit is None,
     )  # fmt: skip
@@ -215,7 +215,7 @@ def write_limit(
 
 def clear_limit(name: str, *, using: str) -> bool:
     """Let the limit that is stored under a name be again what the code declares, or none."""
-    return bool(fetch_value(using, "SELECT pgqueue_reset_limit_v1(%s)", name))
+    return bool(fetch_value(using, "SELECT _pgqueue_reset_limit(%s)", name))
 
 
 def _target(function: str, **given: Any) -> str:

@@ -96,7 +96,7 @@ def look(alias: str) -> list[Alert]:
     """Return what is to be told now, and store that it was. Raises ``django.db.Error``."""
     with transaction.atomic(using=alias):
         with connections[alias].cursor() as cursor:
-            cursor.execute("SELECT pgqueue_on_duty_v1('alerts'), clock_timestamp()")
+            cursor.execute("SELECT _pgqueue_on_duty('alerts'), clock_timestamp()")
             is_mine, now = cursor.fetchone()
         if not is_mine:
             return []
@@ -142,7 +142,7 @@ def _changed_problems(alias: str, now: datetime) -> Iterator[Alert]:
 def _failures(alias: str, now: datetime) -> Iterator[Alert]:
     """Yield the groups of failures that are new, and those with more jobs that failed."""
     with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT * FROM pgqueue_tell_failures_v1(%s)", [MOST_GROUPS])
+        cursor.execute("SELECT * FROM _pgqueue_tell_failures(%s)", [MOST_GROUPS])
         rows = cursor.fetchall()
     for fingerprint, error_class, message, tasks, job, is_new, failed in rows:
         words = redact_text(message, tasks[0] if tasks else "")

@@ -14,7 +14,7 @@ logger = get_logger(__name__)
 
 
 _DECLARE_SQL = (
-    "SELECT pgqueue_declare_limits_v1("
+    "SELECT _pgqueue_declare_limits("
     "%s::text[], %s::integer[], %s::text[], %s::integer[], %s::interval[], %s::integer[], %s::text[])"
 )
 # Race: another worker may declare such a limit at this moment, in another module. It holds the row, so this

@@ -35,7 +35,7 @@ from .schedules import database_of
 
 logger = get_logger(__name__)
 
-_EXISTS_SQL = "SELECT to_regproc('pgqueue_declare_tasks_v1') IS NOT NULL"
+_EXISTS_SQL = "SELECT to_regproc('_pgqueue_declare_tasks') IS NOT NULL"
 # What is stored, and for each table of payloads its oid and the paths in its triggers.
 _STORED_SQL = """
     SELECT coalesce((
@@ -43,12 +43,12 @@ _STORED_SQL = """
         FROM pgqueue_task AS kind
     ), '[]')::text, (
         SELECT coalesce(jsonb_agg(jsonb_build_array(
-            to_regclass(given.name)::oid::bigint, to_jsonb(pgqueue_payload_paths_v1(to_regclass(given.name)))
+            to_regclass(given.name)::oid::bigint, to_jsonb(_pgqueue_payload_paths(to_regclass(given.name)))
         ) ORDER BY given.place), '[]')
         FROM unnest(%s::text[]) WITH ORDINALITY AS given (name, place)
     )::text
 """
-_DECLARE_SQL = "SELECT pgqueue_declare_tasks_v1(%s::jsonb)"
+_DECLARE_SQL = "SELECT _pgqueue_declare_tasks(%s::jsonb)"
 
 
 class Difference(NamedTuple):

@@ -5,7 +5,7 @@ A supervisor knows at once that one of its processes has ended, and which jobs h
 are jobs that neither of them finds, because their worker is no longer registered.
 
 A job counts a crash if its process ended alone. If the supervisor or another of its processes ended as well,
-the job counts a crash only if its previous run was lost in the same way (``sql/recover_v1.sql``).
+the job counts a crash only if its previous run was lost in the same way (``_pgqueue_recover``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ logger = get_logger(__name__)
 BATCH = 1_000  # jobs in one statement
 TOGETHER = 1.0  # seconds; processes that end by themselves within this time have not ended alone
 _RECOVER_WORKER_SQL = (
-    "SELECT * FROM pgqueue_recover_worker_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s, %s)"
+    "SELECT * FROM _pgqueue_recover_worker(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s, %s)"
 )
-_RECOVER_DEAD_SQL = "SELECT * FROM pgqueue_recover_dead_v1(%s, %s, %s, %s, %s)"
+_RECOVER_DEAD_SQL = "SELECT * FROM _pgqueue_recover_dead(%s, %s, %s, %s, %s)"
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ def recover_dead(session: Session) -> int:
 
 
 def requeued_strays(jobs: int, notable: str) -> int:
-    """Log what ``pgqueue_recover_strays_v1`` has returned, and return the number of jobs."""
+    """Log what ``_pgqueue_recover_strays`` has returned, and return the number of jobs."""
     if requeued := jobs - log_lost_jobs(notable):
         logger.warning("requeued %s of workers that no longer exist", counted(requeued, "job"))
     return jobs
@@ -123,7 +123,7 @@ def log_lost_jobs(notable: str) -> int:
     Race: two supervisors may recover the same workers. A job is in the answer to the one that moved it, so it
     gets one line. It gets none if that supervisor loses its connection before the answer arrives.
     """
-    jobs = [SimpleNamespace(**job) for job in json.loads(notable)]  # columns of ``give_back_v1.sql``
+    jobs = [SimpleNamespace(**job) for job in json.loads(notable)]  # columns of ``_pgqueue_give_back``
     for job in jobs:
         if is_logged(job.outcome):
             # Other jobs may have run in the same process, so it is not known which of them took it down.

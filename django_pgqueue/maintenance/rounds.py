@@ -1,6 +1,6 @@
 """Maintenance: short rounds that any supervisor may do at any time, so that no leader is needed.
 
-Each round is one database function. It locks the row of its duty (``sql/duty_v1.sql``) or skips locked rows,
+Each round is one database function. It locks the row of its duty (``tables/duty.sql``) or skips locked rows,
 so two supervisors can run it at the same time without conflicts or double work.
 """
 
@@ -47,8 +47,8 @@ IN_USE_SQL = (_FOLDER / "in_use.sql").read_text(encoding="utf-8")
 _SWEEP_SQL = (_FOLDER / "sweep.sql").read_text(encoding="utf-8")
 _FREE_SQL = """
     SELECT strays.jobs, strays.notable, unpaused
-    FROM pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays,
-        pgqueue_unpause_v1(%(batch)s) AS unpaused
+    FROM _pgqueue_recover_strays(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays,
+        _pgqueue_unpause(%(batch)s) AS unpaused
 """
 
 
@@ -101,7 +101,7 @@ class Rounds:
     def _rotate(self, session: Session) -> float:
         tell_foreign_locks(session)
         with session.aside("the rotation of history"):
-            did: str = session.value("SELECT pgqueue_rotate_v2()")
+            did: str = session.value("SELECT _pgqueue_rotate()")
             if did.startswith(("emptied", "moved", "restarted")):
                 logger.info("history: %s", did)
                 return 1.0  # there may be more to do
@@ -109,7 +109,7 @@ class Rounds:
 
     # Nets under composition. The functions that end jobs settle what waits for them. Some of it they leave to
     # these rounds: children after the first 1,000 of a parent, and what another session had locked for too
-    # long (``sql/settle_v1.sql``).
+    # long (``_pgqueue_settle``).
 
     def _spread_nets(self, session: Session) -> float:
         batches, children, wait_queues = session.row(IN_USE_SQL)
@@ -121,9 +121,9 @@ class Rounds:
 
     def _end_batches(self, session: Session) -> bool:
         """End batches, and delete old ones. Return whether there may be more."""
-        query = "SELECT reached, ended FROM pgqueue_repair_batches_v1(%s, %s)"
+        query = "SELECT reached, ended FROM _pgqueue_repair_batches(%s, %s)"
         reached, ended = session.row(query, (self._batch, PAGE))
-        swept: int = session.value("SELECT pgqueue_sweep_batches_v1(%s)", (PAGE,))
+        swept: int = session.value("SELECT _pgqueue_sweep_batches(%s)", (PAGE,))
         if ended:
             logger.info("ended %s that nobody else would have ended", counted(ended, "batch", "batches"))
         self._batch = reached or 0
@@ -131,14 +131,14 @@ class Rounds:
 
     def _settle_edges(self, session: Session) -> bool:
         """Let jobs run, or cancel them. Return whether there may be more."""
-        query = "SELECT reached, settled FROM pgqueue_repair_edges_v1(%s, %s)"
+        query = "SELECT reached, settled FROM _pgqueue_repair_edges(%s, %s)"
         reached, settled = session.row(query, (self._child, PAGE))
         self._child = reached or 0
         return reached is not None or settled > 0
 
     def _repair_wait_queues(self, session: Session) -> float:
         """Release the wait queues of limit keys that have room, but whose first job is blocked."""
-        query = "SELECT lines, reached, released FROM pgqueue_repair_lines_v1(%s, %s)"
+        query = "SELECT lines, reached, released FROM _pgqueue_repair_lines(%s, %s)"
         wait_queues, reached, released = session.row(query, (self._limit_key, PAGE))
         if released:
             logger.warning("released %s that nobody would have released", counted(released, "job"))
@@ -153,9 +153,9 @@ def _jitter() -> float:
 def tell_retention(session: Session) -> None:
     """Write RETENTION, FAILED_RETENTION and MAX_JSON_BYTES to where the functions read them."""
     settings = conf.current()
-    session.rows("SELECT pgqueue_retain_bound_v1(%s)", (settings.max_json_bytes,))
+    session.rows("SELECT _pgqueue_retain_bound(%s)", (settings.max_json_bytes,))
     before = session.rows(
-        "SELECT * FROM pgqueue_retain_v1(%s, %s)", (settings.retention, settings.failed_retention)
+        "SELECT * FROM _pgqueue_retain(%s, %s)", (settings.retention, settings.failed_retention)
     )
     for retention, failed_retention in before:
         logger.warning(

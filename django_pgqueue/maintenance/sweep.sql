@@ -25,10 +25,10 @@ SELECT greatest(
     rolled, forgotten, folded, failures_forgotten
 ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text,
     to_jsonb(payloads.strays)::text
-FROM pgqueue_sweep_v1(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
-    pgqueue_sweep_payloads_v1(%(batch)s) AS payloads (deleted, problems, strays),
-    pgqueue_roll_up_v1(%(batch)s) AS rolled,
-    pgqueue_forget_statistics_v1(%(statistics)s, %(batch)s) AS forgotten,
-    pgqueue_fold_failures_v1(%(groups)s, %(batch)s) AS folded,
-    pgqueue_forget_failures_v1(%(statistics)s, %(groups)s, %(batch)s) AS failures_forgotten,
-    pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
+FROM _pgqueue_sweep(%(batch)s) AS swept, _pgqueue_unpause(%(batch)s) AS unpaused,
+    _pgqueue_sweep_payloads(%(batch)s) AS payloads (deleted, problems, strays),
+    _pgqueue_roll_up(%(batch)s) AS rolled,
+    _pgqueue_forget_statistics(%(statistics)s, %(batch)s) AS forgotten,
+    _pgqueue_fold_failures(%(groups)s, %(batch)s) AS folded,
+    _pgqueue_forget_failures(%(statistics)s, %(groups)s, %(batch)s) AS failures_forgotten,
+    _pgqueue_recover_strays(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays

@@ -199,7 +199,7 @@ class Limit(models.Model):
 
 
 class RateState(models.Model):
-    """The state of one key. ``pgqueue_charge_v1`` writes it, and maintenance deletes it when it is over."""
+    """The state of one key. ``_pgqueue_charge`` writes it, and maintenance deletes it when it is over."""
 
     key = models.CharField(_("limit key"), max_length=200, primary_key=True, db_collation="C")
     tat = models.DateTimeField(_("theoretical arrival time"))
@@ -215,7 +215,7 @@ class RateState(models.Model):
 
 
 class UniqueWindow(models.Model):
-    """The window of one key. ``pgqueue_insert_unique_v1`` writes it, and maintenance deletes it then."""
+    """The window of one key. ``_pgqueue_insert_unique`` writes it, and maintenance deletes it then."""
 
     unique_key = models.CharField(_("unique key"), max_length=200, primary_key=True)
     job_id = models.BigIntegerField(_("job"))

@@ -1,7 +1,7 @@
 """``Schedule``: which task is enqueued when.
 
 The definition of a schedule comes from code, settings, the admin or SQL. Its state (`Schedule.STATE`) belongs
-to the round (``schedules/fire.py``) and to a trigger (``sql/schedule_changed_v1.sql``). So ``save()`` of an
+to the round (``schedules/fire.py``) and to a trigger (``_pgqueue_schedule_changed``). So ``save()`` of an
 existing row never writes the state: a run may have passed since the row was read.
 """
 
@@ -257,7 +257,7 @@ class Schedule(models.Model):
         stored = Schedule.objects.using(alias).get(pk=self.pk)
         stored._refresh_policy(alias)
         with connections[alias].cursor() as cursor:
-            cursor.execute("SELECT id, outcome FROM pgqueue_enqueue_schedule_v1(%s)", (stored.pk,))
+            cursor.execute("SELECT id, outcome FROM _pgqueue_enqueue_schedule(%s)", (stored.pk,))
             pk, outcome = cursor.fetchone()
         options = (stored.policy or {}).get("options") or {}
         if outcome == "existing" and options.get("on_conflict") == "raise":

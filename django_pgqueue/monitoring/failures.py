@@ -28,7 +28,7 @@ _STEPS = {
 }
 
 
-_STORED = 500  # characters of a message (sql/note_failures_v1.sql)
+_STORED = 500  # characters of a message (_pgqueue_note_failures)
 
 
 def _sql(name: str) -> str:
@@ -158,7 +158,7 @@ def _counts(span: TimeSpan) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------
-# Mute groups of failures that are known, until they change (``fold_failures_v1.sql`` says when that is).
+# Mute groups of failures that are known, until they change (``_pgqueue_fold_failures`` says when that is).
 
 
 def mute(alias: str, fingerprints: Collection[str], author: str = "") -> int:

@@ -29,6 +29,6 @@ WITH RECURSIVE stranger AS MATERIALIZED (
     SELECT 'worker', worker.id::text FROM pgqueue_worker AS worker
 )
 SELECT stranger.pid, stranger.usename, max(stranger.age) FROM stranger
-WHERE stranger.key IN (SELECT pgqueue_lock_key_v1(ours.kind, ours.name) FROM ours)
+WHERE stranger.key IN (SELECT _pgqueue_lock_key(ours.kind, ours.name) FROM ours)
 GROUP BY stranger.pid, stranger.usename ORDER BY max(stranger.age) DESC NULLS LAST, stranger.pid
 LIMIT 50

@@ -115,7 +115,7 @@ _DEPTH_SQL = """
     SELECT queue_name, sum(ready)::bigint, sum(scheduled)::bigint, sum(retrying)::bigint,
         sum(running)::bigint, sum(blocked)::bigint, coalesce(max(oldest_ready), 0),
         coalesce(max(longest_running), 0)
-    FROM pgqueue_depth_v1(%s) GROUP BY queue_name
+    FROM _pgqueue_depth(%s) GROUP BY queue_name
 """
 
 

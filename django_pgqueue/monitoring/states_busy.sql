@@ -1,5 +1,5 @@
 -- The running and the blocked jobs, each up to a limit. Each kind of blocked jobs has an index of its own, as in
--- depth_v1.sql: those of limit keys, of paused tasks, and those that wait for others.
+-- _pgqueue_depth: those of limit keys, of paused tasks, and those that wait for others.
 SELECT 'running', count(*) FROM (
     SELECT FROM pgqueue_job_live AS job WHERE job.status = 'running' ORDER BY job.worker LIMIT %(most)s
 ) AS running

@@ -51,7 +51,7 @@ def with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
         F("started_jobs"),
         Value(settings.heartbeat),
         Value(settings.lease),
-        function="pgqueue_allowed_silence_v1",
+        function="_pgqueue_allowed_silence",
         output_field=models.FloatField(),
     )
     return workers.annotate(age=age, allowed_silence=allowed)

@@ -3,7 +3,7 @@
 The functions that enqueue become SECURITY DEFINER, so that the first role needs no right to any table.
 Whoever may call them can enqueue, so PUBLIC loses that right. All other functions run with the rights of
 their callers, so it does not matter who may call them. The second role may change rows, but no table,
-function or trigger. Emptying a shelf of history needs more, so ``pgqueue_rotate_v1`` is always SECURITY
+function or trigger. Emptying a shelf of history needs more, so ``_pgqueue_rotate`` is always SECURITY
 DEFINER.
 
 This makes the statements, for ``manage.py pgqueue roles``. They can be run again at any time. After a
@@ -25,19 +25,19 @@ from . import fetch_rows
 logger = get_logger(__name__)
 _FOLDER = Path(__file__).parent
 
-CALLED = ("pgqueue_enqueue_v1", "pgqueue_enqueue_many_v1", "pgqueue_policy_v1", "pgqueue_result")
+CALLED = ("_pgqueue_enqueue", "_pgqueue_enqueue_many", "_pgqueue_policy", "pgqueue_result")
 """The functions that run with the rights of their owner, and that only the two roles may call.
 
 ``pgqueue_enqueue`` and ``pgqueue_result``, the stable names, call them with the rights of their callers. The
 policy of a task says what its jobs get if they are enqueued, which their row tells, too.
 """
 
-DEFINERS = (*CALLED, "pgqueue_wake_v1")
+DEFINERS = (*CALLED, "_pgqueue_wake")
 """Also a trigger that fires at the commit. Before PostgreSQL 18, it fires with the rights of the session.
 From then on it has those of the enqueue, so it must not look up names in the search path of the session.
 """
 
-WORKER_ONLY = ("pgqueue_rotate_v1",)
+WORKER_ONLY = ("_pgqueue_rotate",)
 """What runs with the rights of its owner in any case. Without roles, everybody may call it."""
 
 _INSTALLED = """

@@ -174,7 +174,7 @@ class Session:
         the process is stopped in between (SIGSTOP, a frozen container), it keeps their locks. A single
         statement is sent together with the end of its transaction. So everything that others depend on, such
         as heartbeats and recovery, is a single statement. For the rest, the session of a worker that is found
-        dead is terminated (``end_sessions_v1.sql``).
+        dead is terminated (``_pgqueue_end_sessions``).
         """
         head = self._head(durable=durable)
         if self.pooled:

@@ -6,7 +6,7 @@
 
 The heartbeat asks when to look next, so an installation without schedules sends no statement for them, and a
 schedule that someone has just changed is noticed within a heartbeat. If several supervisors look at the same
-moment, ``sql/fire_v1.sql`` lets one of them fire a run. A schedule that cannot be computed is logged once
+moment, ``_pgqueue_fire`` lets one of them fire a run. A schedule that cannot be computed is logged once
 and left out until its row changes; it does not hold up the others.
 
 If a user has changed the task or the arguments with SQL, the row has no policy for them. Then the round
@@ -80,7 +80,7 @@ _DUE_SQL = f"""
     ORDER BY coalesce(schedule.next_run_at, {_EPOCH}), schedule.name LIMIT {LOOK_LIMIT}
 """  # noqa: S608 - consists of constants
 _FIRE_SQL = (
-    "SELECT pgqueue_fire_v1(%s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::text[],"
+    "SELECT _pgqueue_fire(%s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::text[],"
     " %s::timestamptz[], %s::boolean[], %s::jsonb[])"
 )
 
@@ -210,7 +210,7 @@ def _leave_out(broken: dict[str, str], schedule: Due | Plan, error: Exception) -
 # What a round makes of a schedule that is due: which of its runs have passed, and which one comes next.
 #
 # Nothing here knows the database. If the timing has been edited since the last round, the runs of the old
-# timing until the edit count as well: the trigger (``sql/schedule_changed_v1.sql``) has noted it in the
+# timing until the edit count as well: the trigger (``_pgqueue_schedule_changed``) has noted it in the
 # column ``owed``.
 
 #: A run that is noticed later than this was missed: ``catch_up="skip"`` leaves it out.

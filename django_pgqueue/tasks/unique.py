@@ -1,7 +1,7 @@
 """``Unique``: which calls of a task count as the same, how long, and what happens to the second one.
 
 The database keeps the promise, with a unique index on the key that is stored with the job
-(``sql/insert_unique_v1.sql``). This module validates the declaration and builds the keys.
+(``_pgqueue_insert_unique``). This module validates the declaration and builds the keys.
 """
 
 from __future__ import annotations

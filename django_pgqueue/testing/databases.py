@@ -4,7 +4,7 @@
 Everything that the database compares with its clock moves by the same amount, so that the rows look as if
 they had been written so much earlier. What waits for a time comes due, and what ends at a time has ended.
 
-The guard refuses an UPDATE of a finished job (``sql/guard_trigger_v1.sql``), because history does not
+The guard refuses an UPDATE of a finished job (``triggers.sql``), because history does not
 change. So these rows are deleted and inserted again, on the same shelf.
 """
 

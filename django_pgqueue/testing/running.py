@@ -46,21 +46,21 @@ MOST_RUNS = 1_000
 """After so many runs without a limit, ``run_jobs`` gives up: jobs probably enqueue each other forever."""
 _MOST_RECOVERED = 1_000_000
 _LOST_SQL = (Path(__file__).resolve().parent / "lost_workers.sql").read_text()
-#: A worker empties a whole shelf, some time after the retention of its last job (``sql/rotate_v1.sql``).
+#: A worker empties a whole shelf, some time after the retention of its last job (``_pgqueue_rotate``).
 _FORGET_SQL = """
     WITH gone AS (
         DELETE FROM pgqueue_job AS job USING pgqueue_ring AS ring
         WHERE job.shelf BETWEEN 1 AND 8 AND job.finished_at < clock_timestamp() - ring.retention
         RETURNING job.id
     )
-    SELECT pgqueue_note_gone_v1(min(gone.id), max(gone.id)) FROM gone
+    SELECT _pgqueue_note_gone(min(gone.id), max(gone.id)) FROM gone
 """
 _RELEASED_SQL = """
     SELECT id FROM pgqueue_job_live
     WHERE parents IS NOT NULL AND status = 'pending' AND run_after <= clock_timestamp() ORDER BY id
 """
 _RECOVER_SQL = (
-    "SELECT * FROM pgqueue_recover_v1(%s::bigint[], NULL, NULL, false, 'its worker was lost', %s, %s, %s)"
+    "SELECT * FROM _pgqueue_recover(%s::bigint[], NULL, NULL, false, 'its worker was lost', %s, %s, %s)"
 )
 
 
@@ -151,7 +151,7 @@ def run_maintenance(*, using: str | None = None) -> None:
     if lost := session.value(_LOST_SQL, (settings.lease,)):
         session.run(
             (_RECOVER_SQL, (lost, settings.crash_limit, _MOST_RECOVERED, settings.keep_errors)),
-            ("SELECT pgqueue_forget_workers_v1(%s::bigint[])", (lost,)),
+            ("SELECT _pgqueue_forget_workers(%s::bigint[])", (lost,)),
         )
     session.run((_FORGET_SQL, None))
     while sweep(session):

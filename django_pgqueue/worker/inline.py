@@ -376,7 +376,7 @@ class BorrowedSession(Session):
 
     def attach(self) -> None:
         """In an open transaction, do now what its commit would do for jobs that wait for others: tell those
-        others (``attach_trigger_v1.sql``). If they end in this transaction, the commit would be too late.
+        others (``triggers.sql``). If they end in this transaction, the commit would be too late.
         """
         if connections[self._alias].in_atomic_block:
             self.run((_ATTACH_SQL, None))

@@ -53,7 +53,7 @@ logger = get_logger(__name__)
 TOLD = b"told "  # and what the job tells, as JSON
 LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its messages are read at once
 
-_CRASHED_SQL = "SELECT pgqueue_crashed_v1(%s, %s, %s, %s, %s, %s)"
+_CRASHED_SQL = "SELECT _pgqueue_crashed(%s, %s, %s, %s, %s, %s)"
 
 
 @dataclass(frozen=True, slots=True)

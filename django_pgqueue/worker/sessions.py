@@ -80,8 +80,8 @@ _REGISTER = """
         RETURNING {proof}
     ) {query}
 """
-_END_SQL = "SELECT pgqueue_end_sessions_v1(%s::bigint[])"
-_PROOF = "pg_notify(pgqueue_channel_v1(), %s)::text"
+_END_SQL = "SELECT _pgqueue_end_sessions(%s::bigint[])"
+_PROOF = "pg_notify(_pgqueue_channel(), %s)::text"
 _STRANGERS_SQL = """
     SELECT id, lease FROM pgqueue_job_live
     WHERE worker = %s AND status = 'running' AND NOT id = ANY (%s::bigint[])
@@ -149,7 +149,7 @@ class Registration:
 
     def unregister(self, session: Session) -> None:
         """Remove the worker at its end. If it still holds a job, it stays in the table, to be found dead."""
-        session.run(("SELECT pgqueue_forget_workers_v1(%s::bigint[])", ([self._worker],)))
+        session.run(("SELECT _pgqueue_forget_workers(%s::bigint[])", ([self._worker],)))
 
     def _take_lock(self, session: Session) -> None:
         """Take the lock once for each session, because advisory locks are counted."""
@@ -161,7 +161,7 @@ class Registration:
             self._end_last_session(session)
 
     def _try_lock(self, session: Session) -> None:
-        lock = "SELECT pg_try_advisory_lock(pgqueue_lock_key_v1('worker', %s))"
+        lock = "SELECT pg_try_advisory_lock(_pgqueue_lock_key('worker', %s))"
         session.holds_lock = session.value(lock, (str(self._worker),))
 
     def _end_last_session(self, session: Session) -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 def declare(name: str, concurrency: int, on_full: str = "wait") -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pgqueue_declare_limits_v1(ARRAY[%s], ARRAY[%s], ARRAY[%s])", [name, concurrency, on_full]
+            "SELECT _pgqueue_declare_limits(ARRAY[%s], ARRAY[%s], ARRAY[%s])", [name, concurrency, on_full]
         )
 
 
@@ -194,7 +194,7 @@ def test_a_rate_is_added_changed_and_removed(root: Client) -> None:
 def test_a_rate_that_the_code_declares_is_overridden_and_set_back(root: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pgqueue_declare_limits_v1('{crm}', '{NULL}', '{wait}', '{9}', '{1 minute}', '{2}')"
+            "SELECT _pgqueue_declare_limits('{crm}', '{NULL}', '{wait}', '{9}', '{1 minute}', '{2}')"
         )
     address = url("change", "crm", model="limit")
     assert "as the code declares (9 a minute, burst 2)" in body(root, address)

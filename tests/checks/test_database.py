@@ -19,9 +19,9 @@ from django.test import override_settings
 from django_pgqueue.checks import database as database_module
 from django_pgqueue.checks.database import check_database, database_problems
 from django_pgqueue.maintenance.payloads import synchronize_tasks
-from django_pgqueue.operations import SQL_FOLDER
 from tests.receipts.models import Order, Receipt
 from tests.support import databases
+from tests.support.installed import sql_files
 
 
 def ids(messages: list[CheckMessage]) -> list[str | None]:
@@ -70,14 +70,14 @@ def test_only_databases_that_jobs_go_to_are_asked(
 
 def test_the_functions_expected_are_those_of_the_files() -> None:
     created = set()
-    for path in SQL_FOLDER.glob("*.sql"):
+    for path in sql_files():
         created |= set(re.findall(r"^CREATE (?:FUNCTION|PROCEDURE) (\w+)", path.read_text(), re.MULTILINE))
     assert database_module._functions() == created
 
 
 def test_a_later_drop_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a_v1.sql").write_text("CREATE FUNCTION pgqueue_a_v1(x int) ..;\n")
-    (tmp_path / "b.sql").write_text("DROP FUNCTION pgqueue_a_v1;\nCREATE PROCEDURE pgqueue_b()")
+    (tmp_path / "a.sql").write_text("CREATE FUNCTION _pgqueue_a(x int) ..;\n")
+    (tmp_path / "b.sql").write_text("DROP FUNCTION _pgqueue_a;\nCREATE PROCEDURE pgqueue_b()")
     monkeypatch.setattr(database_module, "SQL_FOLDER", tmp_path)
     assert database_module._functions.__wrapped__() == {"pgqueue_b"}
 
@@ -139,11 +139,11 @@ def test_e010_a_function_is_missing() -> None:
 @pytest.mark.django_db
 def test_w004_a_function_of_a_later_version() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("CREATE FUNCTION pgqueue_run_now_v9() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+        cursor.execute("CREATE FUNCTION _pgqueue_finish_9() RETURNS int LANGUAGE sql AS 'SELECT 1'")
         cursor.execute("CREATE FUNCTION pgqueues_of_somebody() RETURNS int LANGUAGE sql AS 'SELECT 1'")
     (message,) = database_problems("default")
     assert message.id == "pgqueue.W004"
-    assert "pgqueue_run_now_v9." in message.msg
+    assert "_pgqueue_finish_9." in message.msg
 
 
 @pytest.mark.django_db
@@ -198,7 +198,7 @@ def test_each_table_that_a_migration_fills_is_checked() -> None:
     """But for those that fill themselves, or that count as full while they are empty."""
     filled = {
         table
-        for path in SQL_FOLDER.glob("*.sql")
+        for path in sql_files()
         for table in re.findall(r"^INSERT INTO (\w+)", path.read_text(), re.MULTILINE)
     }
     harmless = {"pgqueue_gone", "pgqueue_duty", "pgqueue_bound"}

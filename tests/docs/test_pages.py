@@ -26,6 +26,7 @@ from django_pgqueue.testing import factories, pytest_plugin
 from django_pgqueue.testing.calls import _ALLOWED
 from tests.browser.pictures import FOLDER, PICTURES
 from tests.chaos.scenarios import SCENARIOS
+from tests.support.installed import sql_files
 
 from .shop import DOCS, EXAMPLES, PAGES
 
@@ -59,12 +60,12 @@ def test_python_and_sql_on_the_pages_come_from_files_that_run(page: Path) -> Non
     assert re.findall(written_here, page.read_text(), re.MULTILINE) == []
 
 
-#: The functions whose names have no version: users call them.
-SQL_NAMES = [
-    f"pgqueue_{path.stem}"
-    for path in sorted((Path(django_pgqueue.__file__).parent / "sql").glob("*.sql"))
-    if not re.search(r"_v\d+$", path.stem)
-]
+#: The functions whose names begin with no underscore: users call them.
+SQL_NAMES = sorted(
+    name
+    for path in sql_files()
+    for name in re.findall(r"^CREATE (?:FUNCTION|PROCEDURE) (pgqueue_\w+)", path.read_text(), re.MULTILINE)
+)
 
 
 def reference(name: str) -> str:
@@ -165,8 +166,7 @@ def test_the_page_of_sql_shows_the_signatures(name: str) -> None:
 
 
 def test_the_page_of_sql_lists_our_codes() -> None:
-    folder = Path(django_pgqueue.__file__).parent / "sql"
-    code = "".join(path.read_text() for path in folder.glob("*.sql"))
+    code = "".join(path.read_text() for path in sql_files())
     raised = set(re.findall(r"ERRCODE = '(23Q\d\d)'", code))
     assert set(re.findall(r"`(23Q\d\d)`", reference("sql"))) == raised
 

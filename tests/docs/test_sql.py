@@ -138,5 +138,5 @@ def test_the_calls_of_a_worker_in_another_language() -> None:
 def test_the_wake_up_can_be_turned_off() -> None:
     with transaction.atomic(), connections["default"].cursor() as cursor:
         cursor.execute(statements("wake_off"))
-        cursor.execute("SELECT pgqueue_wake_once_v1('default')")
+        cursor.execute("SELECT _pgqueue_wake_once('default')")
         assert cursor.fetchone() == (False,)

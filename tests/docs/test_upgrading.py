@@ -18,7 +18,7 @@ from .shop import example, in_shop, statements
 
 LEFT = """
     SELECT relname FROM pg_class WHERE relname LIKE 'pgqueue%' AND relnamespace = 'public'::regnamespace
-    UNION ALL SELECT proname FROM pg_proc WHERE proname LIKE 'pgqueue%'
+    UNION ALL SELECT proname FROM pg_proc WHERE proname ~ '^_?pgqueue'
     UNION ALL SELECT tgname FROM pg_trigger WHERE tgname LIKE 'pgqueue%'
 """
 

@@ -156,7 +156,7 @@ def test_paused_queues_and_tasks_are_respected(one: Connection, worker: int) -> 
     row = fresh(aside[0])
     assert (row.waiting_reason, row.attempts) == ("paused by ann: why", 0)
     one.execute("SELECT pgqueue_resume('task', 'a.paused')")
-    one.execute("SELECT pgqueue_unpause_v1(100)")
+    one.execute("SELECT _pgqueue_unpause(100)")
     assert [job.id for job in sql_claim(one, worker)] == aside
     one.execute("SELECT pgqueue_resume('queue', 'mail')")
     one.execute("SELECT pgqueue_pause('all', '')")
@@ -278,7 +278,7 @@ def test_a_claim_is_a_heartbeat(one: Connection, worker: int) -> None:
 
 
 def test_leases_are_random(one: Connection, worker: int) -> None:
-    drawn = [row[0] for row in one.execute("SELECT pgqueue_random_v1() FROM generate_series(1, 2000)")]
+    drawn = [row[0] for row in one.execute("SELECT _pgqueue_random() FROM generate_series(1, 2000)")]
     assert len(set(drawn)) == 2000
     assert all(0 <= number < 2**62 for number in drawn)
     for bit in range(62):

@@ -44,7 +44,7 @@ def test_plain_sql_drains_a_worker() -> None:
 def test_the_workers_are_told_at_the_commit(connect: Connect) -> None:
     worker = WorkerFactory.create()
     listener = connect(autocommit=True)
-    [channel] = listener.execute("SELECT pgqueue_channel_v1()").fetchone() or [""]
+    [channel] = listener.execute("SELECT _pgqueue_channel()").fetchone() or [""]
     listener.execute(f'LISTEN "{channel}"')
     with transaction.atomic():
         assert drain_worker(worker)

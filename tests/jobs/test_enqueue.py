@@ -63,7 +63,7 @@ def test_one_statement_and_no_other_round_trip() -> None:
         with CaptureQueriesContext(connection) as queries:
             enqueue(task_, 1)
         assert len(queries) == 1
-        assert "pgqueue_enqueue_v1" in queries[0]["sql"]
+        assert "_pgqueue_enqueue" in queries[0]["sql"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -254,5 +254,5 @@ def test_the_function_in_sql_names_the_place_too() -> None:
         " ARRAY['rerun', 'rerun'], NULL, NULL"
     )
     with pytest.raises(DataError, match="item 8: priority 101 must be from"), transaction.atomic():
-        connection.cursor().execute(f"SELECT pgqueue_enqueue_many_v1({columns})")
+        connection.cursor().execute(f"SELECT _pgqueue_enqueue_many({columns})")
     assert not Job.objects.exists()

@@ -89,7 +89,7 @@ def test_only_a_retry_spends_an_attempt(one: Connection) -> None:
 def test_the_times_are_those_of_the_task_not_of_the_claim(one: Connection) -> None:
     (pk,) = running(one)
     first = (
-        "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[%s],"
+        "SELECT _pgqueue_finish(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[%s],"
         " NULL, NULL, NULL, NULL, %s, NULL, NULL, 20)"
     )
     one.execute(first, (pk, "retry", [100.0]))
@@ -134,7 +134,7 @@ def test_a_job_that_did_not_end_by_itself_has_no_duration(one: Connection) -> No
     waiting, lost, given_back = running(one, 3)
     finish(one, [waiting, given_back], "retry", started=monotonic() - 2, ran=1.0)
     cancel(one, [waiting])
-    give_back = "SELECT pgqueue_give_back_v1(ARRAY[%s::bigint], '{1}', '{t}', '{f}', '{t}', '', NULL, 1, 20)"
+    give_back = "SELECT _pgqueue_give_back(ARRAY[%s::bigint], '{1}', '{t}', '{f}', '{t}', '', NULL, 1, 20)"
     value(one, give_back, lost)
     claim(one)
     finish(one, [given_back], "failed")
@@ -167,7 +167,7 @@ def error(number: int) -> str:
 def test_errors_are_kept_first_and_last(one: Connection) -> None:
     (pk,) = add(one)
     query = (
-        "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY['retry'], NULL,"
+        "SELECT _pgqueue_finish(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY['retry'], NULL,"
         " ARRAY[%s::jsonb], ARRAY[%s], NULL, ARRAY[1.0], NULL, NULL, 3)"
     )
     for number in range(10):
@@ -193,7 +193,7 @@ def test_one_batch_of_everything(one: Connection) -> None:
     kinds = [*OVER, *BACK] * 3
     jobs = running(one, len(kinds))
     accepted = value(
-        one, "SELECT accepted FROM pgqueue_finish_v1(%s, %s, %s" + ", NULL" * 7 + ", 20)",
+        one, "SELECT accepted FROM _pgqueue_finish(%s, %s, %s" + ", NULL" * 7 + ", 20)",
         jobs, [1] * len(jobs), kinds,
     )  # fmt: skip
     assert sorted(accepted) == jobs
@@ -206,7 +206,7 @@ def test_what_was_to_run_again_but_was_asked_to_cancel_is_told(one: Connection) 
     kinds = [*OVER, *BACK]
     jobs = running(one, 2 * len(kinds))
     cancel(one, jobs[: len(kinds)])
-    query = "SELECT cancelled FROM pgqueue_finish_v1(%s, %s, %s" + ", NULL" * 7 + ", 20)"
+    query = "SELECT cancelled FROM _pgqueue_finish(%s, %s, %s" + ", NULL" * 7 + ", 20)"
     cancelled = value(one, query, jobs, [1] * len(jobs), kinds * 2)
     assert sorted(cancelled) == jobs[len(OVER) : len(kinds)]
     assert {job(pk).status for pk in cancelled} == {"cancelled"}
@@ -216,7 +216,7 @@ def test_what_was_to_run_again_but_was_asked_to_cancel_is_told(one: Connection) 
 def test_arrays_that_say_nothing_may_be_left_out(one: Connection) -> None:
     jobs = running(one, 3)
     query = (
-        "SELECT accepted FROM pgqueue_finish_v1("
+        "SELECT accepted FROM _pgqueue_finish("
         "%s, ARRAY[1, 1, 1]::bigint[], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20)"
     )
     assert sorted(value(one, query, jobs)) == jobs
@@ -252,7 +252,7 @@ def test_a_job_that_was_asked_to_stop_does_not_go_back(one: Connection, kind: st
 
 # -- one outcome at a time, with errors
 
-FINISH_ONE = "CALL pgqueue_finish_one_v1(%s, %s, %s)"
+FINISH_ONE = "CALL _pgqueue_finish_one(%s, %s, %s)"
 
 
 @pytest.mark.parametrize("kind", [*OVER, *BACK])
@@ -266,7 +266,7 @@ def test_the_procedure_does_what_the_function_does(one: Connection, kind: str) -
 def test_the_procedure_takes_everything_by_name(one: Connection) -> None:
     (pk,) = running(one)
     one.execute(
-        "CALL pgqueue_finish_one_v1(%s, 1, 'failed', p_error => %s, p_fingerprint => 'f', p_started_ago => 2,"
+        "CALL _pgqueue_finish_one(%s, 1, 'failed', p_error => %s, p_fingerprint => 'f', p_started_ago => 2,"
         " p_reason => 'why', p_keep_errors => 1)", (pk, error(1)),
     )  # fmt: skip
     found = job(pk)
@@ -309,5 +309,5 @@ def test_the_procedure_refuses_an_outcome_that_there_is_not(one: Connection, kin
 
 def test_django_sees_an_integrity_error_and_the_effects_roll_back(one: Connection) -> None:
     with connection.cursor() as cursor, pytest.raises(IntegrityError), transaction.atomic():
-        cursor.execute("SELECT pgqueue_enqueue('a.b'); CALL pgqueue_finish_one_v1(999999, 1, 'done')")
+        cursor.execute("SELECT pgqueue_enqueue('a.b'); CALL _pgqueue_finish_one(999999, 1, 'done')")
     assert not Job.objects.exists()

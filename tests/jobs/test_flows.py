@@ -149,7 +149,7 @@ def test_what_holds_is_cancelled_when_retention_deletes_the_failed_parent(one: C
     one.execute("SET session_replication_role = replica")  # a guard refuses to change a finished job
     one.execute("UPDATE pgqueue_job_kept SET finished_at = finished_at - interval '31 days'")
     one.execute("SET session_replication_role = origin")
-    assert value(one, "SELECT pgqueue_sweep_v1(100)") == 1
+    assert value(one, "SELECT _pgqueue_sweep(100)") == 1
     assert status(one, job, child) == "gone cancelled"
     assert reason(one, child) == f"job {job}, after which it was enqueued, failed"
 
@@ -158,7 +158,7 @@ def test_an_old_batch_is_deleted_with_what_still_holds(one: Connection) -> None:
     batch, jobs = open_batch(one, 2)
     child = after(one, [batch])
     end(one, *jobs, kind="failed")
-    sweep = "SELECT pgqueue_sweep_batches_v1(100)"
+    sweep = "SELECT _pgqueue_sweep_batches(100)"
     assert value(one, sweep) == 0
     one.execute("UPDATE pgqueue_batch SET finished_at = finished_at - interval '31 days'")
     retry(one, jobs[:1])
@@ -213,7 +213,7 @@ def many(one: Connection, options: list[dict[str, Any]], batch: int | None = Non
               "metadata": "'{}'::jsonb", "queue_names": "'default'::text", "priorities": "0"}  # fmt: skip
     given = ", ".join(f"p_{name} => array_fill({each}, ARRAY[{count}])" for name, each in filled.items())
     query = (
-        f"SELECT ids FROM pgqueue_enqueue_many_v1(0, {given}, p_run_after => NULL, p_delays => NULL,"
+        f"SELECT ids FROM _pgqueue_enqueue_many(0, {given}, p_run_after => NULL, p_delays => NULL,"
         " p_expires_after => NULL, p_max_attempts => NULL, p_timeouts => NULL, p_on_lost => NULL,"
         " p_max_bytes => NULL, p_options => %s::jsonb[], p_batch => %s)"
     )
@@ -427,7 +427,7 @@ def test_the_end_of_a_pause_does_not_start_a_job_that_waits_for_another(one: Con
     child = after(one, [job])
     one.execute("SELECT pgqueue_pause('task', 'tests.app.tasks.noop')")
     one.execute("SELECT pgqueue_resume('task', 'tests.app.tasks.noop')")
-    assert value(one, "SELECT pgqueue_unpause_v1(100)") == 0
+    assert value(one, "SELECT _pgqueue_unpause(100)") == 0
     assert status(one, child) == "blocked"
 
 
@@ -517,7 +517,7 @@ def test_every_end_of_a_job_is_settled(one: Connection, how: str, kind: str) -> 
     claim(one, 1)
     if how == "crash":
         given_back = "ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[true], ARRAY[false], ARRAY[true]"
-        one.execute(f"SELECT pgqueue_give_back_v1({given_back}, 'lost', NULL, 1, 20)", (job,))
+        one.execute(f"SELECT _pgqueue_give_back({given_back}, 'lost', NULL, 1, 20)", (job,))
     elif how == "cancel":
         assert cancel(one, [job]) == 1
         finish(one, [job], "retry")

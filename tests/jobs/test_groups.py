@@ -111,7 +111,7 @@ def test_a_claim_by_sql_takes_jobs_with_and_without_a_group(one: Connection) -> 
 def test_a_search_by_name_jumps_from_group_to_group(one: Connection) -> None:
     jobs = grouped(one, "b", "a", "b", "c")
     grouped(one, "d", priority=5)
-    query = "SELECT group_key, id FROM pgqueue_groups_after_v1('default', 0, %s, %s)"
+    query = "SELECT group_key, id FROM _pgqueue_groups_after('default', 0, %s, %s)"
     assert one.execute(query, ("", 9)).fetchall() == [("a", jobs[1]), ("b", jobs[0]), ("c", jobs[3])]
     assert one.execute(query, ("a", 1)).fetchall() == [("b", jobs[0])]
 
@@ -119,7 +119,7 @@ def test_a_search_by_name_jumps_from_group_to_group(one: Connection) -> None:
 def test_a_search_by_time_tells_jobs_with_a_group_from_others(one: Connection) -> None:
     first, second = grouped(one, "b", "a")
     (plain,) = add(one)
-    query = "SELECT id, group_key, is_known FROM pgqueue_first_due_v1(NULL, '{}', %s, %s, %s, %s, %s, 500)"
+    query = "SELECT id, group_key, is_known FROM _pgqueue_first_due(NULL, '{}', %s, %s, %s, %s, %s, 500)"
     nothing: list[list[Any]] = [[], [], [], [], []]
     new = (plain, None, False)
     assert one.execute(query, nothing).fetchall() == [new, (first, "b", False)]

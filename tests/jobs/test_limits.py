@@ -103,7 +103,7 @@ def test_a_key_that_cannot_be_computed_is_refused_before_anything_is_inserted() 
 )
 def test_a_key_of_a_job_that_makes_no_sense(key: str, words: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_options_problem_v1(jsonb_build_object('limit_key', %s))", [key])
+        cursor.execute("SELECT _pgqueue_options_problem(jsonb_build_object('limit_key', %s))", [key])
         assert words in cursor.fetchone()[0]
 
 
@@ -130,10 +130,10 @@ def test_a_retry_joins_the_line_at_the_end() -> None:
 
 def test_a_limit_is_set_and_goes_back_to_what_the_code_declares() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_declare_limits_v1('{a,b}', '{3,4}', '{wait,cancel_new}')")
+        cursor.execute("SELECT _pgqueue_declare_limits('{a,b}', '{3,4}', '{wait,cancel_new}')")
         assert cursor.fetchone() == (2,)
         set_limit(name="a", concurrency=7)
-        cursor.execute("SELECT pgqueue_declare_limits_v1('{a,b}', '{5,4}', '{wait,cancel_new}')")
+        cursor.execute("SELECT _pgqueue_declare_limits('{a,b}', '{5,4}', '{wait,cancel_new}')")
         assert cursor.fetchone() == (1,)
     assert limits() == {"a": (7, "wait", 5, True), "b": (4, "cancel_new", 4, False)}
     reset_limit(name="a")

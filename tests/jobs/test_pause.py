@@ -71,7 +71,7 @@ def test_it_is_part_of_the_transaction() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_workers_are_told_at_the_commit(connect: Connect) -> None:
     listener = connect(autocommit=True)
-    [channel] = listener.execute("SELECT pgqueue_channel_v1()").fetchone() or [""]
+    [channel] = listener.execute("SELECT _pgqueue_channel()").fetchone() or [""]
     listener.execute(f'LISTEN "{channel}"')
     pause(queue="mail")
     resume(queue="mail")

@@ -124,7 +124,7 @@ def test_a_job_that_was_asked_to_cancel_keeps_that_reason(one: Connection) -> No
 
 def recover(one: Connection, begun: str = "'{}'") -> tuple[int, list[dict[str, Any]]]:
     row = one.execute(
-        f"SELECT * FROM pgqueue_recover_v1(ARRAY[1]::bigint[], {begun}, NULL, true, 'lost', 3, 100, 20)"
+        f"SELECT * FROM _pgqueue_recover(ARRAY[1]::bigint[], {begun}, NULL, true, 'lost', 3, 100, 20)"
     ).fetchone()
     assert row is not None
     return row[0], row[1]
@@ -144,14 +144,14 @@ def test_recovery_ends_a_job_that_meets_its_twin_and_says_so(one: Connection) ->
 
 def test_a_crash_that_meets_its_twin_is_told_as_cancelled(one: Connection) -> None:
     runs, _ = pair(one)
-    assert value(one, "SELECT pgqueue_crashed_v1(%s, 1, 'died', 1, 3, 20)", runs) == "cancelled"
+    assert value(one, "SELECT _pgqueue_crashed(%s, 1, 'died', 1, 3, 20)", runs) == "cancelled"
     assert statuses(one)[runs] == "cancelled"
     again, _ = pair(one)
-    assert value(one, "SELECT pgqueue_crashed_v1(%s, 1, 'died', 1, 1, 20)", again) == "failed"
+    assert value(one, "SELECT _pgqueue_crashed(%s, 1, 'died', 1, 1, 20)", again) == "failed"
     (alone,) = add(one, options=json.dumps({"unique_key": "other"}))
     claim(one)
-    assert value(one, "SELECT pgqueue_crashed_v1(%s, 1, 'died', 1, 3, 20)", alone) == "crash"
-    assert value(one, "SELECT pgqueue_crashed_v1(%s, 1, 'died', 1, 3, 20)", alone) == "lost"
+    assert value(one, "SELECT _pgqueue_crashed(%s, 1, 'died', 1, 3, 20)", alone) == "crash"
+    assert value(one, "SELECT _pgqueue_crashed(%s, 1, 'died', 1, 3, 20)", alone) == "lost"
 
 
 # ----------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def begin(job: Job) -> None:
 
 def end(job: Job, outcome: str = "done") -> None:
     sql(
-        "SELECT accepted FROM pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[%s], NULL, NULL,"
+        "SELECT accepted FROM _pgqueue_finish(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[%s], NULL, NULL,"
         " NULL, NULL, NULL, NULL, NULL, 20)", job.pk, outcome,
     )  # fmt: skip
 

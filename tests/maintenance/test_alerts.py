@@ -186,7 +186,7 @@ def test_after_a_long_pause_old_failures_are_not_told(one: Connection) -> None:
 def test_one_supervisor_looks_at_a_time(connect: Connect) -> None:
     """The others neither wait nor tell the same, and none looks again too soon."""
     other = connect()
-    other.execute("SELECT pgqueue_on_duty_v1('alerts')")
+    other.execute("SELECT _pgqueue_on_duty('alerts')")
     assert look("default") == []
     assert not RaisedAlert.objects.exists()
     other.rollback()
@@ -238,7 +238,7 @@ def test_failures_that_are_grouped_at_this_moment_are_told_the_next_time(
     for connection in (one, maintenance):
         note(one)
         fold(connection)
-    query = "SELECT count(*) FROM pgqueue_tell_failures_v1(10)"
+    query = "SELECT count(*) FROM _pgqueue_tell_failures(10)"
     ask: Any = lambda connection: connection.execute(query).fetchone()  # noqa: E731
     assert start(one, ask).result() == (0,)
     maintenance.commit()

@@ -80,7 +80,7 @@ def test_an_old_batch_is_deleted(session: Session, one: Connection) -> None:
 def test_two_supervisors_do_not_do_the_same(session: Session, connect: Connect, parent: bool) -> None:
     one = connect()
     name = "edges" if parent else "batches"
-    assert value(one, "SELECT pgqueue_on_duty_v1(%s)", name)
+    assert value(one, "SELECT _pgqueue_on_duty(%s)", name)
     other = connect(autocommit=True)
     (job,) = add(other)
     child = after(other, [job])

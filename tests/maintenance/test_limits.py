@@ -71,7 +71,7 @@ def test_a_limit_comes_back_when_the_code_declares_it_again(session: Session) ->
     add("removed")
     assert withdrawn(session) == {"removed"}
     columns = "'{removed}', '{5}', '{wait}', '{NULL}', '{NULL}', '{NULL}', '{tests.app.tasks}'"
-    assert session.value(f"SELECT pgqueue_declare_limits_v1({columns})") == 1
+    assert session.value(f"SELECT _pgqueue_declare_limits({columns})") == 1
     back = Limit.objects.get(name="removed")
     assert (back.concurrency, back.declared_concurrency, back.declared_by, back.is_left_over) == (
         5,
@@ -120,7 +120,7 @@ def test_a_limit_that_another_worker_declares_meanwhile_stays(
     add("moved", "tests.app.old")
     other = connect()
     columns = "'{moved}', '{3}', '{wait}', '{NULL}', '{NULL}', '{NULL}', '{tests.app.new}'"
-    other.execute(f"SELECT pgqueue_declare_limits_v1({columns})")
+    other.execute(f"SELECT _pgqueue_declare_limits({columns})")
     withdrawing = start(session.connection, lambda _: DeclaredLimits().withdraw(session)).blocked()
     other.commit()
     withdrawing.result()

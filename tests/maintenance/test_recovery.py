@@ -36,7 +36,7 @@ def recover(
     limit: int = 100,
 ) -> int:
     """Recover worker 7."""
-    query = "SELECT jobs FROM pgqueue_recover_v1('{7}', %s::bigint[], %s::bigint[], %s, %s, 3, %s, 20)"
+    query = "SELECT jobs FROM _pgqueue_recover('{7}', %s::bigint[], %s::bigint[], %s, %s, 3, %s, 20)"
     jobs: int = value(query, begun, to_blame, alone, REASON, limit)
     return jobs
 
@@ -121,7 +121,7 @@ def test_a_run_that_came_to_an_end_breaks_the_row(outcome: str, crashes: int) ->
     lose(job)
     run_again(job)
     finish = (
-        "SELECT accepted FROM pgqueue_finish_v1("
+        "SELECT accepted FROM _pgqueue_finish("
         "'{%s}', '{1}', '{%s}', NULL, NULL, NULL, '{0}', NULL, NULL, NULL, 20)"
     )
     assert value(finish % (job.pk, outcome)) == [job.pk]
@@ -214,7 +214,7 @@ def test_a_job_that_took_its_own_process_down(
     changes: dict[str, Any], kind: str, status: str, crashes: int
 ) -> None:
     job = JobFactory.create(**{"running": True, "lease": 5, "crash_count": 1, **changes})
-    assert value("SELECT pgqueue_crashed_v1(%s, 5, 'why', 100, 3, 20)", job.pk) == kind
+    assert value("SELECT _pgqueue_crashed(%s, 5, 'why', 100, 3, 20)", job.pk) == kind
     left = fresh(job)
     assert (left.status, left.crash_count) == (status, crashes)
     if kind == "crash":
@@ -229,7 +229,7 @@ def round_of_recovery(lease: float = 30.0, limit: int = 100, heartbeat: float = 
     that.
     """
     with connection.cursor() as cursor:
-        query = "SELECT dead, jobs FROM pgqueue_recover_dead_v1(%s, %s, 3, %s, 20)"
+        query = "SELECT dead, jobs FROM _pgqueue_recover_dead(%s, %s, 3, %s, 20)"
         cursor.execute(query, [heartbeat, lease, limit])
         dead, jobs = cursor.fetchone()
     return dead, jobs
@@ -269,7 +269,7 @@ def test_a_worker_that_has_no_lock_or_none_to_trust_is_dead_after_the_lease() ->
 
 def test_a_worker_that_holds_its_lock_is_dead_only_after_the_lease(connect: Any) -> None:
     other = connect(autocommit=True)
-    other.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '7'))")
+    other.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '7'))")
     WorkerFactory.create(id=7, heartbeat_at=ago(1))
     assert round_of_recovery(lease=10.0) == (0, 0)
 
@@ -294,7 +294,7 @@ def test_jobs_of_workers_that_nobody_knows_are_found() -> None:
     known = JobFactory.create(running=True)
     WorkerFactory.create(id=7)
     stray = JobFactory.create(running=True, worker=8)
-    assert value("SELECT jobs FROM pgqueue_recover_strays_v1(3, 100, 20)") == 1
+    assert value("SELECT jobs FROM _pgqueue_recover_strays(3, 100, 20)") == 1
     assert [fresh(job).status for job in (known, stray)] == ["running", "pending"]
 
 

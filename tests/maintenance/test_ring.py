@@ -99,11 +99,11 @@ def test_enqueue_claim_finish_and_cancel_go_on_while_a_shelf_is_emptied(
     assert finish(worker, [done]) == [done]
     assert finish(worker, [failed], "failed") == [failed]
     assert finish(worker, [retried], "retry") == [retried]
-    worker.execute("CALL pgqueue_finish_one_v1(%s, 1, 'snooze')", (asked,))
+    worker.execute("CALL _pgqueue_finish_one(%s, 1, 'snooze')", (asked,))
     assert cancel(worker, [waiting]) == 1
     assert [row.id for row in claim(worker)] == [retried, asked, new]
     assert cancel(worker, [asked]) == 1
-    first_due = "SELECT * FROM pgqueue_first_due_v1(NULL, '{}', '{}', '{}', '{}', '{}', '{}')"
+    first_due = "SELECT * FROM _pgqueue_first_due(NULL, '{}', '{}', '{}', '{}', '{}', '{}')"
     assert worker.execute(first_due).fetchall() == []
     rotation.commit()
     assert read.result() == 0
@@ -130,7 +130,7 @@ def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(
 ) -> None:
     first, second, maintenance = connect(), connect(autocommit=True), connect(autocommit=True)
     over(one, 2, "8 days")
-    assert value(one, "SELECT proconfig::text FROM pg_proc WHERE proname = 'pgqueue_rotate_v1'").count(
+    assert value(one, "SELECT proconfig::text FROM pg_proc WHERE proname = '_pgqueue_rotate'").count(
         "lock_timeout=50ms"
     )
     assert statuses(first)  # this one stays open: every rotation waits for it and gives way
@@ -168,7 +168,7 @@ def test_a_rotation_that_has_nothing_to_empty_takes_no_lock(one: Connection, con
 
 
 def test_retain_says_what_was_there_before_and_only_if_it_changes(one: Connection) -> None:
-    change = "SELECT retention::text, failed_retention::text FROM pgqueue_retain_v1(%s, %s)"
+    change = "SELECT retention::text, failed_retention::text FROM _pgqueue_retain(%s, %s)"
     assert one.execute(change, ("7 days", "30 days")).fetchall() == []
     assert one.execute(change, ("1 day", "30 days")).fetchall() == [("7 days", "30 days")]
     assert one.execute(change, ("1 day", "2 days")).fetchall() == [("1 day", "30 days")]
@@ -180,7 +180,7 @@ def test_retain_says_what_was_there_before_and_only_if_it_changes(one: Connectio
 
 def test_a_retention_of_zero_keeps_nothing(one: Connection) -> None:
     over(one, 2, "1 second")
-    one.execute("SELECT pgqueue_retain_v1('0', '0')")
+    one.execute("SELECT _pgqueue_retain('0', '0')")
     first, second, third = add(one, 3)
     claim(one)
     assert finish(one, [first]) == [first]

@@ -73,7 +73,7 @@ def test_a_batch_over_several_queues(one: Connection) -> None:
 
 
 def sweep(one: Connection, limit: int = 1000) -> int:
-    return int(value(one, "SELECT pgqueue_sweep_v1(%s)", limit))
+    return int(value(one, "SELECT _pgqueue_sweep(%s)", limit))
 
 
 def test_the_sweep_takes_what_is_too_old_for_its_queue_and_status(one: Connection) -> None:

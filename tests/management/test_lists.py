@@ -51,7 +51,7 @@ def declare(name: str, concurrency: int) -> None:
     """Write a limit, as workers do."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pgqueue_declare_limits_v1(ARRAY[%s], ARRAY[%s], ARRAY['wait'])", [name, concurrency]
+            "SELECT _pgqueue_declare_limits(ARRAY[%s], ARRAY[%s], ARRAY['wait'])", [name, concurrency]
         )
 
 

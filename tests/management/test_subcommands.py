@@ -185,8 +185,8 @@ def test_a_database_that_cannot_be_reached(echo: Echo, monkeypatch: pytest.Monke
 
 def test_a_database_that_lacks_functions(echo: Echo) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("ALTER FUNCTION pgqueue_retain_v1 RENAME TO retain_elsewhere")
-    with pytest.raises(CommandError, match=r"lacks .*: pgqueue_retain_v1.*\bmigrate --database default"):
+        cursor.execute("ALTER FUNCTION _pgqueue_retain RENAME TO retain_elsewhere")
+    with pytest.raises(CommandError, match=r"lacks .*: _pgqueue_retain.*\bmigrate --database default"):
         run("echo")
 
 

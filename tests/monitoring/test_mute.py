@@ -60,7 +60,7 @@ def test_a_failure_without_a_fingerprint_has_one_of_its_class_and_task(
     jobs = running(one, 2)
     for pk in jobs:
         one.execute(
-            "CALL pgqueue_finish_one_v1(%s, 1, %s, p_error => %s, p_started_ago => 2)", [pk, kind, error]
+            "CALL _pgqueue_finish_one(%s, 1, %s, p_error => %s, p_started_ago => 2)", [pk, kind, error]
         )
     [known] = {job.error_fingerprint for job in Job.objects.all()}
     assert len(known) == 40
@@ -72,7 +72,7 @@ def test_a_failure_without_a_fingerprint_has_one_of_its_class_and_task(
 
 def test_python_and_sql_agree_on_such_fingerprints(one: Connection) -> None:
     error = '{"class": "django_pgqueue.exceptions.TaskTimeout"}'
-    [(found,)] = one.execute("SELECT pgqueue_fingerprint_v1(%s, %s)", [NOOP, error]).fetchall()
+    [(found,)] = one.execute("SELECT _pgqueue_fingerprint(%s, %s)", [NOOP, error]).fetchall()
     assert found == fingerprint(TaskTimeout("after 3 s"), NOOP)
 
 

@@ -72,7 +72,7 @@ def test_many_payloads_and_other_calls(order: Order) -> None:
     assert (reminder.pk, signed.pk) == (ids[4], ids[5])
     assert [*Receipt.objects.order_by("pk").values_list("email", flat=True)] == ["0@b.c", "1@b.c", "2@b.c"]
     assert SignedCharge.objects.get().charge_ptr_id == ids[5]
-    assert sum("pgqueue_enqueue_many_v1" in query["sql"] for query in queries) == 1
+    assert sum("_pgqueue_enqueue_many" in query["sql"] for query in queries) == 1
     assert sum('INSERT INTO "receipts_receipt"' in query["sql"] for query in queries) == 1
 
 

@@ -27,7 +27,7 @@ def forget(*keys: int) -> None:
     """Delete jobs, as retention does."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM pgqueue_job WHERE id = ANY (%s)", [list(keys)])
-        cursor.execute("SELECT pgqueue_note_gone_v1(%s, %s)", [min(keys), max(keys)])
+        cursor.execute("SELECT _pgqueue_note_gone(%s, %s)", [min(keys), max(keys)])
 
 
 def restore(order: Order, *keys: int) -> None:
@@ -60,7 +60,7 @@ def rows(order: Order, count: int, model: Any = Receipt) -> list[int]:
 
 def sweep(limit: int) -> tuple[int, list[str] | None]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT swept, problems FROM pgqueue_sweep_payloads_v1(%s)", [limit])
+        cursor.execute("SELECT swept, problems FROM _pgqueue_sweep_payloads(%s)", [limit])
         found: tuple[int, list[str] | None] = cursor.fetchone()
     return found
 

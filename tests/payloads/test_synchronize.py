@@ -133,7 +133,7 @@ def test_a_project_without_payloads_asks_one_thing(
 
 def paths() -> list[str]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_payload_paths_v1('receipts_receipt')")
+        cursor.execute("SELECT _pgqueue_payload_paths('receipts_receipt')")
         found: list[str] = cursor.fetchone()[0]
     return found
 
@@ -183,7 +183,7 @@ class TestOperation:
     def test_a_table_that_is_renamed_keeps_its_triggers(self) -> None:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE receipts_receipt RENAME TO mails")
-            cursor.execute("SELECT pgqueue_payload_paths_v1('mails')")
+            cursor.execute("SELECT _pgqueue_payload_paths('mails')")
             assert cursor.fetchone() == ([SEND],)
             assert DeclaredTask.objects.get(pk=SEND).relation == "mails"
 
@@ -202,7 +202,7 @@ class TestChecks:
     def test_triggers(self) -> None:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE receipts_receipt DISABLE TRIGGER pgqueue_payload_delete")
-            cursor.execute("SELECT pgqueue_attach_payload_v1('receipts_visit', '{shop.tasks.old}')")
+            cursor.execute("SELECT _pgqueue_attach_payload('receipts_visit', '{shop.tasks.old}')")
         first, second = check_payload_triggers(None, databases=["default"])
         assert (first.id, second.id) == ("pgqueue.E021", "pgqueue.E021")
         assert "receipts.Receipt in the database 'default' are missing, or disabled" in first.msg
@@ -222,7 +222,7 @@ class TestChecks:
 
     def test_the_first_migration_is_not_stopped(self) -> None:
         with connection.cursor() as cursor:
-            cursor.execute("ALTER FUNCTION pgqueue_payload_paths_v1(regclass) RENAME TO pgqueue_away")
+            cursor.execute("ALTER FUNCTION _pgqueue_payload_paths(regclass) RENAME TO pgqueue_away")
         assert check_payload_triggers(None, databases=["default"]) == []
 
     def test_databases(self, settings: Any) -> None:

@@ -49,7 +49,7 @@ def test_the_depth_reads_as_many_jobs_as_it_counts(one: Connection, mode: str, a
         one.execute(f"ANALYZE {LIVE}")
     one.execute(f"SET plan_cache_mode = {mode}")
     with reads(one) as counts:
-        rows = one.execute("SELECT queue_name, ready FROM pgqueue_depth_v1(100)").fetchall()
+        rows = one.execute("SELECT queue_name, ready FROM _pgqueue_depth(100)").fetchall()
     assert {name for name, ready in rows if ready >= 100} == {"default", "mail"}
     probes = 40
     # Of two queues: what is due, and what is not due, of which the status is read as well.

@@ -116,10 +116,10 @@ def test_the_children_of_a_parent_are_found_by_the_index(one: Connection) -> Non
 
 def test_a_round_of_upkeep_reads_one_page(one: Connection) -> None:
     with reads(one) as counts:
-        row = one.execute("SELECT looked, reached FROM pgqueue_repair_edges_v1(0, 100)").fetchone()
+        row = one.execute("SELECT looked, reached FROM _pgqueue_repair_edges(0, 100)").fetchone()
         assert row == (100, 3 * MANY + 100)
     assert counts.of(LIVE, *OURS) <= 1500, counts
     with reads(one) as counts:
-        row = one.execute("SELECT looked, ended FROM pgqueue_repair_batches_v1(%s, 100)", (BATCH,)).fetchone()
+        row = one.execute("SELECT looked, ended FROM _pgqueue_repair_batches(%s, 100)", (BATCH,)).fetchone()
         assert row == (100, 100)
     assert counts.of(LIVE, *OURS) <= 1500, counts

@@ -67,7 +67,7 @@ def test_a_claim_of_plain_jobs_does_not_read_groups(one: Connection) -> None:
 
 
 def test_a_search_takes_a_probe_for_each_group(one: Connection) -> None:
-    query = "SELECT count(*) FROM pgqueue_groups_after_v1('default', 0, 'tenant 5', 100)"
+    query = "SELECT count(*) FROM _pgqueue_groups_after('default', 0, 'tenant 5', 100)"
     for mode in MODES:
         one.execute(f"SET plan_cache_mode = {mode}")
         with reads(one) as counts:

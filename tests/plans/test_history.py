@@ -54,7 +54,7 @@ def test_sweep(one: Connection) -> None:
     for mode in MODES:
         one.execute(f"SET plan_cache_mode = {mode}")
         with reads(one) as counts:
-            assert value(one, "SELECT pgqueue_sweep_v1(100)") == 100
+            assert value(one, "SELECT _pgqueue_sweep(100)") == 100
         assert counts.of("pgqueue_job_kept") <= 500, (mode, counts)
 
 
@@ -87,6 +87,6 @@ def test_a_mark_jumps_over_the_dead_entries_under_a_held_snapshot(one: Connectio
         assert touched["mark"] < touched["start"] - 400, (mode, touched)
     # The same for the search, which a worker with marks does without a rescan.
     with reads(one) as counts:
-        query = "SELECT count(*) FROM pgqueue_first_due_v1(NULL, '{}', '{default}', '{f}', '{0}', %s, %s)"
+        query = "SELECT count(*) FROM _pgqueue_first_due(NULL, '{}', '{default}', '{f}', '{0}', %s, %s)"
         assert value(one, query, [last[0]], [last[1]]) == 1
     assert counts.of("pgqueue_job") <= 10, counts

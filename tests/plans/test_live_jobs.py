@@ -105,7 +105,7 @@ def test_finish_whatever_the_statistics_say(one: Connection) -> None:
 def test_enqueue_reads_no_jobs(one: Connection) -> None:
     """The public function reads the policy of the task: by its key, unless the table has a few pages only."""
     many = (
-        "SELECT ids FROM pgqueue_enqueue_many_v1(0,"
+        "SELECT ids FROM _pgqueue_enqueue_many(0,"
         " array_fill('a.b'::text, '{100}'), array_fill('[]'::jsonb, '{100}'),"
         " array_fill('{}'::jsonb, '{100}'), array_fill('{}'::jsonb, '{100}'),"
         " array_fill('mail'::text, '{100}'),"
@@ -122,7 +122,7 @@ def test_enqueue_reads_no_jobs(one: Connection) -> None:
 
 
 def test_search_for_ranges(one: Connection) -> None:
-    query = "SELECT count(*) FROM pgqueue_first_due_v1(%s, '{}', %s, %s, %s, %s, %s)"
+    query = "SELECT count(*) FROM _pgqueue_first_due(%s, '{}', %s, %s, %s, %s, %s)"
     nothing: list[list[Any]] = [[], [], [], [], []]
     for mode in MODES:
         one.execute(f"SET plan_cache_mode = {mode}")
@@ -167,7 +167,7 @@ def test_unique_keys(one: Connection) -> None:
                 )  # fmt: skip
             for options in kinds:
                 add(one, options=json.dumps(options))
-            running = value(one, "SELECT pgqueue_twin_v1('500', 'waiting')")
+            running = value(one, "SELECT _pgqueue_twin('500', 'waiting')")
             one.execute(
                 f"UPDATE {LIVE} SET status = 'running', lease = 1, attempts = 1 WHERE id = %s", (running,)
             )

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 MANY = 100_000
 BATCH = 100
-UNPAUSE = f"SELECT pgqueue_unpause_v1({BATCH})"
+UNPAUSE = f"SELECT _pgqueue_unpause({BATCH})"
 
 
 @pytest.fixture(scope="module")

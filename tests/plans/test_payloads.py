@@ -81,7 +81,7 @@ def test_a_deletion_reads_the_live_jobs_of_its_rows(one: Connection) -> None:
 def test_a_page_of_the_sweep_reads_a_page(one: Connection) -> None:
     one.execute("UPDATE pgqueue_task SET swept_to = 10000")
     with reads(one) as counts:
-        assert value(one, "SELECT swept FROM pgqueue_sweep_payloads_v1(500)") == 0
+        assert value(one, "SELECT swept FROM _pgqueue_sweep_payloads(500)") == 0
     assert counts.of("receipts_receipt") <= 1_001, counts
     assert counts.of(BY_JOB) <= 2 * 501, counts
 

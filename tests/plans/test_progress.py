@@ -16,7 +16,7 @@ from .statements import LIVE
 pytestmark = pytest.mark.django_db
 
 JOBS = 10_000
-WRITE = "SELECT pgqueue_write_progress_v1(%s, %s, %s::text[], %s::double precision[], %s, %s::text[])"
+WRITE = "SELECT _pgqueue_write_progress(%s, %s, %s::text[], %s::double precision[], %s, %s::text[])"
 
 
 @pytest.fixture(scope="module")

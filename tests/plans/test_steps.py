@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 JOBS = 10_000
 STEPS = 10  # of each job
-RECORD = "SELECT pgqueue_record_step_v1(%s, 1, %s, 1, %s, 0.1, NULL, '1')"
+RECORD = "SELECT _pgqueue_record_step(%s, 1, %s, 1, %s, 0.1, NULL, '1')"
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_retry_brings_the_steps_back(one: Connection) -> None:
 
 def test_a_wait_and_a_signal_read_one_step(one: Connection) -> None:
     with reads(one) as counts:
-        value(one, "SELECT held FROM pgqueue_wait_v1(9, 1, 'approved', 'event', 60)")
+        value(one, "SELECT held FROM _pgqueue_wait(9, 1, 'approved', 'event', 60)")
         assert value(one, "SELECT pgqueue_send_event(9, 'approved', '1')") is True
     assert counts.of("pgqueue_step") <= 2 * STEPS + 12, counts  # the number of its steps is limited
     assert counts.of("pgqueue_job") <= 12, counts

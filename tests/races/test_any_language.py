@@ -19,7 +19,7 @@ def ids(rows: list[ForeignJob]) -> list[int]:
 
 def recover(connection: Connection) -> tuple[int, int]:
     """Run a round of recovery with a lease of half a second."""
-    row = connection.execute("SELECT dead, jobs FROM pgqueue_recover_dead_v1(0.1, 0.5, 3, 100, 20)")
+    row = connection.execute("SELECT dead, jobs FROM _pgqueue_recover_dead(0.1, 0.5, 3, 100, 20)")
     dead, jobs = row.fetchone() or (0, 0)
     return dead, jobs
 

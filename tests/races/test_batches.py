@@ -30,13 +30,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def patient(connect: Connect) -> Iterator[None]:
     """Those who wait for the row of a batch do so until the test ends the wait, on a slow machine, too."""
-    yield from patience(connect, "pgqueue_lock_batches_v1", "15s")
+    yield from patience(connect, "_pgqueue_lock_batches", "15s")
 
 
 @pytest.fixture
 def hasty(connect: Connect) -> Iterator[None]:
     """They give up at once."""
-    yield from patience(connect, "pgqueue_lock_batches_v1", "1ms")
+    yield from patience(connect, "_pgqueue_lock_batches", "1ms")
 
 
 def running(connection: Connection, count: int, *, is_open: bool = False) -> tuple[int, list[int]]:
@@ -79,9 +79,7 @@ def test_the_last_two_members_are_both_on_their_way_to_history(connect: Connect,
 
 
 def settle(connection: Connection, job: int, batch: int) -> None:
-    connection.execute(
-        "SELECT pgqueue_settle_v1(ARRAY[ROW(%s, 'done', 4, %s)::pgqueue_ended_v1])", (job, batch)
-    )
+    connection.execute("SELECT _pgqueue_settle(ARRAY[ROW(%s, 'done', 4, %s)::pgqueue_ended])", (job, batch))
 
 
 def test_a_member_is_added_while_the_last_one_ends(connect: Connect) -> None:

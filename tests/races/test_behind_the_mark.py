@@ -183,7 +183,7 @@ def test_whatever_becomes_claimable_again_lies_above_the_mark(claimer: Claimer, 
     lease = 1001
     for job, kind in ((first, "retry"), (second, "release"), (third, "done"), (fourth, "snooze")):
         other.execute(
-            "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[%s::bigint], ARRAY[%s],"
+            "SELECT _pgqueue_finish(ARRAY[%s::bigint], ARRAY[%s::bigint], ARRAY[%s],"
             " NULL, NULL, NULL, NULL, NULL, NULL,"
             " NULL, 20)", (job, lease, kind),
         )  # fmt: skip

@@ -70,7 +70,7 @@ def test_a_cancel_that_comes_while_a_job_becomes_done_changes_nothing(connect: C
 def test_a_cancel_that_comes_while_a_job_is_claimed_asks_it_to_stop(connect: Connect) -> None:
     claimer, other = connect(), connect(autocommit=True)
     (job,) = add(other)
-    channel = value(other, "SELECT pgqueue_channel_v1()")
+    channel = value(other, "SELECT _pgqueue_channel()")
     other.execute(f'LISTEN "{channel}"')
     assert [row.id for row in claim(claimer)] == [job]
     cancelled = start(other, cancel, [job]).blocked()

@@ -23,9 +23,9 @@ def ids(rows: list[Claimed]) -> list[int]:
 def slow_claim() -> str:
     """A claim that stops at the lock 7 after it has picked its jobs, before it asks the gate."""
     statement = claim_sql().replace(
-        "CROSS JOIN LATERAL pgqueue_gate_v1(",
+        "CROSS JOIN LATERAL _pgqueue_gate(",
         "CROSS JOIN LATERAL (SELECT pg_advisory_lock_shared(7) WHERE asked.ids IS NOT NULL OFFSET 0) AS stop"
-        " CROSS JOIN LATERAL pgqueue_gate_v1(",
+        " CROSS JOIN LATERAL _pgqueue_gate(",
     )
     assert "lock_shared(7)" in statement
     return statement

@@ -27,7 +27,7 @@ class Sleeper:
         self.session: Session = connect_worker("default")
         self.idle = Idle(queues, POLL)
         self.idle.connected()
-        self.session.connection.execute(f'LISTEN "{self.session.value("SELECT pgqueue_channel_v1()")}"')
+        self.session.connection.execute(f'LISTEN "{self.session.value("SELECT _pgqueue_channel()")}"')
         self.claimer = Claimer(WorkerOptions(queues=queues), worker=1)
         self.now = 1000.0
 
@@ -59,7 +59,7 @@ class Sleeper:
 
     def heard(self, other: Connection) -> list[str]:
         """Return the notifications so far. `other` sends a last one, which shows that all have arrived."""
-        other.execute("SELECT pg_notify(pgqueue_channel_v1(), 'end')")
+        other.execute("SELECT pg_notify(_pgqueue_channel(), 'end')")
         payloads: list[str] = []
         for notification in self.session.connection.notifies(timeout=20):
             if notification.payload == "end":

@@ -17,13 +17,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def patient(connect: Connect) -> Iterator[None]:
     """Those who wait for the row of a child do so until the test ends the wait, on a slow machine, too."""
-    yield from patience(connect, "pgqueue_lock_children_v1", "15s")
+    yield from patience(connect, "_pgqueue_lock_children", "15s")
 
 
 @pytest.fixture
 def hasty(connect: Connect) -> Iterator[None]:
     """They give up at once."""
-    yield from patience(connect, "pgqueue_lock_children_v1", "1ms")
+    yield from patience(connect, "_pgqueue_lock_children", "1ms")
 
 
 def patience(connect: Connect, function: str, timeout: str) -> Iterator[None]:
@@ -78,7 +78,7 @@ def test_the_last_two_parents_have_both_deleted_their_edges(connect: Connect, pa
 
 
 def unblock(connection: Connection, child: int) -> int:
-    return int(value(connection, "SELECT pgqueue_unblock_v1(ARRAY[%s::bigint])", child))
+    return int(value(connection, "SELECT _pgqueue_unblock(ARRAY[%s::bigint])", child))
 
 
 @pytest.mark.parametrize(("kind", "then"), [("done", "pending"), ("failed", "cancelled")])

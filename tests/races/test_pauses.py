@@ -28,7 +28,7 @@ def put_aside(connection: Connection, jobs: Sequence[int]) -> list[int]:
 
 
 def unpause(connection: Connection) -> int | None:
-    return value(connection, "SELECT pgqueue_unpause_v1(100)")  # type: ignore[no-any-return]
+    return value(connection, "SELECT _pgqueue_unpause(100)")  # type: ignore[no-any-return]
 
 
 def running(connection: Connection, count: int = 1) -> list[int]:

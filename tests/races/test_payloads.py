@@ -65,7 +65,7 @@ def test_a_finish_that_comes_first_stands(row: int, connect: Connect) -> None:
 
 
 def sweep(connection: Connection) -> int:
-    return int(value(connection, "SELECT swept FROM pgqueue_sweep_payloads_v1(1000)"))
+    return int(value(connection, "SELECT swept FROM _pgqueue_sweep_payloads(1000)"))
 
 
 def test_the_sweep_finds_a_job_that_a_retry_brings_back(row: int, connect: Connect) -> None:
@@ -93,7 +93,7 @@ def test_a_job_that_goes_during_the_sweep_takes_its_row_with_it(row: int, connec
     owner.commit()
     owner.execute("TRUNCATE pgqueue_job_past_1")
     sweeping = start(other, sweep).blocked()
-    owner.execute("SELECT pgqueue_note_gone_v1(%s, %s)", (row, row))
+    owner.execute("SELECT _pgqueue_note_gone(%s, %s)", (row, row))
     owner.commit()
     assert sweeping.result() == 1
     assert value(other, "SELECT count(*) FROM pgqueue_stray") == 0
@@ -102,7 +102,7 @@ def test_a_job_that_goes_during_the_sweep_takes_its_row_with_it(row: int, connec
 def test_two_sweeps_do_not_wait_for_each_other(row: int, connect: Connect) -> None:
     owner, other = connect(), connect(autocommit=True)
     owner.execute("DELETE FROM pgqueue_job_live")
-    owner.execute("SELECT pgqueue_note_gone_v1(%s, %s)", (row, row))
+    owner.execute("SELECT _pgqueue_note_gone(%s, %s)", (row, row))
     owner.commit()
     assert sweep(owner) == 1
     assert sweep(other) == 0
@@ -129,7 +129,7 @@ def test_two_versions_of_the_code_write_one_after_the_other(connect: Connect) ->
     columns = "to_jsonb(kind) || jsonb_build_object('relation', kind.relation::oid)"
     now = value(reader, f"SELECT jsonb_agg({columns}) FROM pgqueue_task AS kind")
     new = [{**row, "priority": 99} for row in now] + [{**now[0], "task_path": "a.new"}]
-    query = "SELECT pgqueue_declare_tasks_v1(%s::jsonb)"
+    query = "SELECT _pgqueue_declare_tasks(%s::jsonb)"
     assert value(newer, query, json.dumps(new)) == len(new)
     old = [{**row, "queue_name": "old"} for row in reversed(now)]
     waiting = start(older, value, query, json.dumps(old)).blocked()
@@ -152,7 +152,7 @@ def test_a_sweep_and_a_declaration_are_no_deadlock(connect: Connect, row: int) -
     sweeper, starter = connect(), connect(autocommit=True)
     sweeper.execute("SELECT FROM pgqueue_task WHERE task_path = %s FOR NO KEY UPDATE", (SEND,))
     columns = "to_jsonb(kind) || jsonb_build_object('relation', kind.relation::oid, 'priority', 9)"
-    query = f"SELECT pgqueue_declare_tasks_v1((SELECT jsonb_agg({columns}) FROM pgqueue_task AS kind))"
+    query = f"SELECT _pgqueue_declare_tasks((SELECT jsonb_agg({columns}) FROM pgqueue_task AS kind))"
     waiting = start(starter, value, query).blocked()
     sweeper.execute("UPDATE pgqueue_task SET swept_to = 1 WHERE task_path = %s", (SEND,))
     sweeper.commit()

@@ -22,7 +22,7 @@ def running(connection: Connection, **options: Any) -> int:
 def write(
     connection: Connection, *jobs: int, lease: int = 1, step: str | None = None, done: float | None = 5
 ) -> list[int]:
-    query = "SELECT pgqueue_write_progress_v1(%s, %s, %s::text[], %s::double precision[], %s, %s::text[])"
+    query = "SELECT _pgqueue_write_progress(%s, %s, %s::text[], %s::double precision[], %s, %s::text[])"
     n = len(jobs)
     written: list[int] = value(
         connection, query, list(jobs), [lease] * n, [step] * n, [done] * n, [10.0] * n, ["note"] * n
@@ -110,7 +110,7 @@ def test_a_cancel_of_a_job_that_waits_leaves_no_row(connect: Connect) -> None:
 
 
 def wait(connection: Connection, job: int) -> Any:
-    return value(connection, "SELECT held FROM pgqueue_wait_v1(%s, 1, 'approved', 'event', 3600)", job)
+    return value(connection, "SELECT held FROM _pgqueue_wait(%s, 1, 'approved', 'event', 3600)", job)
 
 
 @pytest.mark.parametrize("written", ["before the commit of the wait", "after it"])
@@ -136,7 +136,7 @@ def test_an_older_step_does_not_replace_the_wait_that_the_job_has_reached(
 def test_a_write_does_not_wait_for_a_step_that_is_recorded(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     job = running(one)
-    query = "SELECT pgqueue_record_step_v1(%s, 1, %s, 1, %s, 0.1, NULL, '1')"
+    query = "SELECT _pgqueue_record_step(%s, 1, %s, 1, %s, 0.1, NULL, '1')"
     assert value(one, query, job, True, "a") == "recorded"
     assert write(other, job, step="b") == []
     one.commit()

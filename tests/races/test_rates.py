@@ -88,7 +88,7 @@ def test_the_state_of_a_rate_that_is_swept_while_it_is_charged_is_written_again(
 
 def charge(connection: Connection, *keys: str) -> None:
     """Charge starts, as a claim does."""
-    connection.execute("SELECT pgqueue_charge_v1(%s::text[])", (list(keys),))
+    connection.execute("SELECT _pgqueue_charge(%s::text[])", (list(keys),))
 
 
 def test_a_charge_that_waits_for_the_row_is_a_whole_charge(connect: Connect) -> None:

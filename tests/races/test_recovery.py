@@ -21,7 +21,7 @@ def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: i
 
 
 def recover(connection: Connection, worker: int = 1) -> int:
-    query = "SELECT jobs FROM pgqueue_recover_v1(ARRAY[%s]::bigint[], '{}', NULL, true, 'lost', 3, 100, 20)"
+    query = "SELECT jobs FROM _pgqueue_recover(ARRAY[%s]::bigint[], '{}', NULL, true, 'lost', 3, 100, 20)"
     return int(value(connection, query, worker))
 
 
@@ -41,7 +41,7 @@ def register(connection: Connection, worker: int = 1, *, beat: str = "0 s", hold
 
 def recover_dead(connection: Connection) -> tuple[int, int]:
     """Run a round with a heartbeat of 0.1 s and a lease of half a second."""
-    query = "SELECT dead, jobs FROM pgqueue_recover_dead_v1(0.1, 0.5, 3, 100, 20)"
+    query = "SELECT dead, jobs FROM _pgqueue_recover_dead(0.1, 0.5, 3, 100, 20)"
     row = connection.execute(query).fetchone()
     assert row is not None
     return row[0], row[1]
@@ -104,7 +104,7 @@ def test_a_cancel_that_comes_while_a_job_is_recovered_takes_it_out_of_its_queue(
 def test_two_recoveries_share_the_jobs_and_count_each_crash_once(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     jobs = running(one, 3)
-    query = "SELECT jobs FROM pgqueue_recover_v1('{1}', %s::bigint[], NULL, true, 'lost', 3, %s, 20)"
+    query = "SELECT jobs FROM _pgqueue_recover('{1}', %s::bigint[], NULL, true, 'lost', 3, %s, 20)"
     assert value(one, query, jobs, 2) == 2
     assert value(other, query, jobs, 100) == 1  # the jobs that the first one has not locked
     one.commit()
@@ -120,7 +120,7 @@ def test_two_recoveries_share_the_jobs_and_each_tells_of_its_own(connect: Connec
     jobs = running(one, 3)
     query = (
         "SELECT jsonb_path_query_array(notable, '$.id')"
-        " FROM pgqueue_recover_v1('{1}', %s::bigint[], NULL, true, 'lost', 1, %s, 20)"
+        " FROM _pgqueue_recover('{1}', %s::bigint[], NULL, true, 'lost', 1, %s, 20)"
     )
     told = [value(one, query, jobs, 2), value(other, query, jobs, 100)]
     one.commit()
@@ -169,9 +169,9 @@ def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(connect:
     dying, supervisor = connect(), connect(autocommit=True)
     (job,) = add(supervisor)
     register(supervisor, holds_lock=True)
-    dying.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
+    dying.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
     assert [row.id for row in claim(dying)] == [job]
-    recover_worker = "SELECT jobs FROM pgqueue_recover_worker_v1(1, '{}', NULL, true, 'lost', 3, 100, 20)"
+    recover_worker = "SELECT jobs FROM _pgqueue_recover_worker(1, '{}', NULL, true, 'lost', 3, 100, 20)"
     assert value(supervisor, recover_worker) is None
     dying.commit()
     assert value(supervisor, recover_worker) is None
@@ -217,7 +217,7 @@ def test_race_a_worker_that_stopped_in_the_middle_of_a_claim_keeps_nothing(conne
     """Otherwise its session would hold the jobs until the process continues, which may never happen."""
     stopped, recoverer = connect(), connect(autocommit=True)
     (held,) = running(stopped, worker=1)
-    stopped.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
+    stopped.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
     stopped.commit()
     (other,) = add(recoverer)
     assert [row.id for row in claim(stopped, worker=1)] == [other]
@@ -234,7 +234,7 @@ def test_race_a_worker_that_stopped_in_the_middle_of_a_claim_keeps_nothing(conne
 def test_race_a_worker_that_stopped_in_the_middle_of_a_report_is_recovered(connect: Connect) -> None:
     stopped, recoverer = connect(), connect(autocommit=True)
     (job,) = running(stopped, worker=1)
-    stopped.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
+    stopped.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
     stopped.commit()
     assert finish(stopped, [job]) == [job]
     register(recoverer, beat="1 s", holds_lock=True)
@@ -247,7 +247,7 @@ def test_a_session_that_may_not_be_ended_is_left_alone(connect: Connect) -> None
     """Recovery continues without it."""
     stopped, recoverer = connect(autocommit=True), connect(autocommit=True)
     running(stopped, worker=1)
-    stopped.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
+    stopped.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
     register(recoverer, beat="1 s", holds_lock=True)
     warnings: list[str | None] = []
     recoverer.add_notice_handler(lambda notice: warnings.append(notice.message_primary))

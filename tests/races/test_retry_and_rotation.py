@@ -18,9 +18,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def patient_rotation(transactional_db: None) -> Iterator[None]:
     """Let the rotation wait for seconds instead of 50 ms, so that a test can run something in between."""
     with open_raw() as owner:
-        owner.execute("ALTER FUNCTION pgqueue_rotate_v1() SET lock_timeout = '20s'")
+        owner.execute("ALTER FUNCTION _pgqueue_rotate() SET lock_timeout = '20s'")
         yield
-        owner.execute("ALTER FUNCTION pgqueue_rotate_v1() SET lock_timeout = '50ms'")
+        owner.execute("ALTER FUNCTION _pgqueue_rotate() SET lock_timeout = '50ms'")
 
 
 def test_a_retry_that_meets_a_rotation_waits_and_finds_nothing(connect: Connect) -> None:

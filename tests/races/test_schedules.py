@@ -241,7 +241,7 @@ def test_a_run_by_hand_waits_for_the_round_and_both_jobs_are_known(one: Connecti
 
 def test_the_round_leaves_a_schedule_that_runs_by_hand_to_the_next(one: Connection, two: Connection) -> None:
     schedule = overdue(ago(minutes=1), overlap="skip", **RARELY)
-    one.execute("SELECT pgqueue_enqueue_schedule_v1(%s)", (schedule.name,))
+    one.execute("SELECT _pgqueue_enqueue_schedule(%s)", (schedule.name,))
     assert fire(two) == 0
     one.commit()
     assert fire(two) == 1
@@ -301,7 +301,7 @@ def test_many_held_keys_delay_a_round_only_for_a_moment(one: Connection, two: Co
 
     def rows(query: str, parameters: Any) -> list[Any]:
         nonlocal tried
-        tried += "pgqueue_fire_v1" in query
+        tried += "_pgqueue_fire" in query
         return rows_of(two)(query, parameters)
 
     fire_due(rows, {})

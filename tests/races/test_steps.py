@@ -21,13 +21,13 @@ def running(connection: Connection) -> int:
 
 
 def record(connection: Connection, job: int, name: str, *, lease: int = 1, first: bool = True) -> Any:
-    query = "SELECT pgqueue_record_step_v1(%s, %s, %s, 1, %s, 0.1, NULL, '1')"
+    query = "SELECT _pgqueue_record_step(%s, %s, %s, 1, %s, 0.1, NULL, '1')"
     return value(connection, query, job, lease, first, name)
 
 
 def wait(connection: Connection, job: int, *, lease: int = 1) -> tuple[Any, ...]:
     """Reach the place where the job waits: held, ready."""
-    query = "SELECT held, ready FROM pgqueue_wait_v1(%s, %s, 'approved', 'event', 3600)"
+    query = "SELECT held, ready FROM _pgqueue_wait(%s, %s, 'approved', 'event', 3600)"
     row = connection.execute(query, (job, lease)).fetchone()
     assert row is not None
     return tuple(row)

@@ -14,7 +14,7 @@ import pytest
 
 from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job
-from django_pgqueue.operations import SQL_FOLDER
+from tests.support.installed import definition
 from tests.support.jobs import add, cancel, claim, finish, live, over, retry, statuses, value
 from tests.support.sessions import Connect, Connection, open_raw, start
 
@@ -42,7 +42,7 @@ def in_one(connection: Connection, options: dict[str, Any], args: str = "[]") ->
 def enqueue_many(connection: Connection, keys: list[str]) -> list[str]:
     with connection.transaction():
         query = """
-            SELECT outcomes FROM pgqueue_enqueue_many_v1(
+            SELECT outcomes FROM _pgqueue_enqueue_many(
                 0, array_fill('a.b'::text, %(n)s), array_fill('[]'::jsonb, %(n)s),
                 array_fill('{}'::jsonb, %(n)s), array_fill('{}'::jsonb, %(n)s),
                 array_fill('mail'::text, %(n)s), array_fill(0, %(n)s),
@@ -63,7 +63,7 @@ def patient(transactional_db: None) -> Iterator[Patient]:
 
     At the end of the test, the functions are as they were.
     """
-    text = (SQL_FOLDER / "twin_v1.sql").read_text()
+    text = definition("_pgqueue_twin")
     original = text.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
 
     @contextmanager
@@ -80,9 +80,9 @@ def patient(transactional_db: None) -> Iterator[Patient]:
         }[when]
         with open_raw() as holder:
             holder.execute(f"SELECT pg_advisory_lock({TURN})")
-            holder.execute("ALTER FUNCTION pgqueue_finish_keyed_v1 SET lock_timeout = '20s'")
+            holder.execute("ALTER FUNCTION _pgqueue_finish_keyed SET lock_timeout = '20s'")
             holder.execute(
-                "CREATE OR REPLACE FUNCTION pgqueue_twin_v1(p_key text, p_scope text) RETURNS bigint"
+                "CREATE OR REPLACE FUNCTION _pgqueue_twin(p_key text, p_scope text) RETURNS bigint"
                 f" LANGUAGE plpgsql VOLATILE AS $$ DECLARE twin bigint; BEGIN {body} END $$"
             )
             yield holder
@@ -90,7 +90,7 @@ def patient(transactional_db: None) -> Iterator[Patient]:
     yield hold
     with open_raw() as owner:
         owner.execute(original)
-        owner.execute("ALTER FUNCTION pgqueue_finish_keyed_v1 SET lock_timeout = '50ms'")
+        owner.execute("ALTER FUNCTION _pgqueue_finish_keyed SET lock_timeout = '50ms'")
 
 
 @pytest.mark.parametrize("options", [WAITING, LIVE, WINDOW], ids=["waiting", "live", "window"])
@@ -268,7 +268,7 @@ def test_a_twin_that_comes_between_the_look_and_the_update_does_not_refuse_the_b
 
 
 def recover(connection: Connection) -> int:
-    query = "SELECT jobs FROM pgqueue_recover_v1(ARRAY[1]::bigint[], NULL, NULL, false, 'lost', 9, 100, 20)"
+    query = "SELECT jobs FROM _pgqueue_recover(ARRAY[1]::bigint[], NULL, NULL, false, 'lost', 9, 100, 20)"
     return int(value(connection, query))
 
 
@@ -303,7 +303,7 @@ def test_recovery_waits_for_at_most_ten_jobs_in_a_round(connect: Connect, patien
     for key in keys:
         enqueue(one, {"unique_key": key})
     with patient("never"):
-        other.execute("ALTER FUNCTION pgqueue_finish_keyed_v1 SET lock_timeout = '100ms'")
+        other.execute("ALTER FUNCTION _pgqueue_finish_keyed SET lock_timeout = '100ms'")
         began = monotonic()
         assert recover(other) == 0
         assert 1 <= monotonic() - began < 5

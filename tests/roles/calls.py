@@ -14,7 +14,7 @@ _FUNCTIONS = """
     SELECT proname, prokind = 'p', ARRAY(
         SELECT format_type(given.type, NULL) FROM unnest(proargtypes) WITH ORDINALITY AS given (type, place)
         ORDER BY given.place), coalesce(proargnames, '{}')
-    FROM pg_proc WHERE proname LIKE 'pgqueue\\_%' AND prorettype <> 'trigger'::regtype ORDER BY proname
+    FROM pg_proc WHERE proname ~ '^_?pgqueue_' AND prorettype <> 'trigger'::regtype ORDER BY proname
 """
 _BY_TYPE = {
     "integer": "1",

@@ -19,7 +19,7 @@ RIGHTS = """
     SELECT jsonb_object_agg(one.name, sorted.rights) FROM (
         SELECT relname AS name, relacl AS rights, '' AS more FROM pg_class WHERE relname LIKE 'pgqueue\\_%'
         UNION ALL
-        SELECT proname, proacl, prosecdef || proconfig::text FROM pg_proc WHERE proname LIKE 'pgqueue\\_%'
+        SELECT proname, proacl, prosecdef || proconfig::text FROM pg_proc WHERE proname ~ '^_?pgqueue_'
         UNION ALL
         SELECT 'schema', nspacl, '' FROM pg_namespace WHERE nspname = 'public'
     ) AS one, LATERAL (

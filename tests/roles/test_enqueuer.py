@@ -31,27 +31,27 @@ SECRET = "4111111111111111"
 #: that is neither here nor refused fails the test: decide whether the role may call it.
 HARMLESS = {
     "they compute from their arguments, and read no table": {
-        "pgqueue_add_histograms_v1", "pgqueue_add_log_v1", "pgqueue_allowed_silence_v1", "pgqueue_channel_v1",
-        "pgqueue_context_problem_v1", "pgqueue_enqueue_only_v1", "pgqueue_fingerprint_v1",
-        "pgqueue_key_problem_v1", "pgqueue_limit_name_v1", "pgqueue_limit_problem_v1",
-        "pgqueue_link_problem_v1",
-        "pgqueue_lock_key_v1", "pgqueue_next_start_v1",
-        "pgqueue_options_problem_v1", "pgqueue_problem_v1", "pgqueue_random_v1", "pgqueue_shelf_v1",
-        "pgqueue_starts_left_v1", "pgqueue_why_error_v1", "pgqueue_why_is_unknown_v1",
+        "_pgqueue_add_histograms", "_pgqueue_add_log", "_pgqueue_allowed_silence", "_pgqueue_channel",
+        "_pgqueue_context_problem", "_pgqueue_enqueue_only", "_pgqueue_fingerprint",
+        "_pgqueue_key_problem", "_pgqueue_limit_name", "_pgqueue_limit_problem",
+        "_pgqueue_link_problem",
+        "_pgqueue_lock_key", "_pgqueue_next_start",
+        "_pgqueue_options_problem", "_pgqueue_problem", "_pgqueue_random", "_pgqueue_shelf",
+        "_pgqueue_starts_left", "_pgqueue_why_error", "_pgqueue_why_is_unknown",
     },
     "they write settings of this transaction": {
-        "pgqueue_attach_once_v1", "pgqueue_check_references_v1", "pgqueue_wake_once_v1",
+        "_pgqueue_attach_once", "_pgqueue_check_references", "_pgqueue_wake_once",
     },
     "they read the catalogs, which everybody may read": {
-        "pgqueue_check_key_columns_v1", "pgqueue_payload_paths_v1",
+        "_pgqueue_check_key_columns", "_pgqueue_payload_paths",
     },
     "they do nothing for a role that may not": {
-        "pgqueue_forget_progress_v1", "pgqueue_last_progress_v1", "pgqueue_note_failures_v2",
+        "_pgqueue_forget_progress", "_pgqueue_last_progress", "_pgqueue_note_failures",
     },
-    "it ends only sessions of the same role": {"pgqueue_end_sessions_v1"},
+    "it ends only sessions of the same role": {"_pgqueue_end_sessions"},
     "they do nothing or raise an error before they need a right, and have those of their caller": {
-        "pgqueue_add_error_v1", "pgqueue_detach_payload_v1", "pgqueue_drop_payload_triggers_v1",
-        "pgqueue_insert_keyed_payloads_v1", "pgqueue_link_v1", "pgqueue_why_higher_v1",
+        "_pgqueue_add_error", "_pgqueue_detach_payload", "_pgqueue_drop_payload_triggers",
+        "_pgqueue_insert_keyed_payloads", "_pgqueue_link", "_pgqueue_why_higher",
     },
 }  # fmt: skip
 
@@ -66,7 +66,7 @@ EVIL = {
     "join_any(text, oid) RETURNS text": "$1",
     "join_text(text, text) RETURNS text": "$1",
     "nextval(regclass) RETURNS bigint": "1",
-    "pgqueue_enqueue_only_v1(jsonb, bigint) RETURNS jsonb": "$1",
+    "_pgqueue_enqueue_only(jsonb, bigint) RETURNS jsonb": "$1",
     "replace(text, text, text) RETURNS text": "$1",
     "same(text, text) RETURNS boolean": "true",
     "set_config(text, text, boolean) RETURNS text": "$2",
@@ -104,7 +104,7 @@ def test_a_bulk_and_a_forged_name_are_marked_too(installed: Roles, login: Login)
     """Python enqueues many with one context for all; a caller may pass there what it likes."""
     web = login(installed.web)
     many = """
-        SELECT ids FROM pgqueue_enqueue_many_v1(
+        SELECT ids FROM _pgqueue_enqueue_many(
             1, ARRAY['a.b', 'a.c'], '{"[]","[]"}', '{"{}","{}"}', '{"{}","{}"}', ARRAY['default', 'default'],
             ARRAY[0, 0], '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}',
             '{NULL,NULL}', NULL, %s::jsonb[], %s::jsonb)
@@ -172,14 +172,14 @@ def test_functions_with_the_rights_of_their_owner_are_not_for_everybody(
         SELECT proname, has_function_privilege('public', oid, 'EXECUTE'),
             has_function_privilege(%s, oid, 'EXECUTE'), 'search_path=public, pg_temp' = ANY (proconfig)
         FROM pg_proc
-        WHERE proname LIKE 'pgqueue\\_%%' AND prosecdef AND prorettype <> 'trigger'::regtype ORDER BY 1
+        WHERE proname ~ '^_?pgqueue_' AND prosecdef AND prorettype <> 'trigger'::regtype ORDER BY 1
     """
     assert connect().execute(query, (installed.web,)).fetchall() == [
-        ("pgqueue_enqueue_many_v1", False, True, True),
-        ("pgqueue_enqueue_v1", False, True, True),
-        ("pgqueue_policy_v1", False, True, True),
+        ("_pgqueue_enqueue", False, True, True),
+        ("_pgqueue_enqueue_many", False, True, True),
+        ("_pgqueue_policy", False, True, True),
+        ("_pgqueue_rotate", False, False, True),
         ("pgqueue_result", False, True, True),
-        ("pgqueue_rotate_v1", False, False, True),
     ]
 
 
@@ -205,7 +205,7 @@ def test_no_table_can_be_read_or_changed(
                 statements += [
                     "INSERT INTO {} DEFAULT VALUES", "DELETE FROM {}", "TRUNCATE {}", "COPY {} TO STDOUT",
                     "LOCK {} IN ACCESS SHARE MODE", "ALTER TABLE {} DISABLE TRIGGER ALL", "DROP TABLE {}",
-                    "CREATE TRIGGER mine AFTER INSERT ON {} EXECUTE FUNCTION pgqueue_wake_v1()",
+                    "CREATE TRIGGER mine AFTER INSERT ON {} EXECUTE FUNCTION _pgqueue_wake()",
                 ]  # fmt: skip
             for statement in statements:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege), web.transaction():
@@ -214,7 +214,7 @@ def test_no_table_can_be_read_or_changed(
             web.execute("UPDATE pgqueue_job SET args = args RETURNING args")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             web.execute(
-                "CREATE FUNCTION public.pgqueue_problem_v1() RETURNS text LANGUAGE sql AS 'SELECT NULL'"
+                "CREATE FUNCTION public._pgqueue_problem() RETURNS text LANGUAGE sql AS 'SELECT NULL'"
             )
     finally:
         owner.execute("DROP TABLE pgqueue_job_later")
@@ -278,7 +278,7 @@ def test_the_server_decides_how_large_a_job_may_be(installed: Roles, login: Logi
     ask = "SELECT pgqueue_enqueue('a.b', jsonb_build_array(%s::text), options => %s)"
     options = '{"max_json_bytes": 999999999}'
     many = """
-        SELECT ids FROM pgqueue_enqueue_many_v1(
+        SELECT ids FROM _pgqueue_enqueue_many(
             1, ARRAY['a.b'], ARRAY[jsonb_build_array(%s::text)], '{"{}"}', '{"{}"}', ARRAY['default'],
             ARRAY[0], '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', NULL, NULL, NULL)
     """

@@ -15,10 +15,10 @@ from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.checks.database import database_problems
 from django_pgqueue.models import FailureGroup
-from django_pgqueue.operations import SQL_FOLDER
 from django_pgqueue.postgres import roles as roles_module
 from django_pgqueue.postgres.roles import CALLED, WORKER_ONLY, Kept, kept_roles, lacking
 from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
+from tests.support.installed import definition
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,7 +73,7 @@ def test_a_migrate_gives_the_roles_rights_to_the_functions_and_tables_that_it_ad
         connection = connections[place.alias]
         with connection.cursor() as cursor, connection.schema_editor() as editor:
             cursor.execute("DROP FUNCTION pgqueue_result")
-            cursor.execute((SQL_FOLDER / "result.sql").read_text(), None)
+            cursor.execute(definition("pgqueue_result"), None)
             editor.delete_model(FailureGroup)
             editor.create_model(FailureGroup)
 
@@ -103,7 +103,7 @@ def test_a_migrate_that_drops_all_functions_by_which_the_roles_are_known(place: 
             cursor.execute(DROP, [[*functions]])
             cursor.execute(cursor.fetchone()[0])
             for name in functions:
-                cursor.execute((SQL_FOLDER / f"{name.removeprefix('pgqueue_')}.sql").read_text(), None)
+                cursor.execute(definition(name), None)
         seen.append(kept_roles(place.alias))
 
     pre_migrate.connect(replace, sender=apps.get_app_config("django_pgqueue"))
@@ -117,7 +117,7 @@ def test_a_migrate_that_drops_all_functions_by_which_the_roles_are_known(place: 
 
 
 def test_what_was_granted_by_hand_stays(place: Place) -> None:
-    place.ask(f'GRANT EXECUTE ON FUNCTION pgqueue_enqueue_v1 TO "{place.stranger}"')
+    place.ask(f'GRANT EXECUTE ON FUNCTION _pgqueue_enqueue TO "{place.stranger}"')
     place.ask(f'GRANT SELECT ON pgqueue_job TO "{place.stranger}"')
     place.ask(f'REVOKE INSERT ON pgqueue_pause FROM "{place.worker}"')
     migrate(place.alias)
@@ -127,22 +127,22 @@ def test_what_was_granted_by_hand_stays(place: Place) -> None:
 
 
 def test_a_database_without_roles_stays_as_it_is(bare: Place) -> None:
-    bare.ask(f'GRANT EXECUTE ON FUNCTION pgqueue_enqueue_v1 TO "{bare.stranger}"')
+    bare.ask(f'GRANT EXECUTE ON FUNCTION _pgqueue_enqueue TO "{bare.stranger}"')
     migrate(bare.alias)
     assert kept_roles(bare.alias) == Kept([], [])
-    assert not bare.ask("SELECT prosecdef FROM pg_proc WHERE proname = 'pgqueue_enqueue_v1'")
+    assert not bare.ask("SELECT prosecdef FROM pg_proc WHERE proname = '_pgqueue_enqueue'")
 
 
 def test_a_check_tells_what_the_roles_lack(place: Place) -> None:
     assert database_problems(place.alias) == []
     place.ask(f'REVOKE EXECUTE ON FUNCTION pgqueue_result FROM "{place.enqueuer}"')
     place.ask("GRANT EXECUTE ON FUNCTION pgqueue_result TO PUBLIC")
-    place.ask("ALTER FUNCTION pgqueue_wake_v1 SECURITY INVOKER")
+    place.ask("ALTER FUNCTION _pgqueue_wake SECURITY INVOKER")
     place.ask(f'REVOKE USAGE ON SEQUENCE pgqueue_job_id_seq FROM "{place.worker}"')
     (warning,) = database_problems(place.alias)
     assert warning.id == "pgqueue.W009"
     assert (
-        "pgqueue_wake_v1 runs with the rights of its caller, everybody may call pgqueue_result" in warning.msg
+        "_pgqueue_wake runs with the rights of its caller, everybody may call pgqueue_result" in warning.msg
     )
     assert f"{place.worker} lacks rights to pgqueue_job_id_seq" in warning.msg
     assert warning.hint is not None
@@ -152,9 +152,9 @@ def test_a_check_tells_what_the_roles_lack(place: Place) -> None:
 def test_a_migrate_by_somebody_else_warns(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place.ask("ALTER FUNCTION pgqueue_wake_v1 SECURITY INVOKER")
+    place.ask("ALTER FUNCTION _pgqueue_wake SECURITY INVOKER")
     options = in_schema("public", place.stranger)
     with alias("theirs", NAME=place.database, OPTIONS=options) as theirs, caplog.at_level(logging.WARNING):
         roles_module.after_migrate(using=theirs, plan=[])
-    assert "pgqueue_wake_v1 runs with the rights of its caller), and this user cannot" in caplog.text
+    assert "_pgqueue_wake runs with the rights of its caller), and this user cannot" in caplog.text
     assert "must be owner" in caplog.text

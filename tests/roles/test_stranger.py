@@ -90,9 +90,7 @@ def hoarder(stranger: Connection) -> Connection:
 def test_the_jobs_of_a_dead_worker_are_recovered(hoarder: Connection, connect: Connect) -> None:
     lost = JobFactory.create(running=True)
     WorkerFactory.create(id=7, heartbeat_at=timezone.now() - timedelta(seconds=0.3), started_jobs=[lost.pk])
-    recovered = value(
-        connect(autocommit=True), "SELECT jobs FROM pgqueue_recover_dead_v1(0.1, 30, 3, 100, 20)"
-    )
+    recovered = value(connect(autocommit=True), "SELECT jobs FROM _pgqueue_recover_dead(0.1, 30, 3, 100, 20)")
     assert recovered == 1
     assert fresh(lost).status == "pending"
 
@@ -107,7 +105,7 @@ def test_old_jobs_are_removed(hoarder: Connection, connect: Connect) -> None:
 @pytest.mark.parametrize("duty", DUTIES)
 def test_one_session_at_a_time_has_a_duty(hoarder: Connection, connect: Connect, duty: str) -> None:
     """Whatever advisory locks somebody holds. It lasts until the end of the transaction."""
-    ask = "SELECT pgqueue_on_duty_v1(%s)"
+    ask = "SELECT _pgqueue_on_duty(%s)"
     one, other = connect(), connect()
     assert [value(one, ask, duty), value(one, ask, duty), value(other, ask, duty)] == [True, True, False]
     one.commit()
@@ -125,7 +123,7 @@ def no_duties(connect: Connect) -> Iterator[None]:
 
 def test_a_duty_whose_row_was_lost_is_made_again(connect: Connect, no_duties: None) -> None:
     one, other = connect(), connect()
-    ask = "SELECT pgqueue_on_duty_v1('ring')"
+    ask = "SELECT _pgqueue_on_duty('ring')"
     assert value(one, ask) is True
     waits = start(other, value, ask).blocked()
     one.commit()
@@ -139,12 +137,12 @@ def test_no_function_leaves_a_duty_to_an_advisory_lock(connect: Connect) -> None
     one = connect()
     assert value(one, "SELECT array_agg(name::text ORDER BY name) FROM pgqueue_duty") == DUTIES
     guarded = "SELECT array_agg(proname::text ORDER BY proname) FROM pg_proc WHERE strpos(prosrc, %s) > 0"
-    assert value(one, guarded, "pgqueue_lock_key_v1('maintenance'") is None
-    assert value(one, guarded, "pgqueue_on_duty_v1('") == [
-        "pgqueue_fold_failures_v1", "pgqueue_forget_failures_v1", "pgqueue_forget_statistics_v1",
-        "pgqueue_recover_dead_v1", "pgqueue_repair_batches_v1", "pgqueue_repair_edges_v1",
-        "pgqueue_repair_lines_v1", "pgqueue_roll_up_v1", "pgqueue_rotate_v1", "pgqueue_rotate_v2",
-        "pgqueue_sweep_v1", "pgqueue_tell_failures_v1", "pgqueue_unpause_v1",
+    assert value(one, guarded, "_pgqueue_lock_key('maintenance'") is None
+    assert value(one, guarded, "_pgqueue_on_duty('") == [
+        "_pgqueue_fold_failures", "_pgqueue_forget_failures", "_pgqueue_forget_statistics",
+        "_pgqueue_recover_dead", "_pgqueue_repair_batches", "_pgqueue_repair_edges",
+        "_pgqueue_repair_lines", "_pgqueue_roll_up", "_pgqueue_rotate",
+        "_pgqueue_sweep", "_pgqueue_tell_failures", "_pgqueue_unpause",
     ]  # fmt: skip
 
 
@@ -167,10 +165,10 @@ def test_a_lock_that_a_stranger_holds_is_named(
     owner.execute("SELECT pgqueue_set_limit('queue', 'slow', 5)")
     WorkerFactory.create(id=7, heartbeat_at=timezone.now())
     name = {"limit": fresh(job).limit_key, "room": "slow", "worker": "7"}.get(kind, "x")
-    owner.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('limit', 'a key that has no line'))")
+    owner.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('limit', 'a key that has no line'))")
     assert foreign_locks("default") == []
     stranger.execute(
-        "SELECT pg_advisory_lock(%s)", (value(owner, "SELECT pgqueue_lock_key_v1(%s, %s)", kind, name),)
+        "SELECT pg_advisory_lock(%s)", (value(owner, "SELECT _pgqueue_lock_key(%s, %s)", kind, name),)
     )
     session = connect_session("default")
     tell_foreign_locks(session)
@@ -191,7 +189,7 @@ def test_a_job_whose_key_a_stranger_has_locked_runs_afterwards(
     stranger: Connection, connect: Connect
 ) -> None:
     job = enqueue(ship, 7)
-    key = value(connect(), "SELECT pgqueue_lock_key_v1('limit', %s)", fresh(job).limit_key)
+    key = value(connect(), "SELECT _pgqueue_lock_key('limit', %s)", fresh(job).limit_key)
     stranger.execute("SELECT pg_advisory_lock(%s)", (key,))
     with working():
         after = enqueue(tasks.noop)

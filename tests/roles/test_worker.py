@@ -35,7 +35,7 @@ from .calls import outcomes
 from .conftest import PASSWORD, Login, Roles
 
 #: It makes triggers on a table, which only its owner may do: migrations call it.
-BY_OWNERS = {"pgqueue_attach_payload_v1"}
+BY_OWNERS = {"_pgqueue_attach_payload"}
 
 
 def test_every_function_runs(installed: Roles, login: Login, transactional_db: None) -> None:
@@ -61,14 +61,14 @@ def test_workers_that_died_with_the_server_are_found_by_an_assumed_role(
     one.execute("UPDATE pgqueue_worker SET heartbeat_at = pg_postmaster_start_time() - interval '10 s'")
     one.execute(f"SET ROLE {installed.runner}")
     assert value(one, "SELECT count(backend_start) FROM pg_stat_get_activity(pg_backend_pid())") == 0
-    assert value(one, "SELECT dead FROM pgqueue_recover_dead_v1(0.1, 0.5, 3, 100, 20)") == 1
+    assert value(one, "SELECT dead FROM _pgqueue_recover_dead(0.1, 0.5, 3, 100, 20)") == 1
 
 
 def test_it_writes_what_the_code_declares(installed: Roles, login: Login, transactional_db: None) -> None:
     worker, web = login(installed.runner), login(installed.web)
     row = json.dumps([{"task_path": "a.declared", "queue_name": "mail", "priority": 3, "metadata": {}}])
-    assert value(worker, "SELECT pgqueue_declare_tasks_v1(%s::jsonb)", row) == 1
-    assert value(worker, "SELECT pgqueue_declare_tasks_v1(%s::jsonb)", row) == 0
+    assert value(worker, "SELECT _pgqueue_declare_tasks(%s::jsonb)", row) == 1
+    assert value(worker, "SELECT _pgqueue_declare_tasks(%s::jsonb)", row) == 0
     job = value(web, "SELECT pgqueue_enqueue('a.declared')")
     assert Job.objects.get(pk=job).queue_name == "mail", "a role that may only enqueue follows it, too"
     worker.execute("DELETE FROM pgqueue_task WHERE task_path = 'a.declared'")
@@ -83,8 +83,8 @@ def test_it_writes_what_the_code_declares(installed: Roles, login: Login, transa
         "DROP TABLE pgqueue_job_past_1",
         "CREATE TABLE public.mine (id bigint)",
         "CREATE FUNCTION public.mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
-        "ALTER FUNCTION pgqueue_rotate_v1() SECURITY INVOKER",
-        "DROP FUNCTION pgqueue_rotate_v1()",
+        "ALTER FUNCTION _pgqueue_rotate() SECURITY INVOKER",
+        "DROP FUNCTION _pgqueue_rotate()",
         "SET ROLE postgres",
     ],
 )

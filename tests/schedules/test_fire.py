@@ -290,7 +290,7 @@ def test_queue_lets_no_more_runs_wait_than_the_limit(one: Connection) -> None:
 
 def test_a_run_by_hand_counts_as_the_previous_job(one: Connection) -> None:
     schedule = overdue(ago(minutes=2), overlap="skip", **RARELY)
-    one.execute("SELECT pgqueue_enqueue_schedule_v1(%s)", (schedule.name,))
+    one.execute("SELECT _pgqueue_enqueue_schedule(%s)", (schedule.name,))
     fire(one)
     assert sorted(outcomes(schedule)) == ["manual", "skipped"]
 

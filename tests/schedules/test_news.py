@@ -28,7 +28,7 @@ def one(connect: Connect) -> Connection:
 def news(connect: Connect) -> Connection:
     """A session that listens as a supervisor does."""
     connection = connect(autocommit=True)
-    channel = value(connection, "SELECT pgqueue_channel_v1() || '_schedules'")
+    channel = value(connection, "SELECT _pgqueue_channel() || '_schedules'")
     connection.execute(f'LISTEN "{channel}"')
     return connection
 

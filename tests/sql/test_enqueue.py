@@ -177,10 +177,10 @@ def test_the_check_of_a_job_is_inlined() -> None:
     """A call for each row costs more than the insert."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "EXPLAIN VERBOSE SELECT pgqueue_problem_v1("
+            "EXPLAIN VERBOSE SELECT _pgqueue_problem("
             "path, '[]', '{}', '{}', queue, number, due, due, number, number, queue, number)"
             " FROM (VALUES ('a.b', 'mail', 1, now())) AS given (path, queue, number, due)"
             " WHERE number < random()"
         )
         plan = " ".join(row[0] for row in cursor.fetchall())
-    assert "pgqueue_problem_v1" not in plan
+    assert "_pgqueue_problem" not in plan

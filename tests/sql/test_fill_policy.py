@@ -20,7 +20,7 @@ def one(connect: Connect) -> Connection:
 def fill(one: Connection, job: int, *policy: Any, lease: int = 1) -> list[int]:
     """The policy is max_attempts, timeout, on_lost, expires_after."""
     types = ("bigint", "bigint", "integer", "integer", "text", "float")
-    query = f"SELECT pgqueue_fill_policy_v1({', '.join(f'%s::{name}[]' for name in types)})"
+    query = f"SELECT _pgqueue_fill_policy({', '.join(f'%s::{name}[]' for name in types)})"
     return [row[0] for row in one.execute(query, ([job], [lease], *([value] for value in policy))).fetchall()]
 
 

@@ -80,7 +80,7 @@ def test_a_job_that_is_given_back_keeps_its_place(one: Connection) -> None:
 def test_recovery_gives_the_slots_of_a_dead_worker_back(one: Connection) -> None:
     first, second = add_many(one, "k", "k")
     claim(one, worker=77)
-    one.execute("SELECT pgqueue_recover_v1('{77}', NULL, NULL, false, 'lost', 3, 100, 20)")
+    one.execute("SELECT _pgqueue_recover('{77}', NULL, NULL, false, 'lost', 3, 100, 20)")
     assert live(one) == {first: "pending", second: "blocked"}
     assert start_all(one) == [first, second]
 
@@ -173,7 +173,7 @@ def test_a_round_of_repair_goes_on_where_the_last_one_ended(one: Connection) -> 
     one.execute(
         "DELETE FROM pgqueue_job_live WHERE status = 'pending'"
     )  # by hand: nobody releases the others
-    look = "SELECT lines, reached, released FROM pgqueue_repair_lines_v1(%s, 2)"
+    look = "SELECT lines, reached, released FROM _pgqueue_repair_lines(%s, 2)"
     reached: str | None = ""
     found = []
     while reached is not None:
@@ -247,7 +247,7 @@ def test_a_job_that_is_put_aside_for_a_pause_gives_its_slot_back(one: Connection
     assert [row.id for row in claim(one, lease=2)] == [second]
     finish(one, [second], lease=2)
     one.execute("SELECT pgqueue_resume('task', 'tests.app.tasks.noop')")
-    assert value(one, "SELECT pgqueue_unpause_v1(10)") == 1
+    assert value(one, "SELECT _pgqueue_unpause(10)") == 1
     assert start_all(one) == [first]
 
 
@@ -276,7 +276,7 @@ def test_a_limit_that_is_taken_away_lets_all_jobs_of_its_keys_run(one: Connectio
     first, *others = add_keyed(one, 3)
     assert [row[0] for row in claim(one)] == [first]
     assert claim(one, lease=2) == []
-    one.execute("SELECT pgqueue_set_limit_v1('k', NULL, p_no_concurrency => true)")
+    one.execute("SELECT _pgqueue_set_limit('k', NULL, p_no_concurrency => true)")
     # The first one of the line is released, and the gate makes room for those behind it.
     assert [row[0] for lease in (3, 4) for row in claim(one, lease=lease)] == others
     assert value(one, "SELECT pgqueue_reset_limit('limit', 'k')")

@@ -15,8 +15,8 @@ from tests.support.sessions import Connect
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-INDEX = RunSQLFile("job_slot_index_v1.sql", "DROP INDEX pgqueue_job_slot")
-EXISTS = "SELECT to_regclass('pgqueue_job_slot') IS NOT NULL"
+TRIGGERS = RunSQLFile("triggers.sql")
+EXISTS = "SELECT count(*) = 1 FROM pg_trigger WHERE tgname = 'pgqueue_wake_insert'"
 
 
 def pauses(monkeypatch: pytest.MonkeyPatch, during: Callable[[int], object]) -> list[float]:
@@ -35,8 +35,8 @@ def drop_and_create() -> None:
     state = ProjectState.from_apps(apps)
     with connection.schema_editor() as editor, connection.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '7s'")
-        INDEX.database_backwards("django_pgqueue", editor, state, state)
-        INDEX.database_forwards("django_pgqueue", editor, state, state)
+        TRIGGERS.database_backwards("django_pgqueue", editor, state, state)
+        TRIGGERS.database_forwards("django_pgqueue", editor, state, state)
         cursor.execute("SHOW lock_timeout")
         assert cursor.fetchone() == ("7s",)  # what follows has its own limit
 
@@ -64,7 +64,7 @@ def test_a_migration_gives_up_and_names_who_holds_the_lock(
     holder.execute("SELECT count(*) FROM pgqueue_job_live")
     monkeypatch.setattr(operations, "_TRIES", 2)
     found = pauses(monkeypatch, lambda tries: None)
-    with pytest.raises(OperationalError, match=rf"job_slot_index_v1.*process {holder.info.backend_pid} "):
+    with pytest.raises(OperationalError, match=rf"triggers.*process {holder.info.backend_pid} "):
         drop_and_create()
     assert len(found) == 1
     assert holder.execute(EXISTS).fetchone() == (True,)
@@ -82,6 +82,6 @@ def test_other_errors_are_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_sqlmigrate_shows_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
     with connection.schema_editor(collect_sql=True) as editor:
         state = ProjectState.from_apps(apps)
-        INDEX.database_forwards("django_pgqueue", editor, state, state)
+        TRIGGERS.database_forwards("django_pgqueue", editor, state, state)
     assert "'lock_timeout', '500ms'" in editor.collected_sql[0]
-    assert any("CREATE INDEX pgqueue_job_slot" in sql for sql in editor.collected_sql)
+    assert any("CREATE CONSTRAINT TRIGGER pgqueue_wake_insert" in sql for sql in editor.collected_sql)

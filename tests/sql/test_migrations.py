@@ -10,7 +10,7 @@ from django.db import OperationalError, connections
 
 from django_pgqueue.operations import SQL_FOLDER, RunSQLFile
 from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
-from tests.support.installed import operations
+from tests.support.installed import operations, sql_files
 from tests.support.jobs import add, cancel, claim, finish, live, over, retry, rotate, statuses, value
 from tests.support.sessions import Connect, Connection
 
@@ -45,16 +45,7 @@ def test_the_models_need_no_new_migration() -> None:
 
 def test_each_sql_file_is_installed_by_exactly_one_migration() -> None:
     used = Counter(operation.name for operation in operations() if isinstance(operation, RunSQLFile))
-    assert used == dict.fromkeys((path.name for path in SQL_FOLDER.glob("*.sql")), 1)
-
-
-def test_each_sql_file_makes_an_object_of_its_own_name() -> None:
-    for path in SQL_FOLDER.glob("*.sql"):
-        stem = path.stem
-        text = path.read_text()
-        assert (
-            f"pgqueue_{stem.removesuffix('_v1').removesuffix('_trigger').removesuffix('_index')}" in text
-        ), stem
+    assert used == dict.fromkeys((str(path.relative_to(SQL_FOLDER)) for path in sql_files()), 1)
 
 
 def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
@@ -62,7 +53,7 @@ def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
         migrate(fresh)
         first = names(fresh)
         assert "pgqueue_job_past_8" in first
-        assert "pgqueue_finish_one_v1" in first
+        assert "_pgqueue_finish_one" in first
         assert names(fresh, TRIGGERS) == [
             "pgqueue_attach", "pgqueue_check_size", "pgqueue_guard", "pgqueue_schedule_changed",
             "pgqueue_wake_insert",
@@ -71,7 +62,7 @@ def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
         migrate(fresh, "0001")
         assert names(fresh, TRIGGERS) == []
         assert "pgqueue_job_past_8" in names(fresh)
-        assert "pgqueue_finish_one_v1" not in names(fresh)
+        assert "_pgqueue_finish_one" not in names(fresh)
         migrate(fresh, "zero")
         assert names(fresh) == ["django_migrations", "django_migrations_id_seq"]
         migrate(fresh)
@@ -88,7 +79,7 @@ def test_migrations_leave_the_search_path_as_it_was(database: str) -> None:
         call_command("migrate", "django_pgqueue", database=fresh, verbosity=0)
         cursor.execute("SELECT current_setting('search_path'), 'pgqueue_job'::regclass::text")
         assert cursor.fetchone() == ("one, public", "pgqueue_job")
-        cursor.execute("SELECT proconfig FROM pg_proc WHERE proname = 'pgqueue_rotate_v1'")
+        cursor.execute("SELECT proconfig FROM pg_proc WHERE proname = '_pgqueue_rotate'")
         assert "search_path=one, pg_temp" in cursor.fetchone()[0]
 
 
@@ -124,22 +115,22 @@ def whole_life(connection: Connection) -> None:
     assert [row.id for row in claim(connection)] == [second, third, fourth]
     assert finish(connection, [second]) == [second]
     assert finish(connection, [third], "retry", error='{"class": "E"}') == [third]
-    connection.execute("CALL pgqueue_finish_one_v1(%s, 1, 'failed')", (fourth,))
+    connection.execute("CALL _pgqueue_finish_one(%s, 1, 'failed')", (fourth,))
     assert retry(connection, [second]) == 1
     assert live(connection) == {second: "pending", third: "retry"}
     assert statuses(connection)[fourth] == "failed"
     assert (
         len(
             connection.execute(
-                "SELECT * FROM pgqueue_first_due_v1(NULL, '{}', '{}', '{}', '{}', '{}', '{}')"
+                "SELECT * FROM _pgqueue_first_due(NULL, '{}', '{}', '{}', '{}', '{}', '{}')"
             ).fetchall()
         )
         == 1
     )
-    connection.execute("SELECT pgqueue_retain_v1('1 day', '2 days')")
+    connection.execute("SELECT _pgqueue_retain('1 day', '2 days')")
     connection.execute("SELECT pgqueue_run_now(ARRAY[%s::bigint])", (third,))
     (swept,) = over(connection, 9, "3 days", status="failed")
-    assert value(connection, "SELECT pgqueue_sweep_v1(10)") == 1
+    assert value(connection, "SELECT _pgqueue_sweep(10)") == 1
     assert swept not in statuses(connection)
     over(connection, 2, "8 days")
     assert rotate(connection) == "emptied shelf 2"
@@ -177,7 +168,7 @@ def test_a_schema_of_its_own_under_a_role_that_owns_nothing_else(connect: Connec
         assert value(stranger, "SELECT jobs.pgqueue_retry(ARRAY[%s::bigint])", job) == [job]
         # Even a table with the same name earlier in the path does not confuse the functions.
         stranger.execute("CREATE TEMP TABLE pgqueue_ring AS SELECT 1 AS one")
-        assert value(stranger, "SELECT jobs.pgqueue_rotate_v1()") == "nothing to do"
+        assert value(stranger, "SELECT jobs._pgqueue_rotate()") == "nothing to do"
         migrate(made, "zero")
         left = names(made, "SELECT relname FROM pg_class WHERE relnamespace = 'jobs'::regnamespace")
         assert sorted(left) == [
@@ -199,12 +190,12 @@ def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
         migrate(first)
         migrate(second)
         one, two, other = connect(first), connect(second, autocommit=True), connect(second, autocommit=True)
-        assert value(one, "SELECT pgqueue_channel_v1()") != value(two, "SELECT pgqueue_channel_v1()")
-        keys = "SELECT ARRAY[pgqueue_lock_key_v1('sleep', 'a'), pgqueue_lock_key_v1('maintenance', 'a')]"
+        assert value(one, "SELECT _pgqueue_channel()") != value(two, "SELECT _pgqueue_channel()")
+        keys = "SELECT ARRAY[_pgqueue_lock_key('sleep', 'a'), _pgqueue_lock_key('maintenance', 'a')]"
         assert not set(value(one, keys)) & set(value(two, keys))
         # A sleeping worker of the second is not notified by the first. Both can rotate at the same time.
-        two.execute(f'LISTEN "{value(two, "SELECT pgqueue_channel_v1()")}"')
-        two.execute("SELECT pg_advisory_lock_shared(pgqueue_lock_key_v1('sleep', ''))")
+        two.execute(f'LISTEN "{value(two, "SELECT _pgqueue_channel()")}"')
+        two.execute("SELECT pg_advisory_lock_shared(_pgqueue_lock_key('sleep', ''))")
         add(one)
         one.commit()
         add(other)

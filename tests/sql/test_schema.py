@@ -12,9 +12,9 @@ from django.db import IntegrityError, connection, models, transaction
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job, JobStat, LiveJob, Queue, QueueStatus, Ring, Worker
 from django_pgqueue.models.job import Status
-from django_pgqueue.operations import SQL_FOLDER
 from tests.app.models import Job as UsersJob
 from tests.app.tasks import noop
+from tests.support.installed import definition
 
 LEAVES = ["pgqueue_job_live", *(f"pgqueue_job_past_{shelf}" for shelf in range(1, 9)), "pgqueue_job_kept"]
 COLUMNS = {field.column for field in Job._meta.concrete_fields}
@@ -92,25 +92,25 @@ def columns_between(text: str, start: str, end: str) -> list[str]:
 
 # The columns to which a transition assigns new values. Every other column must be copied by name.
 SET_BY = {
-    "finish_v1": {"steps", "shelf", "status", "waiting_reason", "finished_at", "duration"},
-    "drop_v1": {"steps", "shelf", "status", "cancel_requested_at", "finished_at", "waiting_reason"},
-    "retry": {
+    "_pgqueue_finish": {"steps", "shelf", "status", "waiting_reason", "finished_at", "duration"},
+    "_pgqueue_drop": {"steps", "shelf", "status", "cancel_requested_at", "finished_at", "waiting_reason"},
+    "pgqueue_retry": {
         "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "lost_in_a_row",
         "worker", "lease", "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration",
         "result", "wait_position", "steps",
     },
 }  # fmt: skip
 # The columns among them with values of the last attempt, which a retry resets to the table's defaults.
-RESET_BY_RETRY = SET_BY["retry"] - {"status", "run_after", "forgiven_attempts", "wait_position"}
+RESET_BY_RETRY = SET_BY["pgqueue_retry"] - {"status", "run_after", "forgiven_attempts", "wait_position"}
 
 
 @pytest.mark.parametrize("name", SET_BY)
 def test_every_column_is_named_by_each_function_that_moves_a_job(name: str) -> None:
-    text = (SQL_FOLDER / f"{name}.sql").read_text()
-    target = "INSERT INTO pgqueue_job_live (" if name == "retry" else "INSERT INTO pgqueue_job ("
+    text = definition(name)
+    target = "INSERT INTO pgqueue_job_live (" if name == "pgqueue_retry" else "INSERT INTO pgqueue_job ("
     inserted = columns_between(text, target, ")")
     assert len(inserted) == len(set(inserted))
-    assert set(inserted) == (COLUMNS - RESET_BY_RETRY if name == "retry" else COLUMNS)
+    assert set(inserted) == (COLUMNS - RESET_BY_RETRY if name == "pgqueue_retry" else COLUMNS)
     carried = set(re.findall(r"\bgone\.([a-z_]+)", text.split(target, 1)[1]))
     assert COLUMNS - SET_BY[name] <= carried
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 #: Their functions, or those that they are inlined into, set standard_conforming_strings. With it off, the
 #: backslash would begin an escape.
-PINNED = {"problem_v1.sql", "payload_paths_v1.sql"}
+PINNED = {"attach.sql", "problems.sql"}
 _TEXT = re.compile(r"--[^\n]*|(?<!\w)[eE]?'(?:[^']|'')*'")
 STRINGS, INTERVALS = "-c standard_conforming_strings=off", "-c IntervalStyle=iso_8601"
 
@@ -56,7 +56,7 @@ def test_functions_work_with_the_strings_of_old_databases() -> None:
         one.execute("SELECT pgqueue_edit(ARRAY[id], priority => 3) FROM pgqueue_job_live")
         one.execute("SELECT pgqueue_pause('queue', 'mail')")
         one.execute("SELECT pgqueue_register_worker('app-1', ARRAY['mail'])")
-        paths = one.execute("SELECT pgqueue_payload_paths_v1('receipts_receipt')").fetchone()
+        paths = one.execute("SELECT _pgqueue_payload_paths('receipts_receipt')").fetchone()
     assert paths == (["tests.receipts.tasks.send"],)
     assert Job.objects.values_list("task_path", "priority").get() == ("shop.tasks.send", 3)
 

@@ -97,7 +97,7 @@ def test_the_function_for_many_names_the_place_of_bad_options() -> None:
     with pytest.raises(DataError, match="item 8: unique_key 5 must be a string"), transaction.atomic():
         sql(
             """
-            SELECT pgqueue_enqueue_many_v1(
+            SELECT _pgqueue_enqueue_many(
                 7, array_fill('a.b'::text, '{2}'), array_fill('[]'::jsonb, '{2}'),
                 array_fill('{}'::jsonb, '{2}'), array_fill('{}'::jsonb, '{2}'),
                 array_fill('mail'::text, '{2}'), array_fill(0, '{2}'), NULL, NULL, NULL, array_fill(1, '{2}'),

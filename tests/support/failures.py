@@ -25,9 +25,9 @@ def note(connection: Connection, fingerprint: str = "f", ago: str = "0", **more:
 
 def fold(connection: Connection, most: int = 1000, limit: int = 1000) -> int:
     """Add the notes to the groups, and return how many there were."""
-    return int(value(connection, "SELECT pgqueue_fold_failures_v1(%s, %s)", most, limit))
+    return int(value(connection, "SELECT _pgqueue_fold_failures(%s, %s)", most, limit))
 
 
 def forget(connection: Connection, keep: str = "90 days", most: int = 1000, limit: int = 1000) -> int:
     """Delete what is too old or too much."""
-    return int(value(connection, "SELECT pgqueue_forget_failures_v1(%s, %s, %s)", keep, most, limit))
+    return int(value(connection, "SELECT _pgqueue_forget_failures(%s, %s, %s)", keep, most, limit))

@@ -85,8 +85,8 @@ def attach(connection: Connection) -> None:
 
 def maintenance(connection: Connection) -> tuple[int, int]:
     """Do a round of maintenance. Return how many batches and edges it has settled."""
-    ended = value(connection, "SELECT ended FROM pgqueue_repair_batches_v1(0, 100000)")
-    settled = value(connection, "SELECT settled FROM pgqueue_repair_edges_v1(0, 100000)")
+    ended = value(connection, "SELECT ended FROM _pgqueue_repair_batches(0, 100000)")
+    settled = value(connection, "SELECT settled FROM _pgqueue_repair_edges(0, 100000)")
     return int(ended), int(settled)
 
 

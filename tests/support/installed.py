@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from django.db.migrations import SeparateDatabaseAndState
 from django.db.migrations.operations.base import Operation
 
 import django_pgqueue.migrations
-from django_pgqueue.operations import RunSQLFile
+from django_pgqueue.operations import SQL_FOLDER, RunSQLFile
 
-__all__ = ["on_tables_in_use", "operations"]
+__all__ = ["definition", "on_tables_in_use", "operations", "sql_files"]
+
+
+def sql_files() -> list[Path]:
+    """Return the files that define tables, functions and triggers."""
+    return sorted(SQL_FOLDER.rglob("*.sql"))
+
+
+def definition(name: str) -> str:
+    """Return the statement that creates a function."""
+    pattern = rf"^CREATE (?:FUNCTION|PROCEDURE) {name}\(.*?^(?:END )?\$\$;$"
+    found = [re.search(pattern, path.read_text(), re.DOTALL | re.MULTILINE) for path in sql_files()]
+    (text,) = [each[0] for each in found if each is not None]
+    return text
 
 
 def operations() -> Iterator[Operation]:

@@ -164,7 +164,7 @@ def edit(connection: Connection, jobs: Sequence[int], **values: Any) -> int:
 
 def rotate(connection: Connection) -> str:
     """Run one round of maintenance for the ring."""
-    return str(value(connection, "SELECT pgqueue_rotate_v2()"))
+    return str(value(connection, "SELECT _pgqueue_rotate()"))
 
 
 def statuses(connection: Connection) -> dict[int, str]:

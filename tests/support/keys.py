@@ -16,7 +16,7 @@ def add_keyed(connection: Connection, count: int = 1, key: str = "k", **options:
     given = {"path": "tests.app.tasks.noop", "queue_name": "default", "priority": 0, "run_after": None}
     given |= {"expires_at": None, "max_attempts": None, **options, "key": json.dumps({"limit_key": key})}
     query = f"""
-        SELECT (pgqueue_enqueue_v1(
+        SELECT (_pgqueue_enqueue(
             %(path)s, '[]', '{{}}', '{{}}', %(queue_name)s, %(priority)s, %(run_after)s, NULL,
             %(expires_at)s, NULL, %(max_attempts)s, NULL, NULL, NULL, %(key)s
         )).id FROM generate_series(1, {count})
@@ -31,7 +31,7 @@ def add_many(connection: Connection, *keys: str | None) -> list[int]:
     nothing = [None] * count
     ids: list[int] = value(
         connection,
-        "SELECT ids FROM pgqueue_enqueue_many_v1(0, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[],"
+        "SELECT ids FROM _pgqueue_enqueue_many(0, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[],"
         " %s::text[], %s::integer[], %s::timestamptz[], %s::float8[], %s::float8[], %s::integer[],"
         " %s::integer[],"
         " %s::text[], NULL, %s::jsonb[])",
@@ -43,17 +43,17 @@ def add_many(connection: Connection, *keys: str | None) -> list[int]:
 
 def set_limit(connection: Connection, name: str, concurrency: int | None, on_full: str | None = None) -> None:
     """Run the statement of ``set_limit()``."""
-    connection.execute("SELECT pgqueue_set_limit_v1(%s, %s, %s)", (name, concurrency, on_full))
+    connection.execute("SELECT _pgqueue_set_limit(%s, %s, %s)", (name, concurrency, on_full))
 
 
 def release(connection: Connection, *keys: str) -> int:
     """Release the lines of these keys. Return how many jobs became claimable."""
-    return int(value(connection, "SELECT pgqueue_release_v1(%s::text[])", list(keys)))
+    return int(value(connection, "SELECT _pgqueue_release(%s::text[])", list(keys)))
 
 
 def repair(connection: Connection) -> int:
     """Run one round of maintenance for the lines. Return how many jobs became claimable."""
-    return int(value(connection, "SELECT released FROM pgqueue_repair_lines_v1('', 1000)"))
+    return int(value(connection, "SELECT released FROM _pgqueue_repair_lines('', 1000)"))
 
 
 def running(connection: Connection, key: str = "k") -> list[int]:

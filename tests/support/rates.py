@@ -16,7 +16,7 @@ def set_rate(
 ) -> None:
     """Run the statement of ``set_limit(name=.., rate_limit=..)``."""
     connection.execute(
-        "SELECT pgqueue_set_limit_v1(%s, %s::integer, NULL, %s, %s, %s)",
+        "SELECT _pgqueue_set_limit(%s, %s::integer, NULL, %s, %s, %s)",
         (name, more.get("running"), starts, per, burst),
     )
 

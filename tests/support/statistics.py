@@ -47,12 +47,12 @@ def count(
 
 def roll_up(connection: Connection, limit: int = 1000) -> int:
     """Add what is over to the sums, and return the number of rows."""
-    return int(value(connection, "SELECT pgqueue_roll_up_v1(%s)", limit))
+    return int(value(connection, "SELECT _pgqueue_roll_up(%s)", limit))
 
 
 def forget(connection: Connection, keep: str = "90 days", limit: int = 1000) -> int:
     """Delete what is too old."""
-    return int(value(connection, "SELECT pgqueue_forget_statistics_v1(%s, %s)", keep, limit))
+    return int(value(connection, "SELECT _pgqueue_forget_statistics(%s, %s)", keep, limit))
 
 
 def counted(connection: Connection) -> dict[str, tuple[int, int]]:

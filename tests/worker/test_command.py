@@ -327,13 +327,13 @@ def test_a_database_that_is_not_postgresql(
 @pytest.mark.django_db(transaction=True)
 def test_missing_functions(started: list[WorkerOptions]) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("ALTER FUNCTION pgqueue_retain_v1 RENAME TO retain_elsewhere")
+        cursor.execute("ALTER FUNCTION _pgqueue_retain RENAME TO retain_elsewhere")
     try:
-        with pytest.raises(CommandError, match=r"lacks .*: pgqueue_retain_v1.*\bmigrate --database default"):
+        with pytest.raises(CommandError, match=r"lacks .*: _pgqueue_retain.*\bmigrate --database default"):
             run()
     finally:
         with connection.cursor() as cursor:
-            cursor.execute("ALTER FUNCTION retain_elsewhere RENAME TO pgqueue_retain_v1")
+            cursor.execute("ALTER FUNCTION retain_elsewhere RENAME TO _pgqueue_retain")
     assert started == []
 
 
@@ -342,15 +342,15 @@ def test_functions_of_another_version_are_a_warning(
     started: list[WorkerOptions], caplog: pytest.LogCaptureFixture
 ) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("CREATE FUNCTION pgqueue_new_v9() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+        cursor.execute("CREATE FUNCTION _pgqueue_new() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
     try:
         with pytest.raises(CommandError, match="it cannot start"):
             run()
     finally:
         with connection.cursor() as cursor:
-            cursor.execute("DROP FUNCTION pgqueue_new_v9")
+            cursor.execute("DROP FUNCTION _pgqueue_new")
     assert len(started) == 1
-    assert "pgqueue_new_v9" in caplog.text
+    assert "_pgqueue_new" in caplog.text
 
 
 def test_the_system_checks_run_before_the_worker() -> None:

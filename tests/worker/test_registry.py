@@ -25,7 +25,7 @@ def holders(worker: int) -> int:
     """Return how many sessions hold the lock of a worker."""
     with closing(connect_worker("default")) as session:
         query = (
-            "SELECT count(*) FROM pg_locks, pgqueue_lock_key_v1('worker', %s) AS key"
+            "SELECT count(*) FROM pg_locks, _pgqueue_lock_key('worker', %s) AS key"
             " WHERE locktype = 'advisory' AND objsubid = 1 AND classid = (key >> 32 & 4294967295)::oid"
             " AND objid = (key & 4294967295)::oid AND granted"
         )
@@ -33,7 +33,7 @@ def holders(worker: int) -> int:
 
 
 def hold_lock(session: Session, worker: int) -> None:
-    session.run(("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', %s))", (str(worker),)))
+    session.run(("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', %s))", (str(worker),)))
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_the_lock_is_taken_once_however_often_it_registers() -> None:
     with closing(connect_worker("default")) as session:
         for _ in range(3):
             registration.register(session)
-        session.run(("SELECT pg_advisory_unlock(pgqueue_lock_key_v1('worker', '7'))", None))
+        session.run(("SELECT pg_advisory_unlock(_pgqueue_lock_key('worker', '7'))", None))
         assert not holders(7)
 
 

@@ -177,7 +177,7 @@ def shown_unique(show: Formatter) -> str:
     window = UniqueWindow.objects.using(show.alias).filter(pk=job.unique_key, until__gt=Now()).first()
     if window is not None:
         notes.append(format_html(_("taken until {} by its window"), display.time(window.until)))
-    twin = fetch_value(show.alias, "SELECT pgqueue_twin_v1(%s, %s)", job.unique_key, job.unique_scope)
+    twin = fetch_value(show.alias, "SELECT _pgqueue_twin(%s, %s)", job.unique_key, job.unique_scope)
     if twin is not None and twin != job.pk:
         link = show.link(Job, twin, _("job %(id)s") % {"id": twin})
         notes.append(format_html(_("{} has the key now"), link))

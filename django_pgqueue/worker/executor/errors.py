@@ -96,7 +96,7 @@ def _format(error: BaseException) -> str:
 # own, and so does each one in a group. So different values, later edits, another release folder and other
 # tasks that call the same function do not split a group.
 #
-# A failure without such a place has the fingerprint of its class and its task, which ``fingerprint_v1.sql``
+# A failure without such a place has the fingerprint of its class and its task, which ``_pgqueue_fingerprint``
 # computes in the same way. Errors that may strike anywhere, such as timeouts, have no place.
 
 _CHAIN_IN_FINGERPRINT = 10

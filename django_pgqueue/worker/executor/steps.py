@@ -1,6 +1,6 @@
 """The steps of a running job: run each once, record its result, and return that when the job runs again.
 
-A record is one durable call under the lease of the job (``record_step_v1.sql``). What a job has recorded is
+A record is one durable call under the lease of the job (``_pgqueue_record_step``). What a job has recorded is
 read at its first step, and only if the claim has said that there is something.
 """
 
@@ -36,8 +36,8 @@ LONGEST_WAIT = 3.1e9  # seconds; a little less than the century that a job may b
 _LOAD_SQL = (
     "SELECT name, kind, finished_at IS NOT NULL, inputs, result::text FROM pgqueue_step WHERE job_id = %s"
 )
-_RECORD_SQL = "SELECT pgqueue_record_step_v1(%s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
-_WAIT_SQL = "SELECT held, kind, ready, result::text, remaining FROM pgqueue_wait_v1(%s, %s, %s, %s, %s)"
+_RECORD_SQL = "SELECT _pgqueue_record_step(%s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
+_WAIT_SQL = "SELECT held, kind, ready, result::text, remaining FROM _pgqueue_wait(%s, %s, %s, %s, %s)"
 
 
 class _Stored(NamedTuple):

@@ -27,7 +27,7 @@ MOST_RANGES = 1_000  # that a search returns, of those that are due
 MOST_COMING = 50  # of those that are not
 GROUPS_SQL = (
     "SELECT %s::text, %s::integer, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
-    " group_key FROM pgqueue_groups_after_v1(%s::text, %s::integer, %s::text, %s::integer)"
+    " group_key FROM _pgqueue_groups_after(%s::text, %s::integer, %s::text, %s::integer)"
 )
 _FREE_SQL = """
     SELECT id, attempts, crash_count FROM pgqueue_job_live
@@ -254,7 +254,7 @@ class Claimer:
 
 
 _FILL_SQL = (
-    "SELECT pgqueue_fill_policy_v1(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::text[],"
+    "SELECT _pgqueue_fill_policy(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::text[],"
     " %s::double precision[])"
 )
 

@@ -3,7 +3,7 @@
 WITH found AS MATERIALIZED (
     SELECT queue_name, priority, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8 AS due_in,
         group_key, is_known
-    FROM pgqueue_first_due_v1(
+    FROM _pgqueue_first_due(
         %s::text[], %s::text[], %s::text[], %s::boolean[], %s::integer[], %s::timestamptz[], %s::bigint[], %s)
 )
 SELECT * FROM found WHERE is_known

@@ -4,7 +4,7 @@
     announced, asleep --notified, poll interval over, next job due--> look; found: awake
 
 Enqueuers send a NOTIFY only if a worker holds the sleepers' lock, and only one of them does so at a time
-(``sql/wake_v1.sql``). Race: an enqueuer that saw no sleeper, or that left the NOTIFY to another, may commit a
+(``_pgqueue_wake``). Race: an enqueuer that saw no sleeper, or that left the NOTIFY to another, may commit a
 job that becomes visible after the worker's first look. This is why the worker looks again after the
 announcement. The poll finds jobs that are later still.
 
@@ -27,7 +27,7 @@ LOOKS = (0.005, 0.02, 0.06, 0.2)  # seconds after the announcement
 SOONEST = 0.001  # seconds until a look for a job that comes due
 LONGEST_POLL = 10.0  # seconds
 LONGEST_REST = 50.0  # seconds; triggers announce jobs that are due within a minute
-_LOCKS = "SELECT {}(pgqueue_lock_key_v1('sleep', name)) FROM unnest(%s::text[]) AS name"
+_LOCKS = "SELECT {}(_pgqueue_lock_key('sleep', name)) FROM unnest(%s::text[]) AS name"
 
 
 class Idle:

@@ -19,10 +19,10 @@ answer that is older than a second, even if a notification was lost.
     pause of a queue, of everything   the claim leaves these ranges out, and so does the search: no row is
                                       touched
     pause of a task                   jobs that are claimed are put aside: blocked, without an attempt spent.
-                                      At its end, they continue in batches (``unpause_v1.sql``). Each worker
+                                      At its end, they continue in batches (``_pgqueue_unpause``). Each worker
                                       takes part, and starts with it whenever it connects
     limit of a queue, of everything   while there are none, the claim is the plain one. With them, it asks
-                                      for each limited queue how many jobs may start (``sql/room_v1.sql``),
+                                      for each limited queue how many jobs may start (``_pgqueue_room``),
                                       also by its rate; that is exact, whichever numbers other workers know
 """
 
@@ -64,7 +64,7 @@ _READ_SQL = """
         concurrency::float8, NULL
     FROM pgqueue_limit WHERE name = '*' OR starts_with(name, 'queue:')
 """
-UNPAUSE_SQL = "SELECT pgqueue_unpause_v1(%s)"
+UNPAUSE_SQL = "SELECT _pgqueue_unpause(%s)"
 _RUNNING_SQL = """
     SELECT id, lease, cancel_requested_at IS NOT NULL FROM pgqueue_job_live
     WHERE id = ANY (%s::bigint[]) AND status = 'running'
@@ -108,7 +108,7 @@ class Inbox:
         self._is_proven = False
         self._listens = not session.pooled
         if self._listens:
-            channel = session.value("SELECT pgqueue_channel_v1()")
+            channel = session.value("SELECT _pgqueue_channel()")
             session.connection.execute(f'LISTEN "{channel}"')
 
     # -- notifications

@@ -44,7 +44,7 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class FirstDue(NamedTuple):
-    """The first job of a range, as ``pgqueue_first_due_v1`` returns it."""
+    """The first job of a range, as ``_pgqueue_first_due`` returns it."""
 
     queue_name: str
     priority: int
@@ -100,7 +100,7 @@ def time_of(text: str) -> datetime:
 #
 # The groups are found by time: a search reads the next jobs of all groups (``Claimer.search``). Where it
 # cannot keep up, or has just begun, or may have missed a job that was committed late, a pass goes through
-# the names of the groups (``sql/groups_after_v1.sql``). What both miss, a later one finds.
+# the names of the groups (``_pgqueue_groups_after``). What both miss, a later one finds.
 
 SLICE = 200  # groups in one step of a pass
 PASS_RATION = 50.0  # the pause after a pass, as a multiple of the time that its steps took

@@ -220,7 +220,7 @@ def refused(outcome: Outcome, error: Exception) -> Outcome:
 # Write what running jobs tell, at most once a second, for all jobs of the process in one statement.
 
 WRITE_SQL = (
-    "SELECT pgqueue_write_progress_v1(%s::bigint[], %s::bigint[], %s::text[], %s::double precision[],"
+    "SELECT _pgqueue_write_progress(%s::bigint[], %s::bigint[], %s::text[], %s::double precision[],"
     " %s::double precision[], %s::text[])"
 )
 
@@ -280,7 +280,7 @@ class ProgressWriter:
 # Count and log the reported attempts.
 
 STAT_SQL = (
-    "SELECT pgqueue_stat_v1(%s::timestamptz[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],"
+    "SELECT _pgqueue_stat(%s::timestamptz[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],"
     " %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::double precision[], %s::double precision[])"
 )
 FLUSH_EVERY = 10.0  # seconds

@@ -5,10 +5,10 @@ without blocking the supervisor.
 The statement of a heartbeat also looks for workers of others whose heartbeats are late. Recovery runs only if
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
 second heartbeat is left out. A row without started jobs therefore counts as late one interval later
-(``sql/allowed_silence_v1.sql``).
+(``_pgqueue_allowed_silence``).
 
 The same statement asks when the next schedule is due. Of a schedule that a user has just changed, a trigger
-sends a notification (``sql/schedule_changed_v1.sql``). The supervisor listens only if there are schedules, so
+sends a notification (``_pgqueue_schedule_changed``). The supervisor listens only if there are schedules, so
 others pay nothing; a heartbeat notices the first one, and behind a transaction pooler every change.
 """
 
@@ -63,7 +63,7 @@ _BEAT_SQL = f"""
     )
     SELECT min(late.seconds_left), {NEXT_LOOK} FROM (
         SELECT date_part('epoch', other.heartbeat_at - clock_timestamp()) + CASE WHEN other.holds_lock
-            THEN pgqueue_allowed_silence_v1(other.started_jobs, %(interval)s, %(lease)s)
+            THEN _pgqueue_allowed_silence(other.started_jobs, %(interval)s, %(lease)s)
             ELSE %(lease)s END AS seconds_left
         FROM pgqueue_worker AS other WHERE other.id <> ALL (%(ids)s::bigint[])
     ) AS late WHERE late.seconds_left < 1.3 * %(interval)s
@@ -222,7 +222,7 @@ class Heartbeat:
         """Listen in this session. Return whether that begins now: what changed before was not heard."""
         if session is self._listens_in or session.pooled:
             return False
-        channel = session.value("SELECT pgqueue_channel_v1() || '_schedules'")
+        channel = session.value("SELECT _pgqueue_channel() || '_schedules'")
         session.connection.execute(f'LISTEN "{channel}"')
         self._listens_in = session
         return True

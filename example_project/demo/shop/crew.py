@@ -48,7 +48,7 @@ _ENLIST_SQL = """
         heartbeat_at
     )
     VALUES (
-        pgqueue_random_v1(), %s, %s, CASE WHEN %s THEN NULL ELSE pgqueue_random_v1() END, %s, %s, %s,
+        _pgqueue_random(), %s, %s, CASE WHEN %s THEN NULL ELSE _pgqueue_random() END, %s, %s, %s,
         'running', false, '{}', clock_timestamp() - interval '3 days', clock_timestamp()
     )
     RETURNING id

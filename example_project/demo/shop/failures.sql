@@ -1,5 +1,5 @@
 -- Note the failed attempts of the bulk, as their workers would have done, one row for each kind and quarter of an hour.
--- Maintenance adds them to the groups of failures (fold_failures_v1.sql). Those of the stories were noted when they failed.
+-- Maintenance adds them to the groups of failures (_pgqueue_fold_failures). Those of the stories were noted when they failed.
 INSERT INTO pgqueue_failure_note (
     at, fingerprint, task_path, queue_name, version, failed, retried, job_id, error_class, message, traceback
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _RETRIED = "demo-orders"  # the queue of the jobs that wait for their next attempt
 _CLASSES = range(len(HISTOGRAM_BOUNDS) + 1)
-_FOLD_SQL = "SELECT pgqueue_fold_failures_v1(1000, 10000)"
+_FOLD_SQL = "SELECT _pgqueue_fold_failures(1000, 10000)"
 _OVER_SQL = "SELECT date_trunc('minute', clock_timestamp() - interval '2 minutes')"
 
 

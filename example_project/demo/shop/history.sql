@@ -1,7 +1,7 @@
 -- Jobs of the last seven days that are over: more by day than by night, and many failures while a bad deploy was out. The
 -- number of jobs of each minute and task is the difference of two rounded sums, so that exactly %(jobs)s are made.
 --
--- They go to the shelves on which the ring of history would have put them at their time (rotate_v1.sql): so maintenance
+-- They go to the shelves on which the ring of history would have put them at their time (_pgqueue_rotate): so maintenance
 -- drops them when they are as old as the setting says. Nothing but the guard of updates is attached to these tables.
 WITH task AS (
     SELECT * FROM jsonb_to_recordset(%(tasks)s) AS task (

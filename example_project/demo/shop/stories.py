@@ -84,7 +84,7 @@ def _steps(stage: Stage) -> None:
         [claim] = stage.claim()
         for number, name in enumerate(("read the orders", "add them up")):
             stage.do(
-                "SELECT pgqueue_record_step_v1(%s, %s, %s, %s, %s, %s, NULL, %s)",
+                "SELECT _pgqueue_record_step(%s, %s, %s, %s, %s, %s, NULL, %s)",
                 claim.id, claim.lease, number == 0, claim.attempt, name, 3.5 * (number + 1), '{"read": 4113}',
             )  # fmt: skip
         stage.do(
@@ -106,7 +106,7 @@ def _waiting_for_a_signal(stage: Stage) -> None:
     for name, kind, seconds in (("approved", "event", 86_400), ("a day later", "sleep", 80_000)):
         pk = stage.enqueue("demoshop.orders.refund", 1213)
         [claim] = stage.claim()
-        stage.do("SELECT pgqueue_wait_v1(%s, %s, %s, %s, %s)", claim.id, claim.lease, name, kind, seconds)
+        stage.do("SELECT _pgqueue_wait(%s, %s, %s, %s, %s)", claim.id, claim.lease, name, kind, seconds)
         stage.finish(claim, "snooze", delay=seconds)
         stage.do(
             "UPDATE pgqueue_job_live SET enqueued_at = enqueued_at - interval '1 hour' WHERE id = %s", pk

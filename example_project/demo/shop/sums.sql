@@ -1,4 +1,4 @@
--- Add the minutes that are over to one kind of sums, as maintenance does (roll_up_v1.sql).
+-- Add the minutes that are over to one kind of sums, as maintenance does (_pgqueue_roll_up).
 INSERT INTO pgqueue_stat_rollup (
     span, start, queue_name, task_path, done, failed, retried, cancelled, wait_histogram, run_histogram, wait_seconds,
     run_seconds

@@ -130,7 +130,7 @@ class Acts(RuleBasedStateMachine):
     def bury(self, worker: int, begun: list[int], alone: bool) -> list[int]:
         """Requeue the jobs of a dead worker, of which `begun` had started. Return all of them."""
         row = self.connection.execute(
-            "SELECT jobs FROM pgqueue_recover_worker_v1(%s, %s::bigint[], NULL, %s, 'it died', %s, 1000, 20)",
+            "SELECT jobs FROM _pgqueue_recover_worker(%s, %s::bigint[], NULL, %s, 'it died', %s, 1000, 20)",
             (worker, begun, alone, CRASH_LIMIT),
         ).fetchone()
         lost = self.model.lose(worker, begun, alone=alone)

@@ -16,13 +16,13 @@ __all__ = ["Calls"]
 OURS = ("22023", "23Q", "23505", "25000", "55P03")
 """What the codes of our own errors begin with. Their messages begin with "pgqueue: "."""
 TAKE_SQL = {
-    "pgqueue_estimate_v1",  # a condition
-    "pgqueue_attach_payload_v1", "pgqueue_detach_payload_v1", "pgqueue_drop_payload_triggers_v1",  # a table
+    "_pgqueue_estimate",  # a condition
+    "_pgqueue_attach_payload", "_pgqueue_detach_payload", "_pgqueue_drop_payload_triggers",  # a table
 }  # fmt: skip
 """Internal functions that put a parameter into a statement."""
 MAY_CHANGE_OTHERS = {
     "pgqueue_progress",  # for which no lease means any lease, as documented
-    "pgqueue_recover_dead_v1",  # whose parameters say which workers are dead
+    "_pgqueue_recover_dead",  # whose parameters say which workers are dead
 }
 SEE = """
     SELECT jsonb_agg(to_jsonb(job) ORDER BY job.id) || (

@@ -25,7 +25,7 @@ FIND = """
         ARRAY(SELECT arg::regtype::text FROM unnest(pro.proargtypes::oid[]) WITH ORDINALITY AS given (arg, n)
             ORDER BY n)
     FROM pg_proc AS pro
-    WHERE pro.proname LIKE 'pgqueue%' AND pro.prokind IN ('f', 'p') AND pro.prorettype <> 'trigger'::regtype
+    WHERE pro.proname ~ '^_?pgqueue' AND pro.prokind IN ('f', 'p') AND pro.prorettype <> 'trigger'::regtype
         AND pro.pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'pgqueue_job'::regclass)
     ORDER BY pro.proname
 """

@@ -210,7 +210,7 @@ class LifeOfJobs(Acts):
             self.shift("pgqueue_ring", "2 days", "since")
             for _ in range(3):  # empty a shelf, move to it, and look at the next one
                 rotate(self.connection)
-        value(self.connection, "SELECT pgqueue_sweep_v1(1000)")
+        value(self.connection, "SELECT _pgqueue_sweep(1000)")
         forget_dropped(self.connection, self.model)
 
     @invariant()

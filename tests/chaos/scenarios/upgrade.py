@@ -42,10 +42,10 @@ ERRORS = (" ERROR ", "psycopg.", "django.db.", "Error: ")
 """What the log of a worker must not contain, except for the error of the task that fails."""
 NEXT = (
     "ALTER TABLE pgqueue_job ADD COLUMN of_next_release integer NOT NULL DEFAULT 7",
-    "CREATE FUNCTION pgqueue_of_next_release_v1() RETURNS integer LANGUAGE sql AS 'SELECT 7'",
+    "CREATE FUNCTION _pgqueue_of_next_release() RETURNS integer LANGUAGE sql AS 'SELECT 7'",
 )
 BACK = (
-    "DROP FUNCTION pgqueue_of_next_release_v1",
+    "DROP FUNCTION _pgqueue_of_next_release",
     "ALTER TABLE pgqueue_job DROP COLUMN of_next_release",
 )
 """What the next release may add, and the way back. This release has perhaps no migration of its own yet."""

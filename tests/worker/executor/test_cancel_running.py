@@ -64,7 +64,7 @@ def test_a_notification_alone_cancels_nothing(settings: Any) -> None:
     with working() as worker, connection.cursor() as cursor:
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
         read = worker.producer._inbox
-        cursor.execute("SELECT pg_notify(pgqueue_channel_v1(), %s)", [f"cancel {job.pk}"])
+        cursor.execute("SELECT pg_notify(_pgqueue_channel(), %s)", [f"cancel {job.pk}"])
         after = enqueue(tasks.noop)  # its notification comes later
         until(lambda: fresh(after).status == "done")
         until(lambda: not read._named_jobs)

@@ -132,11 +132,11 @@ def test_a_lost_worker_leaves_its_step_and_progress_in_the_error() -> None:
             " attempts = 1 WHERE id = %s", [job.pk]
         )  # fmt: skip
         cursor.execute(
-            "SELECT pgqueue_write_progress_v1(ARRAY[%s::bigint], '{5}', '{load}', '{4}', '{NULL}', '{x}')",
+            "SELECT _pgqueue_write_progress(ARRAY[%s::bigint], '{5}', '{load}', '{4}', '{NULL}', '{x}')",
             [job.pk],
         )
         cursor.execute(
-            "SELECT pgqueue_give_back_v1("
+            "SELECT _pgqueue_give_back("
             "ARRAY[%s::bigint], '{5}', '{false}', '{true}', '{true}', 'gone', 0, 3, 9)",
             [job.pk],
         )

@@ -110,7 +110,7 @@ def test_a_report_whose_answer_was_lost_does_no_harm(
 
     def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
         answers = run(self, *statements, durable=durable)
-        if not lost and any("pgqueue_finish_v1" in query for query, _ in statements):
+        if not lost and any("_pgqueue_finish" in query for query, _ in statements):
             lost.append(True)
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return answers
@@ -129,7 +129,7 @@ def test_rows_whose_policy_could_not_be_written_run_later(monkeypatch: pytest.Mo
     lost: list[bool] = []
 
     def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
-        if not lost and any("pgqueue_fill_policy_v1" in query for query, _ in statements):
+        if not lost and any("_pgqueue_fill_policy" in query for query, _ in statements):
             lost.append(True)
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return run(self, *statements, durable=durable)
@@ -148,7 +148,7 @@ def test_a_deadlock_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     deadlocks: list[bool] = []
 
     def unlucky(self: Session, *statements: Any, durable: bool = False) -> Any:
-        if len(deadlocks) < 3 and any("pgqueue_finish_v1" in query for query, _ in statements):
+        if len(deadlocks) < 3 and any("_pgqueue_finish" in query for query, _ in statements):
             deadlocks.append(True)
             raise psycopg.errors.DeadlockDetected("deadlock detected")
         return run(self, *statements, durable=durable)

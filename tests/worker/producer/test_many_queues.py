@@ -184,7 +184,7 @@ EVERYTHING = """
 """
 SEARCH = """
     SELECT queue_name, priority, id, group_key
-    FROM pgqueue_first_due_v1(NULL, %s, %s, %s, %s, %s, %s)
+    FROM _pgqueue_first_due(NULL, %s, %s, %s, %s, %s, %s)
 """
 
 

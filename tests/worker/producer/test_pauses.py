@@ -271,7 +271,7 @@ def test_more_jobs_than_one_batch_continue_in_the_order_of_their_ids() -> None:
     with connection.cursor() as cursor:
         freed = []
         for _ in range(4):
-            cursor.execute("SELECT pgqueue_unpause_v1(2)")
+            cursor.execute("SELECT _pgqueue_unpause(2)")
             freed.append(cursor.fetchone()[0])
     assert freed == [2, 2, 1, 0]
     order = list(
@@ -326,7 +326,7 @@ def test_a_worker_that_dies_with_a_paused_job_loses_nothing() -> None:
     job = enqueue(noop)
     Job.objects.filter(pk=job.pk).update(status="running", worker=5, lease=9, attempts=1)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_recover_strays_v1(3, 10, 5)")
+        cursor.execute("SELECT _pgqueue_recover_strays(3, 10, 5)")
     run_due()
     assert (fresh(job).status, fresh(job).attempts) == ("blocked", 0)
     resume(task=noop)

@@ -79,7 +79,14 @@ def test_a_worker_has_few_prepared_statements_whatever_it_has_done(
             cancel(asked)
             over(asked)
     texts = Counter(text for text, _, _ in statements)
-    for part in ("WITH picked", "finish_v1", "first_due", "fill_policy", "INTO pgqueue_worker", "stat_v1"):
+    for part in (
+        "WITH picked",
+        "_pgqueue_finish",
+        "first_due",
+        "fill_policy",
+        "INTO pgqueue_worker",
+        "_pgqueue_stat",
+    ):
         assert [count for text, count in texts.items() if part in text] == [1], part
     assert max(texts.values()) == 1
     assert len(texts) <= 15
@@ -134,9 +141,9 @@ def test_the_function_that_takes_reports_returns_another_type(
         assert tasks.gate("held runs").wait(tasks.DEADLINE)
         backend = backend_of(worker.producer)
         with owner.transaction():
-            owner.execute("ALTER FUNCTION pgqueue_finish_v1 RENAME TO pgqueue_finish_v0")
+            owner.execute("ALTER FUNCTION _pgqueue_finish RENAME TO pgqueue_finish_v0")
             owner.execute(
-                "CREATE FUNCTION pgqueue_finish_v1(bigint[], bigint[], text[], jsonb[], jsonb[], text[],"
+                "CREATE FUNCTION _pgqueue_finish(bigint[], bigint[], text[], jsonb[], jsonb[], text[],"
                 " double precision[], double precision[], double precision[], text[], integer, jsonb[],"
                 " OUT accepted numeric[], OUT cancelled bigint[]) LANGUAGE sql"
                 " AS 'SELECT * FROM pgqueue_finish_v0($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)'"
@@ -146,15 +153,15 @@ def test_the_function_that_takes_reports_returns_another_type(
             over(held)
         finally:
             with owner.transaction():
-                owner.execute("DROP FUNCTION pgqueue_finish_v1")
-                owner.execute("ALTER FUNCTION pgqueue_finish_v0 RENAME TO pgqueue_finish_v1")
+                owner.execute("DROP FUNCTION _pgqueue_finish")
+                owner.execute("ALTER FUNCTION pgqueue_finish_v0 RENAME TO _pgqueue_finish")
         assert backend_of(worker.producer) != backend
     assert (fresh(held).status, fresh(held).result, fresh(held).attempts) == ("done", "held", 1)
     assert [message.startswith(LOST) for message in caplog.messages].count(True) >= 1
     assert [record.message for record in caplog.records if record.exc_info] == []
 
 
-@pytest.mark.parametrize("part", ["WITH picked", "pgqueue_finish_v1"])
+@pytest.mark.parametrize("part", ["WITH picked", "_pgqueue_finish"])
 def test_somebody_resets_the_session(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:

@@ -158,7 +158,7 @@ def test_rescans_are_rationed_by_their_cost(monkeypatch: pytest.MonkeyPatch) -> 
 # -- what the search in SQL returns
 
 FIRST_DUE = (
-    "SELECT queue_name, priority, id FROM pgqueue_first_due_v1(%s::text[], %s::text[], %s, %s, %s, %s, %s)"
+    "SELECT queue_name, priority, id FROM _pgqueue_first_due(%s::text[], %s::text[], %s, %s, %s, %s, %s)"
 )
 
 

@@ -28,7 +28,7 @@ def test_race_a_worker_is_stopped_while_its_claim_is_on_the_way(connect: Connect
             "SELECT pgqueue_enqueue('tests.app.worker_tasks.see', args => '[1]') FROM generate_series(1, 20)"
         ).fetchall()
     ]
-    observer.execute("SELECT pg_notify(pgqueue_channel_v1(), 'wake default')")
+    observer.execute("SELECT pg_notify(_pgqueue_channel(), 'wake default')")
     until(lambda: who_waits_for(holder, observer), what="the claim waits")
     worker.producer.stop(DEADLINE)
     holder.commit()

@@ -1,0 +1,113 @@
+-- Run jobs again, now, with a new budget of attempts. Finished jobs come back from history with their id, attempts and
+-- errors, those that are done only with "done"; waiting jobs become due. A job whose task is paused stays blocked until
+-- the pause ends. Running jobs do not change, and neither do those that wait for other jobs: their order is what they
+-- were enqueued for. A job that was cancelled while it waited for others waits again for those that are not over.
+-- Returns the ids of the jobs that changed. A SELECT that waits for another retry, or for the TRUNCATE of the shelf,
+-- finds nothing afterwards, which is correct.
+--
+-- A job whose unique key is taken stays in history, and so does the second of two with the same key. Race: a twin is
+-- enqueued at the same time. The INSERT waits for it, in the order of the keys, and a conflict with it leaves the job.
+--
+-- A job with a limit key joins the wait queue of its key at the end.
+CREATE FUNCTION pgqueue_retry(ids bigint[], done boolean DEFAULT false) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+    hurried bigint[];
+    slept bigint[];
+    unfolded record;
+BEGIN
+    PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (ids) ORDER BY job.id FOR UPDATE;
+
+    WITH waiting AS (
+        UPDATE pgqueue_job_live AS job SET
+            run_after = clock_timestamp(), forgiven_attempts = job.attempts, crash_count = 0,
+            lost_in_a_row = 0, expires_at = NULL,
+            waiting_reason = CASE WHEN job.status = 'blocked' THEN job.waiting_reason ELSE '' END,
+            wait_position = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
+                THEN coalesce(job.wait_position, nextval('pgqueue_job_id_seq')) END
+        WHERE job.id = ANY (ids) AND (
+            job.status IN ('pending', 'retry')
+            OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'))
+        RETURNING job.id, job.marks
+    )
+    SELECT coalesce(array_agg(waiting.id), '{}'), array_agg(waiting.id) FILTER (WHERE waiting.marks & 1 <> 0)
+    INTO hurried, slept FROM waiting;
+
+    WITH gone AS MATERIALIZED (
+        SELECT job.* FROM pgqueue_job AS job WHERE job.id = ANY (ids) AND job.shelf <> 0 AND (done OR job.status <> 'done')
+        ORDER BY job.id FOR UPDATE
+    ), back AS (
+        INSERT INTO pgqueue_job_live (
+            id, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, enqueued_at,
+            max_attempts, timeout, on_lost, attempts, forgiven_attempts, marks, current_step, started_at, last_attempted_at,
+            errors, error_fingerprint, limit_key, wait_position, group_key, unique_key, unique_scope, context,
+            logs, batch, parents
+        )
+        SELECT gone.id, 'pending', gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name,
+            gone.priority, clock_timestamp(), gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost,
+            gone.attempts, gone.attempts,
+            CASE WHEN gone.status = 'done' THEN gone.marks & ~1 ELSE gone.marks END,
+            CASE WHEN gone.status = 'done' THEN '' ELSE gone.current_step END,
+            gone.started_at, gone.last_attempted_at, gone.errors, gone.error_fingerprint, gone.limit_key,
+            CASE WHEN gone.limit_key IS NOT NULL THEN nextval('pgqueue_job_id_seq') END, gone.group_key,
+            gone.unique_key, gone.unique_scope, gone.context, gone.logs, gone.batch, gone.parents
+        FROM gone ORDER BY gone.unique_key COLLATE "C" NULLS FIRST, gone.id
+        ON CONFLICT DO NOTHING
+        RETURNING id
+    ), deleted AS (
+        -- By an array: a join would read whole leaves where nothing has analyzed the table above them.
+        DELETE FROM pgqueue_job AS job WHERE job.id = ANY (ARRAY(SELECT back.id FROM back)) AND job.shelf <> 0
+    )
+    SELECT array_agg(back.id) FILTER (WHERE gone.status <> 'done' AND gone.steps IS NOT NULL) AS ids,
+        array_agg(gone.steps) FILTER (WHERE gone.status <> 'done' AND gone.steps IS NOT NULL) AS steps,
+        array_agg(back.id) AS back, array_agg(back.id) FILTER (WHERE gone.parents IS NOT NULL) AS children,
+        array_agg(ROW(gone.id, gone.status, gone.marks, gone.batch)::pgqueue_ended)
+            FILTER (WHERE gone.marks & 4 <> 0) AS members
+    INTO unfolded FROM back JOIN gone ON gone.id = back.id;
+    IF unfolded.ids IS NOT NULL THEN
+        PERFORM _pgqueue_unfold_steps(unfolded.ids, unfolded.steps);
+    END IF;
+    IF unfolded.children IS NOT NULL THEN
+        PERFORM _pgqueue_hold_back(unfolded.children);
+    END IF;
+    IF unfolded.members IS NOT NULL THEN
+        PERFORM _pgqueue_reopen(unfolded.members);
+    END IF;
+    -- Race: something was enqueued after a failed job while the statement above waited for its row (_pgqueue_attach).
+    UPDATE pgqueue_job_live AS job SET marks = job.marks | 2
+    WHERE job.id = ANY (unfolded.back) AND job.marks & 2 = 0
+        AND EXISTS (SELECT FROM pgqueue_edge AS edge WHERE edge.parent_id = job.id);
+    IF slept IS NOT NULL THEN
+        PERFORM _pgqueue_wake_steps(slept);
+    END IF;
+    RETURN hurried || unfolded.back;
+END $$;
+
+-- Run jobs now that wait for a later time. Their budget of attempts does not change. A job whose task is paused runs
+-- when the pause ends. Returns the ids of the jobs that changed.
+CREATE FUNCTION pgqueue_run_now(ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+    hurried bigint[];
+    slept bigint[];
+BEGIN
+    PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (ids) ORDER BY job.id FOR UPDATE;
+    WITH changed AS (
+        UPDATE pgqueue_job_live AS job SET
+            run_after = clock_timestamp(),
+            waiting_reason = CASE WHEN job.status = 'blocked' THEN job.waiting_reason ELSE '' END,
+            wait_position = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
+                THEN coalesce(job.wait_position, nextval('pgqueue_job_id_seq')) END
+        WHERE job.id = ANY (ids) AND job.run_after > clock_timestamp() AND (
+            job.status IN ('pending', 'retry')
+            OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'))
+        RETURNING job.id, job.marks
+    )
+    SELECT coalesce(array_agg(changed.id), '{}'), array_agg(changed.id) FILTER (WHERE changed.marks & 1 <> 0) INTO hurried, slept FROM changed;
+    IF slept IS NOT NULL THEN
+        PERFORM _pgqueue_wake_steps(slept);
+    END IF;
+    RETURN hurried;
+END $$;

@@ -1,0 +1,287 @@
+-- Return the ranges that a worker should read, with the first claimable job of every (queue, priority), of jobs without
+-- a group and of those with one. For ranges that the worker knows, this is the first job above the mark, or the first
+-- few of those with a group; the gaps between them are searched from the start. So no probe reads the dead index
+-- entries of a known range, and without known ranges this is a rescan from the start. Jobs that are not due yet are
+-- returned, too: the worker sleeps until they are.
+--
+-- Jobs with a group are claimed group by group (jobs/claim.py). Read by time, they tell which groups have work.
+--
+-- The plans are fixed: with custom plans, each of thousands of short probes would be planned anew, and a sort would
+-- read all jobs of a queue for the few that are wanted.
+CREATE FUNCTION _pgqueue_first_due(
+    p_queues text[],                     -- in which gaps are searched; NULL: every queue except those in p_except
+    p_except text[],
+    p_known_queues text[], p_known_grouped boolean[], p_known_priorities integer[],
+    p_marks timestamptz[], p_mark_ids bigint[],
+    p_arrivals integer DEFAULT 1         -- how many jobs with a group above each mark
+) RETURNS TABLE (queue_name text, priority integer, run_after timestamptz, id bigint, group_key text, is_known boolean)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_sort = off SET enable_incremental_sort = off AS $$
+DECLARE
+    known record;
+    searched boolean := false;           -- whether the gaps of this queue are
+    here text := '';                     -- how far the search has come: this queue,
+    grouped boolean := true;             -- its jobs without a group or those with one,
+    below integer := -101;               -- and this priority of them
+BEGIN
+    FOR known IN
+        SELECT range.queue_name AS name, range.is_grouped, range.priority AS level, range.mark, range.mark_id
+        FROM unnest(p_known_queues, p_known_grouped, p_known_priorities, p_marks, p_mark_ids)
+            AS range (queue_name, is_grouped, priority, mark, mark_id)
+        UNION ALL
+        SELECT wanted, false, 101, NULL, NULL FROM unnest(p_queues) AS wanted
+        UNION ALL
+        SELECT NULL, false, 101, NULL, NULL  -- the end
+        ORDER BY 1, 2, 3 DESC
+    LOOP
+        IF known.name IS DISTINCT FROM here THEN
+            IF searched THEN
+                RETURN QUERY SELECT *, false FROM _pgqueue_first_of_priorities(here, grouped, below, -101);
+            END IF;
+            IF searched AND NOT grouped THEN
+                RETURN QUERY SELECT *, false FROM _pgqueue_first_of_priorities(here, true, 101, -101);
+            END IF;
+            IF p_queues IS NULL THEN
+                RETURN QUERY SELECT *, false FROM _pgqueue_first_of_queues(here, known.name, p_except);
+            END IF;
+            searched := p_queues IS NULL OR known.name = ANY (p_queues);
+            here := known.name;
+            grouped := false;
+            below := 101;
+        END IF;
+        CONTINUE WHEN known.level = 101;
+        IF known.is_grouped AND NOT grouped THEN
+            IF searched THEN
+                RETURN QUERY SELECT *, false FROM _pgqueue_first_of_priorities(here, false, below, -101);
+            END IF;
+            grouped := true;
+            below := 101;
+        END IF;
+        IF searched THEN
+            RETURN QUERY SELECT *, false FROM _pgqueue_first_of_priorities(here, grouped, below, known.level);
+        END IF;
+        RETURN QUERY SELECT known.name, known.level, job.run_after, job.id, job.group_key::text, true
+            FROM pgqueue_job_live AS job
+            WHERE job.status IN ('pending', 'retry') AND job.queue_name = known.name
+                AND job.is_grouped = known.is_grouped AND job.priority = known.level
+                AND (job.run_after, job.id) > (known.mark, known.mark_id)
+            ORDER BY job.run_after, job.id LIMIT CASE WHEN known.is_grouped THEN p_arrivals ELSE 1 END;
+        below := known.level;
+    END LOOP;
+END $$;
+
+-- Return the first claimable job of each (queue, with or without a group, priority) of the queues between two names
+-- (exclusive; NULL: to the end).
+--
+-- Each step reads some entries of the index: few where a queue has many jobs, in which the search then jumps from
+-- priority to priority, and more where most of them belong to new queues or priorities.
+CREATE FUNCTION _pgqueue_first_of_queues(p_after text, p_before text, p_except text[])
+RETURNS TABLE (queue_name text, priority integer, run_after timestamptz, id bigint, group_key text)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    most integer := 16;
+    read integer := most;
+    new integer := 0;
+    entries refcursor;
+    job record;
+    grouped boolean;  -- whether the last one has a group
+    wanted boolean;   -- whether its queue is
+BEGIN
+    WHILE read = most LOOP
+        most := CASE WHEN 2 * new > most THEN least(512, 2 * most) ELSE 16 END;
+        read := 0;
+        new := 0;
+        -- Two statements instead of one with an OR: only plain bounds can end an index scan.
+        IF p_before IS NULL THEN
+            OPEN entries FOR
+                SELECT live.queue_name::text, live.is_grouped, live.priority::integer, live.run_after, live.id,
+                    live.group_key::text
+                FROM pgqueue_job_live AS live
+                WHERE live.status IN ('pending', 'retry') AND live.queue_name > p_after
+                ORDER BY live.queue_name, live.is_grouped, live.priority DESC, live.run_after, live.id LIMIT most;
+        ELSE
+            OPEN entries FOR
+                SELECT live.queue_name::text, live.is_grouped, live.priority::integer, live.run_after, live.id,
+                    live.group_key::text
+                FROM pgqueue_job_live AS live
+                WHERE live.status IN ('pending', 'retry')
+                    AND live.queue_name > p_after AND live.queue_name < p_before
+                ORDER BY live.queue_name, live.is_grouped, live.priority DESC, live.run_after, live.id LIMIT most;
+        END IF;
+        LOOP
+            FETCH entries INTO job;
+            EXIT WHEN NOT FOUND;
+            read := read + 1;
+            IF queue_name IS DISTINCT FROM job.queue_name THEN
+                wanted := job.queue_name <> ALL (p_except);
+            ELSE
+                CONTINUE WHEN priority = job.priority AND grouped = job.is_grouped;
+            END IF;
+            new := new + 1;
+            grouped := job.is_grouped;
+            queue_name := job.queue_name;
+            priority := job.priority;
+            run_after := job.run_after;
+            id := job.id;
+            group_key := job.group_key;
+            IF wanted THEN
+                RETURN NEXT;
+            END IF;
+        END LOOP;
+        CLOSE entries;
+        CONTINUE WHEN read < most;
+        p_after := queue_name;
+        IF wanted THEN  -- it may have more
+            RETURN QUERY SELECT * FROM _pgqueue_first_of_priorities(p_after, grouped, priority, -101);
+            IF NOT grouped THEN
+                RETURN QUERY SELECT * FROM _pgqueue_first_of_priorities(p_after, true, 101, -101);
+            END IF;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Return the first claimable job of each priority of a queue, for the priorities between two bounds (exclusive): of the
+-- jobs without a group, or of those with one.
+--
+-- Each step reads some entries of the index: few where a priority has many jobs, which the next step jumps over, and more
+-- where most of them belong to new priorities.
+CREATE FUNCTION _pgqueue_first_of_priorities(p_queue_name text, p_grouped boolean, p_below integer, p_above integer)
+RETURNS TABLE (queue_name text, priority integer, run_after timestamptz, id bigint, group_key text)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    most integer := 16;
+    level integer;
+    read integer := most;
+    new integer := 0;
+BEGIN
+    queue_name := p_queue_name;
+    priority := p_below;
+    WHILE read = most LOOP
+        most := CASE WHEN 2 * new > most THEN least(512, 2 * most) ELSE 16 END;
+        read := 0;
+        new := 0;
+        FOR level, run_after, id, group_key IN
+            SELECT job.priority, job.run_after, job.id, job.group_key FROM pgqueue_job_live AS job
+            WHERE job.status IN ('pending', 'retry') AND job.queue_name = p_queue_name
+                AND job.is_grouped = p_grouped AND job.priority < p_below AND job.priority > p_above
+            ORDER BY job.priority DESC, job.run_after, job.id LIMIT most
+        LOOP
+            read := read + 1;
+            IF level < priority THEN
+                new := new + 1;
+                priority := level;
+                RETURN NEXT;
+            END IF;
+        END LOOP;
+        p_below := priority;
+    END LOOP;
+END $$;
+
+-- Return the queues that have claimable jobs, between two names (exclusive; NULL: to the end). This takes one
+-- probe of the index for each queue.
+CREATE FUNCTION _pgqueue_queues_between(p_after text, p_before text, p_except text[])
+RETURNS SETOF text LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    here text := p_after;
+BEGIN
+    LOOP
+        -- Two statements instead of one with an OR: only plain bounds can end an index scan.
+        IF p_before IS NULL THEN
+            SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
+            WHERE job.status IN ('pending', 'retry') AND job.queue_name > here
+            ORDER BY job.queue_name LIMIT 1;
+        ELSE
+            SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
+            WHERE job.status IN ('pending', 'retry') AND job.queue_name > here AND job.queue_name < p_before
+            ORDER BY job.queue_name LIMIT 1;
+        END IF;
+        EXIT WHEN NOT FOUND;
+        IF here <> ALL (coalesce(p_except, '{}')) THEN
+            RETURN NEXT here;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Return the first claimable job of each priority of a queue, for the priorities between two bounds (exclusive): of the
+-- jobs without a group, or of those with one.
+-- This takes one probe of the index for each priority: it jumps from the first job of one to that of the next.
+CREATE FUNCTION _pgqueue_first_due_between(p_queue_name text, p_below integer, p_above integer, p_grouped boolean)
+RETURNS TABLE (queue_name text, priority integer, run_after timestamptz, id bigint, group_key text)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    queue_name := p_queue_name;
+    priority := p_below;
+    LOOP
+        SELECT job.priority, job.run_after, job.id, job.group_key
+        INTO _pgqueue_first_due_between.priority, _pgqueue_first_due_between.run_after,
+            _pgqueue_first_due_between.id, _pgqueue_first_due_between.group_key
+        FROM pgqueue_job_live AS job
+        WHERE job.status IN ('pending', 'retry') AND job.queue_name = p_queue_name
+            AND job.is_grouped = p_grouped AND job.priority < _pgqueue_first_due_between.priority
+            AND job.priority > p_above
+        ORDER BY job.priority DESC, job.run_after, job.id LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- Return the groups of a (queue, priority) that have claimable jobs, with the first job of each, in the order of their
+-- names after p_after, at most p_most. This takes one probe of the index for each group: it jumps from the first job of
+-- one to that of the next. Each probe reads the dead index entries of its group, so workers ration these searches.
+CREATE FUNCTION _pgqueue_groups_after(p_queue_name text, p_priority integer, p_after text, p_most integer)
+RETURNS TABLE (group_key text, run_after timestamptz, id bigint)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    group_key := p_after;
+    FOR number IN 1..p_most LOOP
+        SELECT job.group_key, job.run_after, job.id
+        INTO _pgqueue_groups_after.group_key, _pgqueue_groups_after.run_after, _pgqueue_groups_after.id
+        FROM pgqueue_job_live AS job
+        WHERE job.status IN ('pending', 'retry') AND job.group_key > _pgqueue_groups_after.group_key
+            AND job.queue_name = p_queue_name AND job.priority = p_priority
+        ORDER BY job.group_key, job.run_after, job.id LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- Write the policy of the task into jobs that were enqueued without one (with plain SQL), before they run, so
+-- that recovery does not need to load the task. Returns the ids of jobs that have expired because of it.
+CREATE FUNCTION _pgqueue_fill_policy(
+    p_ids bigint[], p_leases bigint[], p_max_attempts integer[], p_timeouts integer[], p_on_lost text[],
+    p_expires_after double precision[]
+) RETURNS SETOF bigint LANGUAGE sql SET search_path FROM CURRENT AS $$
+    WITH filled AS (
+        UPDATE pgqueue_job_live AS job SET
+            max_attempts = coalesce(job.max_attempts, given.max_attempts),
+            timeout = coalesce(job.timeout, given.timeout),
+            on_lost = coalesce(job.on_lost, given.on_lost),
+            deadline = coalesce(job.deadline, job.last_attempted_at + given.timeout * interval '1 second'),
+            expires_at = coalesce(job.expires_at,
+                greatest(job.enqueued_at, job.run_after) + given.expires_after * interval '1 second')
+        FROM unnest(p_ids, p_leases, p_max_attempts, p_timeouts, p_on_lost, p_expires_after)
+            AS given (id, lease, max_attempts, timeout, on_lost, expires_after)
+        WHERE job.id = given.id AND job.lease = given.lease
+        RETURNING job.id, job.expires_at
+    )
+    SELECT filled.id FROM filled WHERE filled.expires_at <= clock_timestamp()
+$$;
+
+-- Return the first of the picked jobs that a claim by SQL takes: up to the one that makes it larger than 32 MB of JSON
+-- (jobs/claim.py). A worker cannot know how large the next jobs are, and many may be as large as a job is allowed to be.
+CREATE FUNCTION _pgqueue_fitting(p_picked bigint[]) RETURNS bigint[]
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT array_agg(sized.id ORDER BY sized.place) FILTER (WHERE sized.before < 32000000)
+    FROM (
+        SELECT job.id, job.place, sum(size.of_it) OVER (ORDER BY job.place) - size.of_it AS before
+        FROM (
+            SELECT live.*, array_position(p_picked, live.id) AS place FROM pgqueue_job_live AS live
+            WHERE live.id = ANY (p_picked)
+        ) AS job
+        CROSS JOIN LATERAL (
+            SELECT sum(CASE WHEN pg_column_compression(part) IS NULL THEN pg_column_size(part)
+                ELSE octet_length(part::text) END) AS of_it
+            FROM (VALUES (job.args), (job.kwargs), (job.metadata)) AS parts (part)
+        ) AS size
+    ) AS sized
+$$;

@@ -1,0 +1,188 @@
+-- The stable name for plain SQL, triggers and other languages. What is NULL comes from pgqueue_task; for a task that is not
+-- there, the worker that claims the job fills it in. Later releases add new arguments to `options`, because a second
+-- signature would make every existing call ambiguous. With a unique key, current_setting('pgqueue.enqueue_outcome') says
+-- until the end of the transaction what became of the call. Python has the policy of its tasks, and calls
+-- _pgqueue_enqueue.
+CREATE FUNCTION pgqueue_enqueue(
+    task_path text,
+    args jsonb DEFAULT '[]',
+    kwargs jsonb DEFAULT '{}',
+    queue_name text DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    run_after timestamptz DEFAULT NULL,
+    expires_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    timeout integer DEFAULT NULL,
+    on_lost text DEFAULT NULL,
+    metadata jsonb DEFAULT NULL,
+    options jsonb DEFAULT NULL
+) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    declared record;
+    more jsonb;
+    job record;
+BEGIN
+    IF options ->> 'max_json_bytes' !~ '^[0-9]{1,9}$' THEN
+        RAISE EXCEPTION 'pgqueue: max_json_bytes % must be a whole number from 0 to 999999999',
+            options -> 'max_json_bytes' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO declared FROM _pgqueue_policy(task_path, options);
+    more := CASE WHEN jsonb_typeof(declared.options) = 'object' THEN nullif(declared.options - 'max_json_bytes', '{}')
+        ELSE declared.options END;  -- what is no object is refused below
+    SELECT one.id, one.outcome INTO job FROM _pgqueue_enqueue(
+        task_path, args, kwargs, coalesce(metadata, declared.metadata), coalesce(queue_name, declared.queue_name),
+        coalesce(priority, declared.priority), run_after, NULL, expires_at, declared.expires_after,
+        coalesce(max_attempts, declared.max_attempts), coalesce(timeout, declared.timeout),
+        coalesce(on_lost, declared.on_lost), coalesce((options ->> 'max_json_bytes')::integer, 1048576), more) AS one;
+    IF more ->> 'on_conflict' = 'raise' AND job.outcome = 'existing' THEN
+        RAISE EXCEPTION 'pgqueue: job % has the unique key %', job.id, quote_literal(more ->> 'unique_key')
+            USING ERRCODE = 'unique_violation', CONSTRAINT = 'pgqueue_job_unique';
+    ELSIF more IS NOT NULL THEN
+        PERFORM set_config('pgqueue.enqueue_outcome', job.outcome, true);
+    END IF;
+    RETURN job.id;
+END $$;
+
+-- The options of a job that another role than the owner of the functions enqueues. A role that may change the table of
+-- jobs gets them back as they are. Any other one has only the right to enqueue (manage.py pgqueue roles): what would
+-- change, hold up or reveal the jobs of others is refused, and the job carries the name of the role in its context, by
+-- which pgqueue_result knows whose it is. So other jobs have no column for this.
+--
+-- The role is that of SET ROLE, which the server lets only its members choose, or that of the session. current_user is
+-- the owner here. If the functions run with the rights of their callers, the tables are what protects them.
+--
+-- The context is checked here, because _pgqueue_enqueue_many takes that of all jobs unchecked from Python.
+CREATE FUNCTION _pgqueue_enqueue_only(p_options jsonb, p_batch bigint DEFAULT NULL) RETURNS jsonb
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
+    refused text;
+BEGIN
+    IF has_table_privilege(caller, 'pgqueue_job', 'UPDATE')
+        OR NOT (SELECT prosecdef FROM pg_proc WHERE oid = '_pgqueue_enqueue'::regproc)
+    THEN
+        RETURN p_options;
+    END IF;
+    refused := CASE
+        WHEN p_batch IS NOT NULL THEN 'batch'
+        WHEN p_options ->> 'on_conflict' IN ('replace', 'earliest') THEN 'on_conflict ' || (p_options ->> 'on_conflict')
+        ELSE (
+            SELECT min(key) FROM jsonb_object_keys(p_options) AS key
+            WHERE key IN ('after', 'after_items', 'batch', 'if_failed'))
+    END;
+    IF refused IS NOT NULL THEN
+        RAISE EXCEPTION 'pgqueue: the role % may only enqueue, and not use the option %', caller, refused
+            USING ERRCODE = 'insufficient_privilege',
+                HINT = 'It would touch jobs of others. Enqueue this job with a role that may change jobs.';
+    END IF;
+    IF _pgqueue_context_problem(p_options -> 'context') IS NOT NULL THEN
+        RAISE EXCEPTION 'pgqueue: %', _pgqueue_context_problem(p_options -> 'context')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN coalesce(p_options, '{}') || jsonb_build_object(
+        'context', coalesce(p_options -> 'context', '{}') || jsonb_build_object('role', caller));
+END $$;
+
+-- Enqueue one job. Python calls this, and so does pgqueue_enqueue, the stable name for all other callers. The
+-- delay and the expiry are computed here, with the database's clock. The outcome is created, or what
+-- _pgqueue_insert_unique says of a job with a unique key; then the times are those of this call, and not those of the
+-- job that has the key. A job never becomes claimable with a time in the past, because workers skip jobs that are below their marks (worker/producer/ranges.py). A job with a
+-- limit key that is due takes its place in the wait queue of the key at once. A job that waits for others is blocked, and
+-- in no line, until they are over.
+CREATE FUNCTION _pgqueue_enqueue(
+    p_task_path text, p_args jsonb, p_kwargs jsonb, p_metadata jsonb, p_queue_name text, p_priority integer,
+    p_run_after timestamptz, p_delay double precision, p_expires_at timestamptz, p_expires_after double precision,
+    p_max_attempts integer, p_timeout integer, p_on_lost text, p_max_bytes integer,
+    p_options jsonb,  -- NULL: none
+    OUT id bigint, OUT run_after timestamptz, OUT expires_at timestamptz, OUT enqueued_at timestamptz, OUT outcome text
+) LANGUAGE plpgsql SET search_path FROM CURRENT
+SET standard_conforming_strings = on AS $$
+#variable_conflict use_variable
+DECLARE
+    problem text := _pgqueue_problem(
+        p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after, p_expires_at,
+        p_max_attempts, p_timeout, p_on_lost, p_max_bytes);
+    limit_key text;
+    wait_position bigint;
+    new_id bigint;
+    is_linked boolean := p_options ?| '{after,after_items,batch}';
+    link record;  -- if it names other jobs, or a batch
+    marks smallint := 0;
+    batch bigint;
+    parents bigint[];
+    reason text;  -- NULL: it waits for nothing
+BEGIN
+    IF p_options IS NOT NULL THEN
+        problem := coalesce(problem, _pgqueue_options_problem(p_options));
+        limit_key := p_options ->> 'limit_key';
+    END IF;
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF session_user <> current_user OR current_setting('role') <> 'none' THEN
+        p_options := _pgqueue_enqueue_only(p_options);
+    END IF;
+    id := nextval('pgqueue_job_id_seq');
+    new_id := id;
+    enqueued_at := clock_timestamp();
+    run_after := greatest(coalesce(p_run_after, enqueued_at + p_delay * interval '1 second'), enqueued_at);
+    expires_at := coalesce(p_expires_at, run_after + p_expires_after * interval '1 second');
+    IF is_linked THEN
+        SELECT * INTO link FROM _pgqueue_link(ARRAY[id], ARRAY[p_options], NULL, NULL);
+        marks := link.marks[1];
+        batch := link.batches[1];
+        parents := link.parents[1];
+        reason := link.reasons[1];
+    END IF;
+    IF p_options ? 'unique_key' THEN
+        SELECT held.id, held.outcome INTO id, outcome FROM _pgqueue_insert_unique(
+            id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
+            enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options, marks, batch, parents, reason) AS held;
+        IF is_linked THEN
+            PERFORM _pgqueue_linked(
+                ARRAY[new_id], ARRAY[outcome], link.batches, link.places, link.edge_parents, link.if_failed, link.states);
+            PERFORM _pgqueue_meet(
+                ARRAY[id], ARRAY[outcome], ARRAY[p_options], link.batches, link.places, link.edge_parents, link.states,
+                NULL);
+        END IF;
+        RETURN;
+    END IF;
+    outcome := 'created';
+    IF limit_key IS NOT NULL AND run_after <= enqueued_at AND reason IS NULL THEN
+        wait_position := id;
+    END IF;
+    INSERT INTO pgqueue_job_live (
+        id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
+        max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status,
+        waiting_reason, marks, batch, parents
+    ) VALUES (
+        id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
+        enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, wait_position, p_options ->> 'group_key',
+        p_options -> 'context', CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''), marks,
+        batch, parents
+    );
+    IF is_linked THEN
+        PERFORM _pgqueue_linked(
+            ARRAY[id], ARRAY[outcome], link.batches, link.places, link.edge_parents, link.if_failed, link.states);
+    END IF;
+END $$;
+
+-- What has become of a job: for the role that has enqueued it, and for roles that may read all jobs. Nobody else gets a
+-- row, as if there were no such job. The arguments and the traceback are left out: the caller knows the first, and the
+-- second belongs to those who run the worker.
+CREATE FUNCTION pgqueue_result(
+    id bigint,
+    OUT status text, OUT is_finished boolean, OUT result jsonb, OUT error_class text, OUT attempts integer,
+    OUT enqueued_at timestamptz, OUT started_at timestamptz, OUT finished_at timestamptz
+) RETURNS SETOF record LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+    caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
+    sees_all boolean := has_table_privilege(caller, 'pgqueue_job', 'SELECT');
+BEGIN
+    RETURN QUERY
+    SELECT job.status::text, word.is_terminal, job.result, job.errors -> -1 ->> 'class', job.attempts,
+        job.enqueued_at, job.started_at, job.finished_at
+    FROM pgqueue_job AS job JOIN pgqueue_status AS word ON word.status = job.status
+    WHERE job.id = pgqueue_result.id AND (sees_all OR job.context ->> 'role' = caller);
+END $$;

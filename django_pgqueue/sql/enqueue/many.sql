@@ -1,0 +1,159 @@
+-- Enqueue a chunk of jobs in one statement, and return their ids in the order of the arrays. The first invalid
+-- job raises an error that names its place, before anything is inserted. The outcomes are NULL if no job has options:
+-- then all were created.
+--
+-- Race: two statements with the same unique keys in different orders would wait for each other. So jobs with a key are
+-- inserted one by one in the order of the keys: a statement that waits for a key holds only smaller ones.
+--
+-- Of the jobs of a limit key that are due in a queue, the first one is pending, and the others are blocked in line
+-- at once: they are committed together, so it will release them. A limit that skips or replaces jobs has no such line,
+-- and neither has a job with a unique key, which may not be inserted: the claim decides.
+CREATE FUNCTION _pgqueue_enqueue_many(
+    p_first integer, p_task_paths text[], p_args jsonb[], p_kwargs jsonb[], p_metadata jsonb[],
+    p_queue_names text[], p_priorities integer[], p_run_after timestamptz[], p_delays double precision[],
+    p_expires_after double precision[], p_max_attempts integer[], p_timeouts integer[], p_on_lost text[],
+    p_max_bytes integer, p_options jsonb[],  -- NULL: none
+    p_context jsonb DEFAULT NULL,  -- of all jobs
+    p_batch bigint DEFAULT NULL,   -- of all jobs that have no other
+    OUT ids bigint[], OUT outcomes text[]
+) LANGUAGE plpgsql SET search_path FROM CURRENT
+SET standard_conforming_strings = on AS $$
+DECLARE
+    bad record;
+    item record;
+    held record;
+    now timestamptz := clock_timestamp();
+    statuses text[];
+    new_ids bigint[];
+    link record;  -- if jobs name other jobs, or a batch
+    all_marks smallint := CASE WHEN p_batch IS NULL THEN 0 ELSE 4 END;
+BEGIN
+    SELECT checked.place, checked.problem INTO bad
+    FROM (
+        SELECT given.place, _pgqueue_problem(
+            task_path, args, kwargs, metadata, queue_name, priority, run_after, NULL, max_attempts, timeout,
+            on_lost, p_max_bytes
+        ) AS problem
+        FROM unnest(
+            p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after,
+            p_max_attempts, p_timeouts, p_on_lost
+        ) WITH ORDINALITY AS given (
+            task_path, args, kwargs, metadata, queue_name, priority, run_after, max_attempts, timeout, on_lost,
+            place
+        )
+    ) AS checked
+    WHERE checked.problem IS NOT NULL LIMIT 1;
+    IF NOT FOUND AND p_options IS NOT NULL THEN
+        SELECT given.place, _pgqueue_options_problem(given.options) AS problem INTO bad
+        FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
+        WHERE _pgqueue_options_problem(given.options) IS NOT NULL LIMIT 1;
+    END IF;
+    IF FOUND THEN
+        RAISE EXCEPTION 'pgqueue: item %: %', p_first + bad.place - 1, bad.problem
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF session_user <> current_user OR current_setting('role') <> 'none' THEN
+        IF p_options IS NOT NULL THEN
+            p_options := ARRAY(
+                SELECT CASE WHEN given.options IS NOT NULL THEN _pgqueue_enqueue_only(given.options) END
+                FROM (
+                    SELECT one.place, CASE WHEN p_context IS NULL OR one.options ? 'context' THEN one.options
+                        ELSE one.options || jsonb_build_object('context', p_context) END AS options
+                    FROM unnest(p_options) WITH ORDINALITY AS one (options, place)
+                ) AS given ORDER BY given.place);
+        END IF;
+        p_context := _pgqueue_enqueue_only(
+            CASE WHEN p_context IS NOT NULL THEN jsonb_build_object('context', p_context) END, p_batch) -> 'context';
+    END IF;
+    IF p_options IS NOT NULL THEN
+        statuses := ARRAY(
+            SELECT CASE WHEN given.is_due AND coalesce(setting.on_full, 'wait') = 'wait' AND row_number() OVER (
+                PARTITION BY given.key, given.queue_name, given.is_due ORDER BY given.priority DESC, given.place
+            ) > 1 THEN 'blocked' ELSE 'pending' END
+            FROM (
+                SELECT one.*, one.options ->> 'limit_key' AS key,
+                    one.options ? 'limit_key' AND NOT one.options ?| '{unique_key,after,after_items}'
+                        AND coalesce(one.run_after, now + one.delay * interval '1 second', now) <= now AS is_due
+                FROM unnest(p_options, p_queue_names, p_priorities, p_run_after, p_delays)
+                    WITH ORDINALITY AS one (options, queue_name, priority, run_after, delay, place)
+            ) AS given
+            LEFT JOIN pgqueue_limit AS setting ON setting.name = split_part(given.key, '/', 1)
+            ORDER BY given.place);
+    END IF;
+    ids := ARRAY(SELECT nextval('pgqueue_job_id_seq') FROM generate_subscripts(p_task_paths, 1));
+    IF EXISTS (SELECT FROM unnest(p_options) AS given (options) WHERE given.options ?| '{after,after_items,batch}') THEN
+        SELECT * INTO link FROM _pgqueue_link(ids, p_options, p_batch, p_first);
+    ELSE
+        IF p_batch IS NOT NULL THEN
+            PERFORM _pgqueue_enter_batch(p_batch);
+        END IF;
+        -- Without names of others, the columns are the same for all.
+        SELECT NULL::smallint[] AS marks, NULL::bigint[] AS batches, NULL::text[] AS parents, NULL::text[] AS reasons,
+            NULL::integer[] AS places, NULL::bigint[] AS edge_parents, NULL::text[] AS if_failed, NULL::text[] AS states
+        INTO link;
+    END IF;
+    INSERT INTO pgqueue_job_live (
+        id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
+        max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status, waiting_reason, marks, batch, parents
+    )
+    SELECT given.id, given.task_path, given.args, given.kwargs, given.metadata, given.queue_name,
+        given.priority, timed.due, timed.due + given.expires_after * interval '1 second', now,
+        given.max_attempts, given.timeout, given.on_lost, given.options ->> 'limit_key',
+        CASE WHEN given.options ? 'limit_key' AND timed.due <= now AND given.reason IS NULL THEN given.id END,
+        given.options ->> 'group_key',
+        coalesce(given.options -> 'context', p_context),
+        CASE WHEN given.reason IS NOT NULL THEN 'blocked' ELSE coalesce(given.status, 'pending') END,
+        CASE WHEN given.reason IS NOT NULL THEN given.reason
+            WHEN given.status = 'blocked' THEN 'waits for its limit key' ELSE '' END,
+        coalesce(given.marks, all_marks), coalesce(given.batch, p_batch), given.parents::bigint[]
+    FROM unnest(
+        ids, p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,
+        p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options, statuses, link.marks, link.batches,
+        link.parents, link.reasons
+    ) AS given (
+        id, task_path, args, kwargs, metadata, queue_name, priority, run_after, delay, expires_after,
+        max_attempts, timeout, on_lost, options, status, marks, batch, parents, reason
+    ), LATERAL (
+        SELECT greatest(coalesce(given.run_after, now + given.delay * interval '1 second'), now) AS due
+    ) AS timed
+    WHERE NOT coalesce(given.options ? 'unique_key', false);
+
+    IF p_options IS NULL THEN
+        IF p_batch IS NOT NULL THEN
+            PERFORM _pgqueue_count(p_batch, cardinality(ids), 0, 0, 0);
+        END IF;
+        RETURN;
+    END IF;
+    new_ids := ids;
+    outcomes := array_fill('created'::text, ARRAY[cardinality(ids)]);
+    FOR item IN
+        SELECT given.*, greatest(coalesce(given.run_after, now + given.delay * interval '1 second'), now) AS due
+        FROM unnest(
+            ids, p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,
+            p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options, link.marks, link.batches, link.parents,
+            link.reasons
+        ) WITH ORDINALITY AS given (
+            id, task_path, args, kwargs, metadata, queue_name, priority, run_after, delay, expires_after,
+            max_attempts, timeout, on_lost, options, marks, batch, parents, reason, place
+        )
+        WHERE given.options ? 'unique_key'
+        ORDER BY given.options ->> 'unique_key' COLLATE "C", given.place
+    LOOP
+        SELECT one.id, one.outcome INTO held FROM _pgqueue_insert_unique(
+            item.id, item.task_path, item.args, item.kwargs, item.metadata, item.queue_name, item.priority,
+            item.due, item.due + item.expires_after * interval '1 second', now, item.max_attempts, item.timeout,
+            item.on_lost, CASE WHEN p_context IS NULL THEN item.options
+                ELSE item.options || jsonb_build_object('context', p_context) END,
+            coalesce(item.marks, all_marks), coalesce(item.batch, p_batch), item.parents::bigint[], item.reason) AS one;
+        ids[item.place] := held.id;
+        outcomes[item.place] := held.outcome;
+    END LOOP;
+    IF link.batches IS NOT NULL OR p_batch IS NOT NULL THEN
+        PERFORM _pgqueue_linked(
+            new_ids, outcomes, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])), link.places,
+            link.edge_parents, link.if_failed, link.states);
+        PERFORM _pgqueue_meet(
+            ids, outcomes, p_options, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])), link.places,
+            link.edge_parents, link.states, p_first);
+    END IF;
+END $$;

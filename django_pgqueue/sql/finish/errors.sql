@@ -1,0 +1,56 @@
+-- Add an error to the errors of a job, with the times of its attempt. The first and the last `p_keep` are kept.
+-- It is VOLATILE because clock_timestamp() is: the server inlines no function that claims to be less volatile than
+-- its body, and running a function for each row costs more than its body.
+CREATE FUNCTION _pgqueue_add_error(p_errors jsonb, p_error jsonb, p_began timestamptz, p_keep integer)
+RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+    SELECT CASE
+        WHEN p_error IS NULL THEN p_errors
+        ELSE CASE
+            WHEN jsonb_array_length(p_errors) >= 2 * p_keep THEN p_errors - p_keep
+            ELSE p_errors
+        END || jsonb_build_array(
+            p_error || jsonb_build_object('started_at', p_began, 'finished_at', clock_timestamp()))
+    END
+$$;
+
+-- Add what an attempt has logged to the logs of a job. As with the errors (_pgqueue_add_error), the first and the last
+-- `p_keep` attempts are kept, so that a job that is retried or snoozed forever does not grow forever.
+CREATE FUNCTION _pgqueue_add_log(p_logs jsonb, p_log jsonb, p_keep integer)
+RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN jsonb_array_length(p_logs) >= 2 * p_keep THEN p_logs - p_keep
+        ELSE coalesce(p_logs, '[]')
+    END || jsonb_build_array(p_log)
+$$;
+
+-- Return the fingerprint of a failure for which nobody gave one: a lost worker, or a worker in another language. Failures
+-- of one task with the same error class have the same one. worker/executor/errors.py computes it in the same way for
+-- failures without a place in the code.
+CREATE FUNCTION _pgqueue_fingerprint(p_task_path text, p_error jsonb) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT left(encode(sha256(convert_to(
+        coalesce(p_error ->> 'class', '') || E'\n' || p_task_path, 'UTF8')), 'hex'), 40)
+$$;
+
+-- Note failed attempts for the groups of failures. Only _pgqueue_finish calls this, in the transaction of the report, so
+-- an attempt is counted if and only if its report was accepted, whoever sent it. The newest job of each kind is its sample.
+--
+-- No job depends on that, so if the role may not write there, the note is left out, and the log of the server says so: a
+-- refusal here would be one of the outcomes of the jobs.
+CREATE FUNCTION _pgqueue_note_failures(p_failed pgqueue_failed[]) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    INSERT INTO pgqueue_failure_note (
+        fingerprint, task_path, queue_name, version, failed, retried, job_id, error_class, message, traceback
+    )
+    SELECT kind.fingerprint, kind.task_path, kind.queue_name, kind.version, kind.failed, kind.retried, kind.job_id,
+        left(coalesce(kind.error ->> 'class', ''), 255), left(coalesce(kind.error ->> 'message', ''), 500),
+        coalesce(kind.error ->> 'traceback', '')
+    FROM (
+        SELECT one.fingerprint, one.task_path, one.queue_name, left(coalesce(one.error ->> 'version', ''), 50) AS version,
+            count(*) FILTER (WHERE one.is_final) AS failed, count(*) FILTER (WHERE NOT one.is_final) AS retried,
+            max(one.id) AS job_id, (array_agg(one.error ORDER BY one.id DESC))[1] AS error
+        FROM unnest(p_failed) AS one GROUP BY 1, 2, 3, 4
+    ) AS kind;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE WARNING 'pgqueue: failed attempts are not counted: %', SQLERRM;
+END $$;

@@ -1,0 +1,316 @@
+-- What the options of new jobs say about other jobs: the batches that they join, and the jobs and batches after which they
+-- run. This comes before they are inserted, and returns for each: its marks, its batch, its parents (an array as text,
+-- because arrays in an array must have equal lengths), and why it waits (NULL: it does not wait). When they are inserted,
+-- _pgqueue_linked does the rest.
+--
+-- A job can only wait for one that exists when it is enqueued, so there are no cycles.
+--
+-- after_items names jobs of the same call by their places, which begin with 1.
+CREATE FUNCTION _pgqueue_link(
+    p_ids bigint[], p_options jsonb[], p_batch bigint,
+    p_first integer,  -- the place of the first one, for messages; NULL: there is only one
+    OUT marks smallint[], OUT batches bigint[], OUT parents text[], OUT reasons text[],
+    -- For _pgqueue_linked: the pairs of a job, by its place, and a parent, and what has become of the parent.
+    OUT places integer[], OUT edge_parents bigint[], OUT if_failed text[], OUT states text[]
+) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    outer_pairs record;
+    inner_pairs record;
+    bad record;
+BEGIN
+    batches := ARRAY(
+        SELECT coalesce((given.options ->> 'batch')::bigint, p_batch)
+        FROM unnest(p_options) WITH ORDINALITY AS given (options, place) ORDER BY given.place);
+    PERFORM _pgqueue_enter_batch(one.id)
+    FROM (SELECT DISTINCT given.id FROM unnest(batches) AS given (id) WHERE given.id IS NOT NULL ORDER BY given.id) AS one;
+
+    SELECT array_agg(pair.place) AS places, array_agg(pair.parent) AS parents,
+        array_agg(coalesce(pair.options ->> 'if_failed', 'hold')) AS if_failed, NULL::text[] AS states
+    INTO outer_pairs
+    FROM (
+        SELECT DISTINCT given.place, given.options, parent.id::bigint AS parent
+        FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
+        CROSS JOIN LATERAL jsonb_array_elements_text(given.options -> 'after') AS parent (id)
+    ) AS pair;
+    IF outer_pairs.places IS NOT NULL THEN
+        -- Without a history, nobody could tell at the commit how a parent has ended, so it must not end before.
+        PERFORM _pgqueue_mark(ARRAY(
+            SELECT job.id FROM pgqueue_job_live AS job CROSS JOIN pgqueue_ring AS ring
+            LEFT JOIN pgqueue_queue AS queue ON queue.name = job.queue_name
+            WHERE job.id = ANY (outer_pairs.parents) AND least(
+                coalesce(queue.retention, ring.retention), coalesce(queue.failed_retention, ring.failed_retention)
+            ) <= interval '0'));
+        SELECT array_agg(given.place) AS places, array_agg(given.parent) AS parents,
+            array_agg(given.if_failed) AS if_failed, array_agg(CASE
+                WHEN parent.state IN ('live', 'gone') THEN parent.state
+                WHEN parent.state = 'done' OR given.if_failed = 'run' THEN 'free'
+                ELSE 'live' END) AS states  -- if it has failed or was cancelled, the commit settles that
+        INTO outer_pairs
+        FROM unnest(outer_pairs.places, outer_pairs.parents, outer_pairs.if_failed) AS given (place, parent, if_failed)
+        JOIN (
+            SELECT one.id, _pgqueue_parent_state(one.id) AS state
+            FROM (SELECT DISTINCT unnest(outer_pairs.parents) AS id) AS one OFFSET 0
+        ) AS parent ON parent.id = given.parent;
+        SELECT pair.place, pair.parent INTO bad
+        FROM unnest(outer_pairs.places, outer_pairs.parents, outer_pairs.states) AS pair (place, parent, state)
+        WHERE pair.state = 'gone' ORDER BY pair.place, pair.parent LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'pgqueue: %there is no job or batch %, so nothing can be enqueued after it',
+                coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.parent
+                USING ERRCODE = '23Q06',
+                    HINT = 'It was never committed in this database, or it is over and its retention has passed.';
+        END IF;
+        SELECT given.place, batches[given.place] AS batch INTO bad
+        FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
+        WHERE batches[given.place] IS NOT NULL AND given.options ? 'after' AND _pgqueue_cycle(
+            batches[given.place],
+            ARRAY(SELECT named.id::bigint FROM jsonb_array_elements_text(given.options -> 'after') AS named (id)))
+        ORDER BY given.place LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'pgqueue: %a job of batch % cannot run after something that waits for this batch',
+                coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.batch
+                USING ERRCODE = '23Q07', HINT = 'Leave out the batch, or what the job is to run after.';
+        END IF;
+    END IF;
+
+    SELECT array_agg(pair.place) AS places, array_agg(p_ids[pair.parent]) AS parents,
+        array_agg(pair.parent) AS parent_places, array_agg(coalesce(pair.options ->> 'if_failed', 'hold')) AS if_failed,
+        min(pair.place) FILTER (WHERE NOT pair.parent BETWEEN 1 AND pair.place - 1
+            OR p_options[pair.parent] ? 'unique_key') AS bad
+    INTO inner_pairs
+    FROM (
+        SELECT DISTINCT given.place, given.options, parent.place::integer AS parent
+        FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
+        CROSS JOIN LATERAL jsonb_array_elements_text(given.options -> 'after_items') AS parent (place)
+    ) AS pair;
+    IF inner_pairs.bad IS NOT NULL THEN
+        RAISE EXCEPTION 'pgqueue: %after_items must name earlier items of the same call that have no unique_key',
+            coalesce('item ' || p_first + inner_pairs.bad - 1 || ': ', '')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    marks := ARRAY(
+        SELECT (CASE WHEN given.batch IS NULL THEN 0 ELSE 4 END
+            | CASE WHEN given.place = ANY (inner_pairs.parent_places) THEN 2 ELSE 0 END)::smallint
+        FROM unnest(batches) WITH ORDINALITY AS given (batch, place) ORDER BY given.place);
+    places := outer_pairs.places || inner_pairs.places;
+    edge_parents := outer_pairs.parents || inner_pairs.parents;
+    if_failed := outer_pairs.if_failed || inner_pairs.if_failed;
+    states := outer_pairs.states || array_fill('inner'::text, ARRAY[coalesce(cardinality(inner_pairs.places), 0)]);
+    SELECT array_agg(made.parents ORDER BY given.place), array_agg(
+        CASE WHEN made.waits IS NOT NULL THEN _pgqueue_wait_reason(made.waits) END ORDER BY given.place)
+    INTO parents, reasons
+    FROM unnest(p_ids) WITH ORDINALITY AS given (id, place)
+    LEFT JOIN (
+        SELECT pair.place, array_agg(pair.parent ORDER BY array_position(ARRAY(
+                SELECT named.id::bigint FROM jsonb_array_elements_text(p_options[pair.place] -> 'after') AS named (id)
+            ), pair.parent), pair.parent)::text AS parents,  -- as they were given, for their results
+            array_agg(pair.parent ORDER BY pair.parent) FILTER (WHERE pair.state <> 'free') AS waits
+        FROM unnest(places, edge_parents, states) AS pair (place, parent, state) GROUP BY pair.place
+    ) AS made ON made.place = given.place;
+END $$;
+
+-- New jobs that name other jobs, or a batch, are inserted: add their edges, and count the members that were added. A job
+-- that met a twin with its unique key was not inserted.
+--
+-- The parents are noted in a setting until the end of the transaction, which locks them, and settles those that are over
+-- (_pgqueue_attach). So a job whose parent was cancelled before is cancelled, too. With an error instead, it would matter
+-- whether a parent ends a moment earlier or later.
+CREATE FUNCTION _pgqueue_linked(
+    p_ids bigint[], p_outcomes text[], p_batches bigint[],
+    p_places integer[], p_parents bigint[], p_if_failed text[], p_states text[]
+) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    attached text;
+BEGIN
+    PERFORM _pgqueue_count(added.batch, added.jobs::integer, 0, 0, 0)
+    FROM (
+        SELECT job.batch, count(*) AS jobs FROM unnest(p_batches, p_outcomes) AS job (batch, outcome)
+        WHERE job.batch IS NOT NULL AND job.outcome = 'created' GROUP BY job.batch ORDER BY job.batch
+    ) AS added;
+    attached := (
+        SELECT string_agg(parent.id::text, ',')
+        FROM (
+            SELECT DISTINCT pair.parent AS id FROM unnest(p_places, p_parents, p_states) AS pair (place, parent, state)
+            WHERE pair.state = 'live' AND p_outcomes[pair.place] = 'created'
+        ) AS parent);
+    IF attached IS NOT NULL THEN
+        PERFORM set_config(
+            'pgqueue.attached', concat_ws(',', nullif(current_setting('pgqueue.attached', true), ''), attached), true);
+    END IF;
+    INSERT INTO pgqueue_edge (parent_id, child_id, if_failed)
+    SELECT pair.parent, p_ids[pair.place], pair.if_failed
+    FROM unnest(p_places, p_parents, p_if_failed, p_states) AS pair (place, parent, if_failed, state)
+    WHERE pair.state IN ('live', 'inner') AND p_outcomes[pair.place] = 'created';
+END $$;
+
+-- Calls have met a twin that has their unique key. What they say about other jobs must not be lost: the twin joins their
+-- batch, and must wait already for what they run after. Otherwise the call is refused, as if on_conflict was 'raise'. A twin
+-- that is over needs no batch to wait for it. Comes after _pgqueue_linked: a twin may be an earlier item of the same call.
+--
+-- Race: the twin starts or ends at the same moment. The UPDATE waits for that, and does not find a twin that is over. If
+-- the UPDATE is first, whoever ends the twin waits, and then sees its batch.
+CREATE FUNCTION _pgqueue_meet(
+    p_twins bigint[], p_outcomes text[], p_options jsonb[], p_batches bigint[],
+    p_places integer[], p_parents bigint[], p_states text[],
+    p_first integer  -- the place of the first one, for messages; NULL: there is only one
+) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    met record;
+    problem text;
+BEGIN
+    FOR met IN
+        SELECT given.* FROM unnest(p_twins, p_outcomes, p_options, p_batches)
+            WITH ORDINALITY AS given (twin, outcome, options, batch, place)
+        WHERE given.outcome <> 'created' AND given.options ->> 'on_conflict' IS DISTINCT FROM 'raise'
+        ORDER BY given.twin, given.place  -- so that two calls do not wait for each other
+    LOOP
+        problem := NULL;
+        IF met.batch IS NOT NULL THEN
+            UPDATE pgqueue_job_live AS job SET batch = met.batch, marks = job.marks | 4
+            WHERE job.id = met.twin AND job.batch IS NULL;
+            IF FOUND THEN
+                PERFORM _pgqueue_count(met.batch, 1, 0, 0, 0);
+            ELSIF EXISTS (
+                SELECT FROM pgqueue_job_live AS job WHERE job.id = met.twin AND job.batch <> met.batch
+            ) THEN
+                problem := 'and is in another batch';
+            END IF;
+        END IF;
+        IF EXISTS (
+            SELECT FROM unnest(p_places, p_parents, p_states) AS pair (place, parent, state)
+            WHERE pair.place = met.place AND pair.state <> 'free' AND NOT EXISTS (
+                SELECT FROM pgqueue_edge AS edge WHERE edge.child_id = met.twin AND edge.parent_id = pair.parent)
+        ) THEN
+            problem := 'and does not wait for what this call runs after';
+        END IF;
+        IF problem IS NOT NULL THEN
+            RAISE EXCEPTION 'pgqueue: %job % has the unique key %, %',
+                coalesce('item ' || p_first + met.place - 1 || ': ', ''), met.twin,
+                quote_literal(met.options ->> 'unique_key'), problem
+                USING ERRCODE = 'unique_violation', CONSTRAINT = 'pgqueue_job_unique',
+                    HINT = 'Enqueue it without after and batch, or with another key.';
+        END IF;
+    END LOOP;
+END $$;
+
+-- Lock those of the jobs that are live until the end of the transaction, and mark them: others wait for them. Returns
+-- them. They are locked in one pass, in the order of id. If all have the mark already, a weak lock against their end is
+-- enough, which others may share. With p_skips, jobs that another session has locked are left out: for a caller that holds locks
+-- of other jobs already.
+CREATE FUNCTION _pgqueue_mark(p_ids bigint[], p_skips boolean DEFAULT false) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    live bigint[];
+BEGIN
+    IF p_skips THEN
+        live := ARRAY(
+            SELECT job.id FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids)
+            ORDER BY job.id FOR NO KEY UPDATE SKIP LOCKED);
+    ELSIF EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) AND job.marks & 2 = 0) THEN
+        live := ARRAY(
+            SELECT job.id FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR NO KEY UPDATE);
+    ELSE
+        RETURN ARRAY(
+            SELECT job.id FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) AND job.marks & 2 <> 0
+            ORDER BY job.id FOR KEY SHARE);
+    END IF;
+    UPDATE pgqueue_job_live AS job SET marks = job.marks | 2 WHERE job.id = ANY (live) AND job.marks & 2 = 0;
+    RETURN live;
+END $$;
+
+-- Why a job waits that was enqueued after others. The first words tell such jobs from those that wait for a limit or for
+-- the end of a pause (_pgqueue_unblock, _pgqueue_repair_edges).
+CREATE FUNCTION _pgqueue_wait_reason(p_parents bigint[]) RETURNS text
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT concat_ws(', and ',
+        CASE WHEN cardinality(kinds.jobs) = 1 THEN 'waits for job ' || kinds.jobs[1]
+            WHEN kinds.jobs <> '{}' THEN 'waits for jobs ' || array_to_string(kinds.jobs[1:5], ', ')
+                || CASE WHEN cardinality(kinds.jobs) > 5 THEN format(' and %s more', cardinality(kinds.jobs) - 5) ELSE '' END
+        END,
+        CASE WHEN cardinality(kinds.batches) = 1 THEN 'waits for jobs of batch ' || kinds.batches[1]
+            WHEN kinds.batches <> '{}' THEN 'waits for jobs of batches ' || array_to_string(kinds.batches[1:5], ', ')
+                || CASE WHEN cardinality(kinds.batches) > 5
+                    THEN format(' and %s more', cardinality(kinds.batches) - 5) ELSE '' END
+        END)
+    FROM (
+        SELECT coalesce(array_agg(given.id ORDER BY given.id) FILTER (WHERE batch.id IS NULL), '{}') AS jobs,
+            coalesce(array_agg(given.id ORDER BY given.id) FILTER (WHERE batch.id IS NOT NULL), '{}') AS batches
+        FROM unnest(p_parents) AS given (id) LEFT JOIN pgqueue_batch AS batch ON batch.id = given.id
+    ) AS kinds
+$$;
+
+-- Whether jobs that join this batch and run after these jobs and batches would wait for themselves. A job waits only for
+-- what exists when it is enqueued, so only a batch can close a circle: it waits for members that are added later. Without
+-- a job that waits for the batch there is none. Members of the batch were looked at when they were added.
+--
+-- Race: two transactions close one circle of two batches together, and do not see each other. Both batches then stay
+-- open, where people see them.
+CREATE FUNCTION _pgqueue_cycle(p_batch bigint, p_parents bigint[]) RETURNS boolean
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT EXISTS (SELECT FROM pgqueue_edge AS edge WHERE edge.parent_id = p_batch) AND EXISTS (
+        WITH RECURSIVE before (id) AS (
+            SELECT unnest(p_parents)
+            UNION
+            SELECT earlier.id
+            FROM before CROSS JOIN LATERAL (
+                SELECT edge.parent_id AS id FROM pgqueue_edge AS edge WHERE edge.child_id = before.id
+                UNION ALL
+                SELECT job.id FROM pgqueue_job_live AS job WHERE job.batch = before.id AND job.status = 'blocked'
+            ) AS earlier
+            WHERE before.id <> p_batch AND NOT EXISTS (
+                SELECT FROM pgqueue_job_live AS job WHERE job.id = before.id AND job.batch = p_batch)
+        )
+        SELECT FROM before WHERE before.id = p_batch)
+$$;
+
+-- Return whether this transaction must still attach its new edges at its end: true once, until that has happened
+-- (_pgqueue_attach). A rollback to a savepoint forgets it, together with the edges.
+CREATE FUNCTION _pgqueue_attach_once() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('pgqueue.attach_once', true) = 'queued' THEN
+        RETURN false;
+    END IF;
+    PERFORM set_config('pgqueue.attach_once', 'queued', true);
+    RETURN true;
+END $$;
+
+-- The transaction ends in which jobs were enqueued after others: mark their parents, so that these settle the edges when
+-- they end. This happens at the commit, for all parents at once and in the order of id. Otherwise a transaction that
+-- stays open would hold up the reports of workers, and two calls in one transaction could deadlock with a worker that
+-- reports several jobs.
+--
+-- Race: a parent ends at this moment. Its finish waits for the lock of its row, and then sees the edges, which are
+-- committed by then. If it was first, this waits, and settles the edges itself. Batches are locked after the jobs,
+-- in the order in which an end of a member and its batch locks them.
+--
+-- Race: a parent that has failed is retried at this moment. The retry waits for the lock of its row in history, and then
+-- sees the edge (pgqueue_retry). If it was first, the job is live, so this looks again. It holds locks of other jobs by
+-- then, so it waits for nobody: a parent that ends without the mark is found by maintenance (_pgqueue_repair_edges).
+CREATE FUNCTION _pgqueue_attach() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    parents bigint[] := string_to_array(nullif(current_setting('pgqueue.attached', true), ''), ',');
+    rest bigint[];
+    over pgqueue_ended[];
+BEGIN
+    -- After SET CONSTRAINTS ALL IMMEDIATE, a later enqueue of this transaction must fire again.
+    PERFORM set_config('pgqueue.attach_once', '', true), set_config('pgqueue.attached', '', true);
+    rest := ARRAY(SELECT DISTINCT given.id FROM unnest(parents) AS given (id));
+    FOR attempt IN 1..10 LOOP
+        rest := ARRAY(SELECT unnest(rest) EXCEPT SELECT unnest(_pgqueue_mark(rest, attempt > 1)));
+        EXIT WHEN rest = '{}';
+        PERFORM FROM pgqueue_batch AS batch WHERE batch.id = ANY (rest) ORDER BY batch.id FOR SHARE;
+        PERFORM FROM pgqueue_job_kept AS job WHERE job.id = ANY (rest) AND job.status = 'failed'
+        ORDER BY job.id FOR KEY SHARE;
+        SELECT array_agg(parent.id) FILTER (WHERE parent.state = 'live' AND batch.id IS NULL),
+            over || array_agg(ROW(parent.id, parent.state, 2, NULL)::pgqueue_ended) FILTER (WHERE parent.state <> 'live')
+        INTO rest, over
+        FROM (SELECT given.id, _pgqueue_parent_state(given.id) AS state FROM unnest(rest) AS given (id) OFFSET 0) AS parent
+        LEFT JOIN pgqueue_batch AS batch ON batch.id = parent.id;
+        EXIT WHEN rest IS NULL;
+    END LOOP;
+    IF over IS NOT NULL THEN
+        PERFORM _pgqueue_settle(over);
+    END IF;
+    RETURN NULL;
+END $$;

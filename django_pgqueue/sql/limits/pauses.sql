@@ -1,0 +1,111 @@
+-- Pause a queue, a task, or everything, until a time (NULL: until a user resumes it). duration counts from now, instead of until. A pause of the same target is replaced. Workers learn it by the notification, at commit. Returns
+-- the id of the pause.
+CREATE FUNCTION pgqueue_pause(
+    kind text,
+    name text DEFAULT '',
+    reason text DEFAULT '',
+    author text DEFAULT '',
+    until timestamptz DEFAULT NULL,
+    duration interval DEFAULT NULL
+) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT
+SET standard_conforming_strings = on AS $$
+#variable_conflict use_column
+DECLARE
+    now timestamptz := clock_timestamp();
+    ends timestamptz := coalesce(pgqueue_pause.until, now + duration);
+    paused bigint;
+    problem text := CASE
+        WHEN pgqueue_pause.kind IS NULL OR pgqueue_pause.kind NOT IN ('queue', 'task', 'all')
+            THEN format('pause: kind %L is not one of queue, task, all', pgqueue_pause.kind)
+        WHEN pgqueue_pause.kind = 'all' AND coalesce(pgqueue_pause.name, '') <> ''
+            THEN format('pause: a pause of everything has no name, but %L was given', pgqueue_pause.name)
+        WHEN pgqueue_pause.kind <> 'all' THEN _pgqueue_problem(
+            CASE WHEN pgqueue_pause.kind = 'task' THEN pgqueue_pause.name ELSE 'a.task' END, '[]', '{}', '{}',
+            CASE WHEN pgqueue_pause.kind = 'queue' THEN pgqueue_pause.name ELSE 'default' END, 0, NULL, NULL, NULL, NULL, NULL, NULL)
+    END;
+BEGIN
+    problem := coalesce(problem, CASE
+        WHEN length(pgqueue_pause.reason) > 400 THEN 'pause: the reason has more than 400 characters'
+        WHEN length(pgqueue_pause.author) > 150 THEN 'pause: the author has more than 150 characters'
+        WHEN ends <= now THEN format('pause: the end %s is in the past', ends)
+        WHEN ends > now + interval '100 years' THEN format('pause: the end %s is more than 100 years ahead', ends)
+    END);
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    INSERT INTO pgqueue_pause AS pause (kind, name, reason, author, paused_at, until)
+    VALUES (pgqueue_pause.kind, coalesce(pgqueue_pause.name, ''), coalesce(pgqueue_pause.reason, ''), coalesce(pgqueue_pause.author, ''), now, ends)
+    ON CONFLICT (kind, name) DO UPDATE SET
+        reason = excluded.reason, author = excluded.author, paused_at = excluded.paused_at, until = excluded.until
+    RETURNING pause.id INTO paused;
+    PERFORM pg_notify(_pgqueue_channel(), 'pause');
+    RETURN paused;
+END $$;
+
+-- End a pause. Returns whether there was one in force. The workers that receive the notification let the waiting jobs
+-- of a task continue (_pgqueue_unpause). This function touches no job, so it is quick inside a long transaction.
+CREATE FUNCTION pgqueue_resume(kind text, name text DEFAULT '') RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+    ended record;
+BEGIN
+    -- Race: a report that puts a job aside holds this row until its commit (_pgqueue_finish). So this waits for it, and
+    -- whoever lets the jobs continue afterwards sees that job, too.
+    DELETE FROM pgqueue_pause AS pause
+    WHERE pause.kind = pgqueue_resume.kind AND pause.name = coalesce(pgqueue_resume.name, '')
+    RETURNING pause.until INTO ended;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pg_notify(_pgqueue_channel(), 'pause');
+    RETURN coalesce(ended.until > clock_timestamp(), true);
+END $$;
+
+-- Let at most p_limit jobs continue that wait for a pause of their task that is over: it was resumed, its end has
+-- passed, or it was deleted by hand. Workers call this when a pause ends, and maintenance repeats it, so no job stays behind,
+-- however quickly a task is paused and resumed. Returns how many jobs continue: p_limit if there may be more, and NULL
+-- if another session is doing this.
+--
+-- All jobs of one call are due at the same moment, so they run in the order of their ids. A job whose time was edited
+-- while it waited keeps a later time.
+CREATE FUNCTION _pgqueue_unpause(p_limit integer) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    task text := '';
+    now timestamptz;
+    batch integer;
+    freed integer := 0;
+BEGIN
+    -- Two at once would be correct, too, but their jobs would be mixed.
+    IF NOT _pgqueue_on_duty('unpause') THEN
+        RETURN NULL;
+    END IF;
+    -- Race: a report that is putting a job aside holds the row of the pause. Then the next call deletes it, and finds
+    -- that job.
+    DELETE FROM pgqueue_pause AS pause WHERE pause.id = ANY (ARRAY(
+        SELECT over.id FROM pgqueue_pause AS over WHERE over.until <= clock_timestamp()
+        ORDER BY over.id FOR UPDATE SKIP LOCKED));
+    LOOP
+        SELECT job.task_path INTO task FROM pgqueue_job_live AS job
+        WHERE job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused') AND job.task_path > task
+        ORDER BY job.task_path, job.id LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        CONTINUE WHEN EXISTS (
+            SELECT FROM pgqueue_pause AS pause
+            WHERE pause.kind = 'task' AND pause.name = task
+                AND (pause.until IS NULL OR pause.until > clock_timestamp()));
+        now := clock_timestamp();
+        UPDATE pgqueue_job_live AS job SET
+            status = CASE WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
+            run_after = greatest(job.run_after, now), waiting_reason = ''
+        WHERE job.id = ANY (ARRAY(
+            SELECT waiting.id FROM pgqueue_job_live AS waiting
+            WHERE waiting.status = 'blocked' AND starts_with(waiting.waiting_reason, 'paused')
+                AND waiting.task_path = task
+            ORDER BY waiting.id LIMIT p_limit - freed FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS batch = ROW_COUNT;
+        freed := freed + batch;
+        EXIT WHEN freed >= p_limit;
+    END LOOP;
+    RETURN freed;
+END $$;

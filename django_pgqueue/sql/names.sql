@@ -1,0 +1,50 @@
+-- The key of an advisory lock. It contains the oid of the live leaf, so that two installations in two schemas of
+-- one database share no locks. It has 64 bits, so that it does not collide with locks of other applications.
+CREATE FUNCTION _pgqueue_lock_key(p_kind text, p_name text) RETURNS bigint
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT hashtextextended('pgqueue/' || 'pgqueue_job_live'::regclass::oid || '/' || p_kind || '/' || p_name, 0)
+$$;
+
+-- Lock the row of a duty until the end of the transaction. Returns false if another session has it; nobody waits. A row
+-- that is missing, such as after a restore without data, is made again; whoever else makes it waits for this one.
+CREATE FUNCTION _pgqueue_on_duty(p_name text) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM FROM pgqueue_duty AS duty WHERE duty.name = p_name FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    IF EXISTS (SELECT FROM pgqueue_duty AS duty WHERE duty.name = p_name) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO pgqueue_duty (name) VALUES (p_name) ON CONFLICT DO NOTHING;
+    RETURN FOUND;
+END $$;
+
+-- The channel of this installation's notifications.
+CREATE FUNCTION _pgqueue_channel() RETURNS text
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT 'pgqueue_' || 'pgqueue_job_live'::regclass::oid
+$$;
+
+-- Return a random number from 0 to 2^62 - 1, for the ids and leases of workers in other languages. The server draws the
+-- digits of a version 4 UUID from its strong source; those between the first and the last eight are not all random. A
+-- lease must never come back: a number from a sequence would, after a crash of the server that has lost the commits of
+-- the last claims, and then a report of a lost claim would be accepted for another one.
+CREATE FUNCTION _pgqueue_random() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT ('x' || left(drawn.digits, 8) || right(drawn.digits, 8))::bit(64)::bigint & 4611686018427387903
+    FROM (SELECT gen_random_uuid()::text AS digits) AS drawn
+$$;
+
+-- The stable name for reports and other tools: whether a job with this status is over. NULL for an unknown status.
+CREATE FUNCTION pgqueue_status_is_terminal(status text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT word.is_terminal FROM pgqueue_status AS word WHERE word.status = pgqueue_status_is_terminal.status
+$$;
+
+-- The stable name for reports and other tools: whether a worker may claim a job with this status once it is due.
+-- NULL for an unknown status.
+CREATE FUNCTION pgqueue_status_is_claimable(status text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT word.is_claimable FROM pgqueue_status AS word WHERE word.status = pgqueue_status_is_claimable.status
+$$;

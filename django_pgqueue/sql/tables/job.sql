@@ -1,0 +1,114 @@
+-- The logical table of jobs. A job is on one shelf: 0 is the live leaf, 1 to 8 are the ring of history, and 9
+-- keeps jobs that must outlive the ring. The id comes from a sequence, because partitioned tables have identity
+-- columns only from PostgreSQL 17 on. Only the functions that move jobs copy an id from leaf to leaf. So the id
+-- is unique in the whole table, although each leaf has its own primary key.
+--
+-- The order of the columns saves WAL. What the claim writes (status to waiting_reason) stands together: if the new
+-- version of a row fits on the page of the old one, the WAL contains only what lies between the first and the last
+-- byte that differ. The columns of fixed length come first because they need no padding there.
+CREATE SEQUENCE pgqueue_job_id_seq;
+
+CREATE TABLE pgqueue_job (
+    id bigint NOT NULL DEFAULT nextval('pgqueue_job_id_seq'),
+    shelf smallint NOT NULL DEFAULT 0,
+    priority smallint NOT NULL DEFAULT 0,
+    crash_count smallint NOT NULL DEFAULT 0,
+    lost_in_a_row smallint NOT NULL DEFAULT 0,
+    run_after timestamptz NOT NULL DEFAULT clock_timestamp(),
+    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    forgiven_attempts integer NOT NULL DEFAULT 0,
+    max_attempts integer,
+    timeout integer,
+    wait_position bigint,
+    batch bigint,
+    -- What has to be settled when the job has finished (_pgqueue_settle): 1 it has steps, 2 others wait for it,
+    -- 4 it is a member of a batch, 8 it has progress.
+    marks smallint NOT NULL DEFAULT 0,
+    -- A column of its own, and not a condition of statements: as a parameter, the index knows it.
+    is_grouped boolean NOT NULL GENERATED ALWAYS AS (group_key IS NOT NULL) STORED,
+    -- Compared byte by byte, so that the keys of one limit stand together in the index, whatever the locale.
+    limit_key varchar(200) COLLATE "C",
+    -- Compared byte by byte, as workers do when they go through the groups in turn.
+    group_key varchar(200) COLLATE "C",
+    queue_name varchar(100) NOT NULL DEFAULT 'default',
+    task_path varchar(255) NOT NULL,
+    args jsonb NOT NULL DEFAULT '[]',
+    kwargs jsonb NOT NULL DEFAULT '{}',
+    metadata jsonb NOT NULL DEFAULT '{}',
+    on_lost varchar(8),
+    unique_key varchar(200),
+    unique_scope varchar(8),
+    context jsonb,
+    parents bigint[],  -- the jobs and batches that it was enqueued after
+    expires_at timestamptz,
+    status varchar(16) NOT NULL DEFAULT 'pending',
+    attempts integer NOT NULL DEFAULT 0,
+    worker bigint,
+    lease bigint,
+    started_at timestamptz,
+    last_attempted_at timestamptz,
+    deadline timestamptz,
+    waiting_reason varchar(500) NOT NULL DEFAULT '',
+    cancel_requested_at timestamptz,
+    finished_at timestamptz,
+    duration double precision,
+    result jsonb,
+    steps jsonb,  -- only when the job has finished: before, they are in pgqueue_step
+    errors jsonb NOT NULL DEFAULT '[]',
+    error_fingerprint varchar(40) NOT NULL DEFAULT '',
+    current_step varchar(100) NOT NULL DEFAULT '',
+    logs jsonb
+) PARTITION BY LIST (shelf);
+
+-- Let the sequence of the jobs belong to a column that has no values of it. It is dropped and restarted with the table,
+-- but loaddata sets a sequence to the greatest value of the column that owns it, although the ids of batches
+-- may be greater, and those of jobs that are no longer kept (keep_sequence_ahead in models/job.py).
+ALTER SEQUENCE pgqueue_job_id_seq OWNED BY pgqueue_job.shelf;
+
+-- The live leaf: every job that is not over. It is small and changes often: each job is inserted, updated once or
+-- twice, and deleted. So pages keep free space, and vacuum runs early and at full speed.
+CREATE TABLE pgqueue_job_live PARTITION OF pgqueue_job (
+    PRIMARY KEY (id),
+    CONSTRAINT pgqueue_job_live_status CHECK (status IN ('pending', 'retry', 'running', 'blocked')),
+    -- No worker would read other rows, so they are refused.
+    CONSTRAINT pgqueue_job_live_queue CHECK (priority BETWEEN -100 AND 100 AND queue_name <> ''),
+    -- Python cannot read other times.
+    CONSTRAINT pgqueue_job_live_times CHECK (
+        run_after BETWEEN '0001-01-02 UTC' AND '9999-12-30 UTC'
+        AND expires_at BETWEEN '0001-01-02 UTC' AND '9999-12-30 UTC'
+    )
+) FOR VALUES IN (0) WITH (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_threshold = -1,
+    autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0.2,
+    autovacuum_analyze_threshold = 5000
+);
+
+-- The ring of history. Finished jobs move to the current shelf. The ring turns (_pgqueue_turn_ring), and the
+-- oldest shelf is emptied by TRUNCATE, so that history needs no DELETE and no vacuum.
+DO $$
+BEGIN
+    FOR shelf IN 1..8 LOOP
+        EXECUTE format(
+            'CREATE TABLE pgqueue_job_past_%s PARTITION OF pgqueue_job (
+                PRIMARY KEY (id),
+                CONSTRAINT pgqueue_job_past_%1$s_over CHECK (
+                    status NOT IN (''pending'', ''retry'', ''running'', ''blocked'') AND finished_at IS NOT NULL
+                )
+            ) FOR VALUES IN (%1$s) WITH (autovacuum_vacuum_insert_threshold = -1)', shelf);
+        EXECUTE format(
+            'CREATE INDEX pgqueue_job_past_%s_finished ON pgqueue_job_past_%1$s (finished_at)', shelf);
+    END LOOP;
+END $$;
+
+-- The kept leaf: failed jobs, and jobs of queues with their own retention. It is emptied in batches
+-- (_pgqueue_sweep), for which the index has one range for each queue and status.
+CREATE TABLE pgqueue_job_kept PARTITION OF pgqueue_job (
+    PRIMARY KEY (id),
+    CONSTRAINT pgqueue_job_kept_over CHECK (
+        status NOT IN ('pending', 'retry', 'running', 'blocked') AND finished_at IS NOT NULL
+    )
+) FOR VALUES IN (9);

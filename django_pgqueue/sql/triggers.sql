@@ -1,0 +1,54 @@
+-- The changes that are no legal transition. The condition is here and not in the function, so that a legal change,
+-- such as each claim, does not call a function. This does not check DELETE and INSERT.
+CREATE TRIGGER pgqueue_guard BEFORE UPDATE ON pgqueue_job FOR EACH ROW
+    WHEN (
+        NEW.id <> OLD.id OR OLD.shelf <> 0 OR NEW.shelf <> 0 OR NOT (
+            OLD.status = NEW.status
+            OR OLD.status IN ('pending', 'retry') AND NEW.status IN ('pending', 'retry', 'running', 'blocked')
+            OR OLD.status = 'running' AND NEW.status IN ('pending', 'retry', 'blocked')
+            OR OLD.status = 'blocked' AND NEW.status IN ('pending', 'retry')
+        )
+    )
+    EXECUTE FUNCTION _pgqueue_guard();
+
+-- Jobs that are due within the longest poll interval (a minute): a sleeper that polls later must be notified.
+CREATE CONSTRAINT TRIGGER pgqueue_wake_insert AFTER INSERT ON pgqueue_job_live
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (
+        NEW.status IN ('pending', 'retry')
+        AND NEW.run_after <= clock_timestamp() + interval '1 minute'
+        AND _pgqueue_wake_once(NEW.queue_name)
+    )
+    EXECUTE FUNCTION _pgqueue_wake();
+
+-- A job that becomes claimable, becomes due earlier, or moves to another queue.
+CREATE CONSTRAINT TRIGGER pgqueue_wake_update AFTER UPDATE ON pgqueue_job_live
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (
+        NEW.status IN ('pending', 'retry')
+        AND NEW.run_after <= clock_timestamp() + interval '1 minute'
+        AND (
+            OLD.status NOT IN ('pending', 'retry')
+            OR OLD.run_after > NEW.run_after
+            OR OLD.queue_name <> NEW.queue_name
+        )
+        AND _pgqueue_wake_once(NEW.queue_name)
+    )
+    EXECUTE FUNCTION _pgqueue_wake();
+
+-- Not for the round's own updates: they set none of these columns.
+CREATE TRIGGER pgqueue_schedule_changed
+    BEFORE INSERT OR UPDATE OF cron, every, timezone, paused_at, retired_at ON pgqueue_schedule
+    FOR EACH ROW EXECUTE FUNCTION _pgqueue_schedule_changed();
+
+-- At the end of a transaction that has enqueued something after other jobs or batches, once.
+CREATE CONSTRAINT TRIGGER pgqueue_attach AFTER INSERT ON pgqueue_edge
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (_pgqueue_attach_once())
+    EXECUTE FUNCTION _pgqueue_attach();
+
+-- Only jobs of roles that may only enqueue carry a role (_pgqueue_enqueue_only), and only new ones have no attempts. The
+-- condition is here and not in the function, so that any other job does not call a function.
+CREATE TRIGGER pgqueue_check_size BEFORE INSERT ON pgqueue_job_live FOR EACH ROW
+    WHEN (NEW.attempts = 0 AND NEW.context ? 'role')
+    EXECUTE FUNCTION _pgqueue_check_size();
