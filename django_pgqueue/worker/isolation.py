@@ -192,9 +192,7 @@ def _listen(
 
 
 def _ended(line: bytes) -> tuple[Outcome, bool] | None:
-    """Return the outcome that a line holds, and whether its row has it already. None if it holds none: the
-    task can write to this stream as well.
-    """
+    """Return the outcome in a line, and whether its row has it; None if it is none: a task may write, too."""
     try:
         given, reported = json.loads(line)
         return Outcome(*given), bool(reported)

@@ -31,9 +31,7 @@ class WorkerOptions:
     threads: int = 4
     """How many jobs one process runs at the same time: sync ones in threads, async ones on the event loop."""
     async_slots: int | None = None
-    """How many async jobs one process runs at the same time, besides the sync ones in its threads. None: they
-    are among the jobs that ``threads`` counts.
-    """
+    """How many async jobs one process runs besides the sync ones; None: ``threads`` counts them, too."""
     burst: bool = False
     """Whether to stop when no more jobs are due."""
     schedules: bool = True

@@ -201,9 +201,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_memory() -> int | None:
-    """Return the bytes of this process that are in memory now; None if the system does not tell, as outside
-    Linux.
-    """
+    """Return the bytes of this process that are in memory now; None if they are not known, outside Linux."""
     try:
         pages = int(_STATM.read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, suppress
 from functools import partial
 from threading import Lock
@@ -47,9 +47,7 @@ FRESH = 0.05
 
 
 def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
-    """Return the context manager in which the task runs, in a ``contextvars`` context of the job's own. Its
-    value is the scope, or None without Sentry.
-    """
+    """Return the context manager in which the task runs. Its value is Sentry's scope, or None without it."""
     row = running.row
     if (log := capture_of(running.task.capture_logs, row.queue_name)) is not None:
         running.log = log
@@ -140,8 +138,12 @@ def _enter(stack: ExitStack | AsyncExitStack, hook: Hook, manager: Any, running:
     """Enter a context manager. Like ``with``, look at its class, but do not let it suppress an exception."""
     kind = type(manager)
     if hasattr(kind, "__enter__") and hasattr(kind, "__exit__"):
+
+        def leave(*error: Any) -> None:
+            kind.__exit__(manager, *error)
+
         kind.__enter__(manager)
-        stack.push(partial(_leave, kind.__exit__, manager))
+        stack.push(leave)
         return
     if hasattr(kind, "__aenter__"):
         raise TypeError(
@@ -152,10 +154,6 @@ def _enter(stack: ExitStack | AsyncExitStack, hook: Hook, manager: Any, running:
         f"AROUND_ATTEMPT: {hook.path} has returned {manager!r:.100}, not a context manager. Decorate it with "
         "contextlib.contextmanager, and return contextlib.nullcontext() for jobs that do not need it."
     )
-
-
-def _leave(leave: Callable[..., Any], manager: Any, *error: Any) -> None:
-    leave(manager, *error)
 
 
 async def _leave_async(leave: Callable[..., Any], manager: Any, *error: Any) -> None:
@@ -211,10 +209,9 @@ async def _apayload(running: RunningJob) -> Any:
 class Companions:
     """The rows of one claim, and the payloads that were read for them. Used by several threads."""
 
-    __slots__ = ("_found", "_lock", "_read_at", "_rows", "turn")
-
-    def __init__(self, rows: Iterable[Claimed]) -> None:
-        self._rows: dict[int, str] | Iterable[Claimed] = rows
+    def __init__(self, rows: list[Claimed]) -> None:
+        self._rows = rows
+        self._taken: set[int] = set()
         self._found: dict[int, Any] = {}
         self._read_at = 0.0
         self._lock = Lock()
@@ -224,19 +221,16 @@ class Companions:
     def take(self, row: Claimed, model: Any, alias: str) -> Any:
         """Return the payload of a job; None if its row does not exist. One thread reads, and others wait."""
         with self._lock:
-            if not isinstance(self._rows, dict):
-                self._rows = {each.id: each.task_path for each in self._rows}
             payload = self.take_fresh(row.id)
             if payload is None:
-                waiting = [key for key, path in list(self._rows.items()) if path == row.task_path]
-                self._found = load(model, alias, [row.id, *waiting])
+                alike = [each.id for each in self._rows if each.task_path == row.task_path]
+                self._found = load(model, alias, [row.id, *(key for key in alike if key not in self._taken)])
                 self._read_at = monotonic()
                 payload = self._found.pop(row.id, None)
             return payload
 
     def take_fresh(self, job_id: int) -> Any:
         """Return the payload of a job if it has just been read. No other job gets the same instance."""
-        if isinstance(self._rows, dict):
-            self._rows.pop(job_id, None)
+        self._taken.add(job_id)
         payload = self._found.pop(job_id, None)
         return payload if monotonic() - self._read_at <= FRESH else None

@@ -38,11 +38,15 @@ def error_entry(
     """Return the entry as JSON, with at most about ``limit`` bytes of text. The database adds the times.
     ``more``: the step and the progress of the job, if there are any.
     """
+    try:
+        printed = format_error(error, user_frames(error))
+    except BaseException as second:  # formatting an exception may raise, too
+        printed = f"<this {type(error).__qualname__} cannot be printed: {type(second).__qualname__}>"
     return json.dumps(
         {
             "class": storable(_class(error)[:LONGEST_CLASS]),
             "message": shorten(storable(describe(error)), limit // 4),
-            "traceback": shorten(storable(_format(error)), limit - limit // 4),
+            "traceback": shorten(storable(printed), limit - limit // 4),
             "worker": str(worker),
             "attempt": attempt,
             **({"version": version} if (version := conf.current().version) else {}),
@@ -79,13 +83,6 @@ def step_of(error: BaseException | None) -> str:
             queue += each.exceptions
         queue.append(each.__context__ if each.__cause__ is None else each.__cause__)
     return ""
-
-
-def _format(error: BaseException) -> str:
-    try:
-        return format_error(error, user_frames(error))
-    except BaseException as second:  # formatting an exception may raise, too
-        return f"<this {type(error).__qualname__} cannot be printed: {type(second).__qualname__}>"
 
 
 # ----------------------------------------------------------------------------
@@ -162,8 +159,7 @@ class Failure(NamedTuple):
 class RemoteError(Exception):
     """Stands for an exception of an isolated job, with its traceback as a note.
 
-    Each one gets a subclass with the name of the original class, because an instance of the original may be
-    impossible to create here.
+    Each gets a subclass with the name of the original class, of which an instance may be impossible here.
     """
 
 

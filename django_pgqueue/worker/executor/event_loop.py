@@ -50,7 +50,7 @@ class EventLoop:
     ) -> None:
         self._runner = runner
         self._publish = publish
-        self._waiting: deque[RunningJob] = deque()
+        self.waiting: deque[RunningJob] = deque()  # for a slot
         self._slots = slots
         self._running = 0
         self._sync_threads = SyncThreads(min(slots, threads), shared=slots > threads)
@@ -71,22 +71,17 @@ class EventLoop:
                 run = partial(self._run_loop, self._loop)
                 self._thread = Thread(target=run, name="pgqueue-event-loop", daemon=True)
                 self._thread.start()
-            self._waiting.extend(jobs)
+            self.waiting.extend(jobs)
             self._loop.call_soon_threadsafe(self._start_coroutines)
-
-    @property
-    def has_backlog(self) -> bool:
-        """Whether jobs wait for a slot."""
-        return bool(self._waiting)
 
     @property
     def held(self) -> int:
         """How many jobs run or wait for a slot."""
-        return self._running + len(self._waiting)
+        return self._running + len(self.waiting)
 
     def take_back(self) -> list[Claimed]:
         """Remove and return the rows that have not been started."""
-        return [running.row for running in drain(self._waiting)]
+        return [running.row for running in drain(self.waiting)]
 
     def stop(self) -> None:
         """Cancel running jobs and start no more. This does not wait."""
@@ -123,12 +118,12 @@ class EventLoop:
         self._sync_threads.stop()
 
     def _start_coroutines(self) -> None:
-        had_backlog = self.has_backlog
-        while self._waiting and not self._stopped:
+        had_backlog = bool(self.waiting)
+        while self.waiting and not self._stopped:
             if self._running >= self._slots:
                 return
             try:
-                running = self._waiting.popleft()
+                running = self.waiting.popleft()
             except IndexError:  # the producer took it back
                 break
             self._running += 1
@@ -291,8 +286,7 @@ class SyncThreads:
 class JobThread(Executor):
     """The executor for the thread-sensitive calls of one job. It borrows a thread when it needs one.
 
-    An asyncio task that a job leaves behind may call after the job's end. It then borrows a thread for each
-    call.
+    An asyncio task that a job leaves behind may call later, and borrows a thread for each call.
     """
 
     def __init__(self, threads: SyncThreads) -> None:

@@ -242,9 +242,7 @@ class JobSteps:
         self._used.add(name)
 
     def _refuse_transaction(self, call: str, name: str) -> None:
-        """A step in a transaction could be recorded although its effects are rolled back, and the other way
-        round.
-        """
+        """A step in a transaction could be recorded although its effects are rolled back, or vice versa."""
         if self._task.atomic:
             raise StepError(f"{call}({name!r}): a task with atomic=True is one step. Remove atomic=True.")
         connection = connections[self._alias]
@@ -273,9 +271,7 @@ def from_text(text: str | None) -> Any:
 
 
 def _checksum(args: Any, kwargs: Any) -> int | None:
-    """Return a checksum of the arguments, or None if they are not JSON, which the arguments of a step need
-    not be.
-    """
+    """Return a checksum of the arguments; None if they are not JSON, which a step allows."""
     try:
         positional, named = encode_arguments(args, kwargs, conf.current().max_json_bytes)
     except InvalidJSON:

@@ -85,7 +85,7 @@ class Executor:
                 if since != thread.slow_since:
                     thread.slow_since = since
                     self._call(len(self._waiting))
-        return self._has_backlog() or any(thread.done for thread in self._threads)
+        return bool(self._waiting or self._loop.waiting) or any(thread.done for thread in self._threads)
 
     def has_urgent_results(self) -> bool:
         """Return whether the producer should look at the results now, because threads may run out of work.
@@ -95,12 +95,10 @@ class Executor:
         moment. Then the thread that runs it publishes later, and finds no backlog. The event loop does so
         at once, because a thread may have passed it that row while the producer was already asleep.
         """
-        return bool(self.results) and not self._has_backlog()
+        return bool(self.results) and not (self._waiting or self._loop.waiting)
 
     def held(self) -> tuple[int, int]:
-        """Return how many sync jobs and how many async jobs run or wait here. One whose task must be found
-        first counts as sync.
-        """
+        """Return how many sync and async jobs run or wait here. One whose task is not found yet is sync."""
         return len(self._waiting) + sum(thread.job_since > 0 for thread in self._threads), self._loop.held
 
     def find_task(self, path: str) -> None:
@@ -145,9 +143,7 @@ class Executor:
         connections.close_all()
 
     def _call(self, count: int) -> None:
-        """Let up to ``count`` more threads work. Those that were used last come first: others can close their
-        connections.
-        """
+        """Let ``count`` more threads work, those used last first: others can close their connections."""
         with self._lock:
             idle = [thread for thread in self._threads if not thread.is_busy][:count]
             for thread in idle:
@@ -156,9 +152,6 @@ class Executor:
         for _ in range(min(self.slots - len(self._threads), count - len(idle))):
             self._threads.append(_RowThread(self, len(self._threads) + 1))
             self._threads[-1].start()
-
-    def _has_backlog(self) -> bool:
-        return bool(self._waiting) or self._loop.has_backlog
 
     def _run_rows(self, thread: _RowThread) -> None:
         published = monotonic()
