@@ -70,8 +70,8 @@ def run_here(job: Job | int | str, *, using: str | None = None) -> Any:
     """Run a waiting job here and now, and return its result. Raise what its task raises."""
     found = _fresh(job, using)
     result = run_job(found.pk, str(found._state.db))
-    if result.failure is not None:
-        raise result.failure.error
+    if result.error is not None:
+        raise result.error
     return _fresh(found, using).result
 
 

@@ -160,9 +160,9 @@ def run_maintenance(*, using: str | None = None) -> None:
 
 def raise_failure(result: Result) -> None:
     """Raise the exception of a failed attempt, unless its task has asked for the retry."""
-    if result.failure is None:
+    error = result.error
+    if error is None:
         return
-    error = result.failure.error
     if result.outcome.kind != "retry" or not all(isinstance(each, RetryLater) for each in leaves(error)):
         raise error
 
@@ -175,7 +175,7 @@ def _ran(result: Result, alias: str) -> AttemptResult:
         outcome=outcome.kind,
         attempt=row.attempts - row.forgiven_attempts,
         result=None if outcome.result is None else json.loads(outcome.result),
-        error=result.failure.error if result.failure is not None else None,
+        error=result.error,
         using=alias,
         progress=result.progress,
     )

@@ -244,7 +244,7 @@ class InlineRunner(Runner):
             self._end(ready)
             self.started_jobs.end(row.id)
         last = None if ready.told is None else ready.told.last
-        return Result(row, outcome, monotonic() - ready.started, ready.reported, ready.take_failure(), last)
+        return Result(row, outcome, monotonic() - ready.started, ready.reported, *ready.take_error(), last)
 
     def _perform(self, running: RunningJob) -> Outcome:
         try:

@@ -63,8 +63,7 @@ class DebuggedWorker(InlineWorker):
         return result
 
     def _report(self, result: Result) -> Result:
-        failure = result.failure
-        if failure is not None and isinstance(failure.error, _INTERRUPTED) and not result.reported:
+        if isinstance(result.error, _INTERRUPTED) and not result.reported:
             self.was_interrupted = True
             row = result.row
             outcome = Outcome(row.id, row.lease, "release", reason="it was interrupted")

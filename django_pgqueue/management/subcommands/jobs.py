@@ -400,7 +400,7 @@ def run_here(options: dict[str, Any]) -> Output:
     alias, pk = options["job"]
     with translation.override(settings.LANGUAGE_CODE):  # as in a worker; the output is in English
         result = run_job(pk, alias or options["database"])
-    row, outcome, failure = result.row, result.outcome, result.failure
+    row, outcome, error = result.row, result.outcome, result.error
     what = f"Job {row.id} ({row.task_path}), attempt {row.attempts}"
     if outcome.kind == "done":
         shown = json.dumps(redact(json.loads(outcome.result or "null"), row.task_path), ensure_ascii=False)
@@ -408,14 +408,12 @@ def run_here(options: dict[str, Any]) -> Output:
     then = {"retry": "it will be tried again", "release": "it waits again"}.get(outcome.kind, outcome.kind)
     reason = redact_text(outcome.reason or "", row.task_path)
     text = plain(f"{what}: {then}{f' ({reason})' if reason else ''}.")
-    if failure is None:
+    if error is None:
         return Output(error=text)
 
     def trace() -> Iterator[str]:
-        yield from plain_lines(redact_text("".join(format_exception(failure.error)), row.task_path))
+        yield from plain_lines(redact_text("".join(format_exception(error)), row.task_path))
         if options["pdb"]:
-            pdb.post_mortem(failure.error.__traceback__)
+            pdb.post_mortem(error.__traceback__)
 
-    return Output(
-        trace(), error=text, code=INTERRUPTED if isinstance(failure.error, KeyboardInterrupt) else 1
-    )
+    return Output(trace(), error=text, code=INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1)

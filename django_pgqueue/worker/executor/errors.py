@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ... import conf
 from ...exceptions import TaskTimeout, TooManyCrashes, UnknownTask, WorkerLost
@@ -145,15 +145,6 @@ def _is_projects(filename: str) -> bool:
     if filename.startswith((_PACKAGE, "<frozen")):
         return False
     return not any(folder in filename for folder in _INSTALLED) and not filename.startswith(_STANDARD)
-
-
-class Failure(NamedTuple):
-    """Why an attempt failed. The exception refers to the frames of the task, and so to the values of its
-    variables. To free them soon, only the ``Result`` refers to it, until the line is logged.
-    """
-
-    error: BaseException
-    scope: Any = None  # the Sentry scope in which the job ran; see telemetry/sentry.py
 
 
 class RemoteError(Exception):

@@ -155,7 +155,7 @@ class EventLoop:
         if outcome is None:  # this is a bug of the worker
             logger.error("job %s is requeued because of an error in the worker", row.id, exc_info=error)
             outcome = worker_failed(row)
-        self._publish([Result(row, outcome, running.ran, failure=running.take_failure())])
+        self._publish([Result(row, outcome, running.ran, False, *running.take_error())])
         self._start_coroutines()
 
 

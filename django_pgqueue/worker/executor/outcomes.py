@@ -31,7 +31,7 @@ from ...tasks.options import CENTURY
 from ...tasks.progress import Progress
 from ...tasks.retry import delay_before_retry, exponential, leaves, should_retry
 from .connections import left_open
-from .errors import Failure, describe, error_entry, fingerprint, note_step, step_of, user_frames
+from .errors import describe, error_entry, fingerprint, note_step, step_of, user_frames
 from .running_job import RunningJob
 from .task_signals import Announcer
 
@@ -68,7 +68,10 @@ class Result(NamedTuple):
     outcome: Outcome
     ran: float = 0.0  # seconds for which it occupied a slot; Outcome.ran is the task's own part of them
     reported: bool = False  # whether the row has the outcome already
-    failure: Failure | None = None  # the exception to log with it
+    # Why the attempt failed. The exception refers to the frames of the task, and so to the values of its
+    # variables. To free them soon, nothing else refers to it until the line is logged.
+    error: BaseException | None = None
+    scope: Any = None  # of Sentry, in which the job ran, if it failed
     progress: Progress | None = None  # what the job has last told; only for jobs that run inline
 
 

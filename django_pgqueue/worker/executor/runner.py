@@ -37,7 +37,7 @@ from ...tasks.task import Task, find_task
 from ..started_jobs import StartedJobs
 from .calls import Companions, await_task, call_task, call_within, surroundings
 from .connections import drop_dead, tidy_up
-from .errors import Failure, user_frames
+from .errors import user_frames
 from .outcomes import Backoffs, Outcomes, Result, is_serialization_failure, session_of, worker_failed
 from .progress import Changed
 from .running_job import RunningJob
@@ -100,7 +100,7 @@ class Runner:
                 return None
             else:
                 outcome = self._run(ready)
-            return Result(row, outcome, monotonic() - began, ready.reported, ready.take_failure())
+            return Result(row, outcome, monotonic() - began, ready.reported, *ready.take_error())
         except BaseException as error:  # a bug of the worker must neither end the thread nor lose the job
             logger.exception("job %s is requeued because of an error in the worker", row.id)
             return Result(row, worker_failed(row, error), monotonic() - began)
@@ -113,8 +113,8 @@ class Runner:
         try:
             task, _ = self._tasks.get(row.task_path) or self.find(row.task_path)
         except UnknownTask as error:
-            failure = Failure(error.with_traceback(user_frames(error)))
-            return Result(row, self.outcomes.unknown_task(row, error), failure=failure)
+            outcome = self.outcomes.unknown_task(row, error)
+            return Result(row, outcome, error=error.with_traceback(user_frames(error)))
         return RunningJob(row, task, self.worker, self.alias, self.changed)
 
     def _run(self, running: RunningJob) -> Outcome:
@@ -300,7 +300,7 @@ class Runner:
         """Return the result of a job that still runs after its timeout and the grace period."""
         error = TaskTimeout("the task did not end after its timeout, so its process was replaced")
         outcome = self.outcomes.timed_out(running, error)
-        return Result(running.row, outcome, running.ran, failure=running.take_failure())
+        return Result(running.row, outcome, running.ran, False, *running.take_error())
 
 
 @contextmanager

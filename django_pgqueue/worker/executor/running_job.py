@@ -35,7 +35,6 @@ from ...models.current import CurrentJob
 from ...postgres.clock import known, stored
 from ...tasks.links import IN_BATCH
 from ...tasks.task import Task
-from .errors import Failure
 from .progress import Changed, ReportedProgress
 from .steps import JobSteps
 from .timeouts import Timeout
@@ -88,11 +87,13 @@ class RunningJob:
         """Return what the attempt has logged so far, as JSON, if that is kept."""
         return None if self.log is None else self.log.as_json(self.row.attempts)
 
-    def take_failure(self) -> Failure | None:
-        """Return why the attempt has failed, and forget it: the task's frames may refer to this object."""
+    def take_error(self) -> tuple[BaseException | None, Any]:
+        """Return why the attempt has failed, and Sentry's scope, and forget both: the task's frames may refer
+        to this object.
+        """
         error, scope = self.error, self.scope
         self.error = self.scope = None
-        return None if error is None else Failure(error, scope)
+        return error, None if error is None else scope
 
     @property
     def cancel_event(self) -> Event:

@@ -29,7 +29,6 @@ from ...postgres.session import Session
 from ...redaction import redact_text
 from ...telemetry.log import is_logged, log_ending
 from ...telemetry.log import logger as job_logger
-from ..executor.errors import Failure
 from ..executor.outcomes import Result
 from ..executor.progress import WRITE_EVERY, Changed
 
@@ -172,7 +171,7 @@ def report_or_fail(result: Result, finish: Callable[[Outcome], list[Answer]]) ->
     except REFUSALS as refusal:
         # Not an error: the job's own line says that it failed, and why.
         logger.warning("job %s: the server refused its outcome, so the job fails", result.row.id)
-        failed = result._replace(outcome=refused(result.outcome, refusal), failure=None)
+        failed = result._replace(outcome=refused(result.outcome, refusal), error=None, scope=None)
     try:
         return failed, finish(failed.outcome)
     except REFUSALS:
@@ -310,11 +309,11 @@ class Accounts:
 
     def close(self, result: Result, claimed_at: float | None) -> None:
         """Count and log a reported attempt. ``claimed_at``: by the monotonic clock, if it is still known."""
-        row, outcome, ran, _, failure, _ = result
+        row, outcome, ran = result.row, result.outcome, result.ran
         began = outcome.started or 0.0
         waited = row.waited + (began - claimed_at if claimed_at is not None and began else 0.0)
         self.count(row, outcome.kind, max(0.0, waited), ran)
-        log_job(row, outcome, waited, ran, failure)
+        log_job(result, waited)
         if outcome.kind == "unknown":
             self.unknown_tasks.met(row, outcome.reason)
 
@@ -378,11 +377,12 @@ _WORDS = {
 }
 
 
-def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float, failure: Failure | None) -> None:
+def log_job(result: Result, waited: float) -> None:
     """Log the line of an attempt, if its level is enabled: how it ended, why, and when the job runs again.
 
     Why: the reason that the worker gives, or else the first line of the exception, shortened.
     """
+    row, outcome, raised = result.row, result.outcome, result.error
     if not is_logged(outcome.kind):
         return
     error = json.loads(outcome.error) if outcome.error is not None else None
@@ -401,10 +401,10 @@ def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float, failure: 
         delay=outcome.delay or 0.0,
         error_class=error and error["class"],
         waited=waited,
-        ran=ran,
+        ran=result.ran,
         # A tuple, because logging would test the truth value of the exception itself, which may be False.
-        exc_info=failure and (type(failure.error), failure.error, failure.error.__traceback__),
-        scope=failure and failure.scope,
+        exc_info=None if raised is None else (type(raised), raised, raised.__traceback__),
+        scope=result.scope,
     )
 
 

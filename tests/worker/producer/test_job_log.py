@@ -16,7 +16,8 @@ from django.db import connection
 from django_pgqueue import enqueue
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
-from django_pgqueue.worker.executor.errors import Failure, error_entry
+from django_pgqueue.worker.executor.errors import error_entry
+from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.producer.reporter import Reporter, log_job
 from tests.app import deadly_tasks as deadly
 from tests.app import worker_tasks as tasks
@@ -135,8 +136,8 @@ def test_the_wait_is_from_due_to_start(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_attempts_are_counted_as_the_budget_counts_them(caplog: pytest.LogCaptureFixture) -> None:
-    log_job(claimed(attempts=7, forgiven_attempts=5, max_attempts=5), Outcome(1, 7), 0.0, 0.0, None)
-    log_job(claimed(attempts=1, max_attempts=None), Outcome(1, 7), 0.0, 0.0, None)
+    log_job(Result(claimed(attempts=7, forgiven_attempts=5, max_attempts=5), Outcome(1, 7)), 0.0)
+    log_job(Result(claimed(attempts=1, max_attempts=None), Outcome(1, 7)), 0.0)
     counted, without_budget = lines(caplog)
     assert "attempt 2 of 5, waited" in counted.getMessage()
     assert (counted.attempt, counted.max_attempts) == (2, 5)
@@ -149,7 +150,7 @@ def test_attempts_are_counted_as_the_budget_counts_them(caplog: pytest.LogCaptur
 )
 @pytest.mark.parametrize("kind", ["retry", "crash"])
 def test_when_it_runs_again(kind: Any, delay: float, words: str, caplog: pytest.LogCaptureFixture) -> None:
-    log_job(claimed(), Outcome(1, 7, kind, delay=delay), 0.0, 0.0, None)
+    log_job(Result(claimed(), Outcome(1, 7, kind, delay=delay)), 0.0)
     (record,) = lines(caplog)
     assert record.levelname == "WARNING"
     assert f"; it runs again {words}" in record.getMessage()
@@ -267,7 +268,7 @@ def test_an_unknown_task_fails_with_the_reason(settings: Any, caplog: pytest.Log
 def test_the_message_is_one_line_and_not_a_long_one(caplog: pytest.LogCaptureFixture) -> None:
     for error in (ValueError("first\nsecond"), ValueError("x" * 1000), ValueError()):
         entry = error_entry(error, worker=1, attempt=1, limit=10_000)
-        log_job(claimed(), Outcome(1, 7, "failed", error=entry), 0.0, 0.0, Failure(error))
+        log_job(Result(claimed(), Outcome(1, 7, "failed", error=entry), error=error), 0.0)
     first, long, empty = (record.getMessage().partition("): ")[2] for record in lines(caplog))
     assert first == "ValueError: first"
     assert long == f"ValueError: {'x' * 199}…"
@@ -313,7 +314,7 @@ def test_an_exception_that_breaks_its_own_printing_has_a_line(
     error: Exception, is_printed: bool, alone: Printing
 ) -> None:
     entry = error_entry(error, worker=1, attempt=1, limit=1_000)
-    log_job(claimed(), Outcome(1, 7, "failed", error=entry), 0.0, 0.0, Failure(error))
+    log_job(Result(claimed(), Outcome(1, 7, "failed", error=entry), error=error), 0.0)
     (text,) = alone.texts
     line, _, rest = text.partition("\n")
     assert line.endswith(f"): {__name__}.{type(error).__name__}: b")
