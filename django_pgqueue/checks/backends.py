@@ -30,7 +30,6 @@ LINES = f'''TASKS = {{
 }}'''
 _USE = f"Use this in your settings:\n\n{LINES}"
 
-
 Check = Callable[..., list[CheckMessage]]
 
 
@@ -38,8 +37,7 @@ def check(tag: str = TAG) -> Callable[[Callable[..., Iterator[CheckMessage]]], C
     """Register a check that yields its messages."""
 
     def registered(function: Callable[..., Iterator[CheckMessage]]) -> Check:
-        run: Check = wraps(function)(lambda *args, **kwargs: list(function(*args, **kwargs)))
-        return register(run, tag)
+        return register(wraps(function)(lambda *args, **kwargs: list(function(*args, **kwargs))), tag)
 
     return registered
 

@@ -121,7 +121,14 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
         return  # the rest reads these tables
     yield from _ring(alias)
     yield from _statuses(alias)
-    yield from _encoding(alias)
+    if (encoding := fetch_value(alias, "SHOW server_encoding")) != "UTF8":
+        yield message(
+            "W013",
+            f"The encoding of the database {alias!r} is {encoding}, which cannot hold every character. An "
+            "enqueue with such a character fails, and in what workers write, such as results and errors, it "
+            "becomes a question mark.",
+            "Use a database with the encoding UTF8: createdb --encoding UTF8 --template template0",
+        )
     yield from _roles(alias)
 
 
@@ -166,11 +173,8 @@ def _ring(alias: str) -> Iterator[CheckMessage]:
             "Run in SQL: INSERT INTO pgqueue_ring DEFAULT VALUES",
         )
     elif not conf.problems():
-        settings = conf.current()
-        for key, stored, wanted in (
-            ("RETENTION", ring.retention, settings.retention),
-            ("FAILED_RETENTION", ring.failed_retention, settings.failed_retention),
-        ):
+        for key in ("RETENTION", "FAILED_RETENTION"):
+            stored, wanted = getattr(ring, key.lower()), getattr(conf.current(), key.lower())
             if stored != wanted:
                 yield message(
                     "W005",
@@ -195,30 +199,17 @@ def _statuses(alias: str) -> Iterator[CheckMessage]:
         )
 
 
-def _encoding(alias: str) -> Iterator[CheckMessage]:
-    encoding = fetch_value(alias, "SHOW server_encoding")
-    if encoding != "UTF8":
-        yield message(
-            "W013",
-            f"The encoding of the database {alias!r} is {encoding}, which cannot hold every character. An "
-            "enqueue with such a character fails, and in what workers write, such as results and errors, it "
-            "becomes a question mark.",
-            "Use a database with the encoding UTF8: createdb --encoding UTF8 --template template0",
-        )
-
-
 def _sequence(alias: str) -> Iterator[CheckMessage]:
     """Compare the sequence with the rows that have its numbers: jobs, batches, and payloads."""
     models: list[type[Model]] = [Job, JobBatch, *payload_models()]
     with connections[alias].cursor() as cursor:
         present = connections[alias].introspection.table_names(cursor)
-        taken = {
-            model._meta.db_table: model._base_manager.using(alias).aggregate(most=Max("pk"))["most"] or 0
-            for model in models if model._meta.db_table in present
-        }  # fmt: skip
-        # Read last, so that it is ahead of what was committed before.
-        cursor.execute("SELECT last_value - (NOT is_called)::integer FROM pgqueue_job_id_seq")
-        (last,) = cursor.fetchone()
+    taken = {
+        model._meta.db_table: model._base_manager.using(alias).aggregate(most=Max("pk"))["most"] or 0
+        for model in models if model._meta.db_table in present
+    }  # fmt: skip
+    # Read last, so that it is ahead of what was committed before.
+    last = fetch_value(alias, "SELECT last_value - (NOT is_called)::integer FROM pgqueue_job_id_seq")
     table = max(taken, key=lambda each: taken[each])
     if taken[table] > last:
         yield message(

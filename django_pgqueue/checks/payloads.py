@@ -17,7 +17,7 @@ from ..exceptions import WrongBackend
 from ..maintenance.payloads import is_installed, payload_models, undeclared
 from ..maintenance.schedules import database_of
 from ..models import DeclaredTask, Job, JobPayload, Queue, Schedule
-from ..postgres import fetch_rows
+from ..postgres import fetch_rows, fetch_value
 from ..postgres.aliases import same_database
 from ..postgres.roles import shortened
 from ..tasks.paths import discover
@@ -232,12 +232,9 @@ def _undeclared(alias: str) -> Iterator[CheckMessage]:
 def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckMessage]:
     table = connections[alias].ops.quote_name(model._meta.db_table)
     try:
-        with connections[alias].cursor() as cursor:
-            cursor.execute(_EXISTS_SQL, [table])
-            if cursor.fetchone() != (True,):
-                return
-            cursor.execute(_PATHS_SQL, [table])
-            (paths,) = cursor.fetchone()
+        if not fetch_value(alias, _EXISTS_SQL, table):
+            return
+        paths = fetch_value(alias, _PATHS_SQL, table)
         is_declared = DeclaredTask.objects.using(alias).filter(pk__in=paths).exists()
     except OperationalError:
         return  # E012 tells that the database cannot be reached

@@ -14,10 +14,9 @@ connection of its own. If it hangs, the maintenance goes on, and other superviso
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from threading import Thread
-from types import MappingProxyType
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -30,6 +29,7 @@ from ..alerts import Alert, alert_sent
 from ..formatting import get_logger
 from ..models import RaisedAlert
 from ..monitoring.health import health
+from ..postgres import fetch_rows
 from ..redaction import redact_text
 
 logger = get_logger(__name__)
@@ -39,9 +39,7 @@ LOOK = "look"
 #: After a longer pause than this, what failed in the meantime is not told.
 FORGOTTEN = timedelta(hours=1)
 #: While there are too few workers at all, health does not say more about workers. So these are not over.
-_HIDES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {"no_worker": frozenset({"few_workers", "unserved"}), "few_workers": frozenset({"unserved"})}
-)
+_HIDES = {"no_worker": ["few_workers", "unserved"], "few_workers": ["unserved"]}
 
 
 class AlertRounds:
@@ -95,9 +93,7 @@ def send(alerts: Iterable[Alert]) -> None:
 def look(alias: str) -> list[Alert]:
     """Return what is to be told now, and store that it was. Raises ``django.db.Error``."""
     with transaction.atomic(using=alias):
-        with connections[alias].cursor() as cursor:
-            cursor.execute("SELECT _pgqueue_on_duty('alerts'), clock_timestamp()")
-            is_mine, now = cursor.fetchone()
+        ((is_mine, now),) = fetch_rows(alias, "SELECT _pgqueue_on_duty('alerts'), clock_timestamp()")
         if not is_mine:
             return []
         last = RaisedAlert.objects.using(alias).filter(kind=LOOK, queue_name="").first()
@@ -121,7 +117,7 @@ def _changed_problems(alias: str, now: datetime) -> Iterator[Alert]:
     current = {(str(problem.kind), problem.queue_name): problem for problem in problems}
     rows = RaisedAlert.objects.using(alias).exclude(kind=LOOK)
     raised = {(row.kind, row.queue_name): row for row in rows}
-    hidden = frozenset[str]().union(*(_HIDES.get(kind, ()) for kind, _queue in current))
+    hidden = {each for kind, _queue in current for each in _HIDES.get(kind, ())}
     for key, problem in current.items():
         if key not in raised:
             RaisedAlert.objects.using(alias).create(
@@ -141,9 +137,7 @@ def _changed_problems(alias: str, now: datetime) -> Iterator[Alert]:
 
 def _failures(alias: str, now: datetime) -> Iterator[Alert]:
     """Yield the groups of failures that are new, and those with more jobs that failed."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT * FROM _pgqueue_tell_failures(%s)", [MOST_GROUPS])
-        rows = cursor.fetchall()
+    rows = fetch_rows(alias, "SELECT * FROM _pgqueue_tell_failures(%s)", [MOST_GROUPS])
     for fingerprint, error_class, message, tasks, job, is_new, failed in rows:
         words = redact_text(message, tasks[0] if tasks else "")
         error = ": ".join(filter(None, [error_class or _("a failure without an error"), words]))

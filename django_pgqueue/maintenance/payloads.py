@@ -24,6 +24,7 @@ from .. import conf
 from ..exceptions import UnknownTask, WrongBackend
 from ..formatting import counted, get_logger
 from ..models import JobPayload
+from ..postgres import fetch_rows, fetch_value
 from ..postgres.aliases import same_database
 from ..schedules.policy import stored_policy
 from ..tasks.keys import limit_name
@@ -87,9 +88,8 @@ def synchronize_tasks(alias: str, level: int = logging.INFO) -> None:
     if not found.changed:
         return
     try:
-        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            cursor.execute(_DECLARE_SQL, [json.dumps(found.declared)])
-            (changed,) = cursor.fetchone()
+        with transaction.atomic(using=alias):
+            changed = fetch_value(alias, _DECLARE_SQL, json.dumps(found.declared))
     except OperationalError as error:
         logger.error(
             "the tasks were not written to pgqueue_task: %s. Restart this worker.", str(error).strip()
@@ -103,9 +103,8 @@ def undeclared(alias: str) -> Difference:
     tasks = _tasks(alias)
     quote = connections[alias].ops.quote_name
     paid = [task for task in tasks if task.payload is not None]
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_STORED_SQL, [[quote(task.payload._meta.db_table) for task in paid if task.payload]])
-        rows, tables = map(json.loads, cursor.fetchone())
+    names = [quote(task.payload._meta.db_table) for task in paid if task.payload]
+    rows, tables = map(json.loads, fetch_rows(alias, _STORED_SQL, [names])[0])
     table_of = {task.module_path: table for task, table in zip(paid, tables, strict=True)}
     declared = [_row(task, *table_of.get(task.module_path, [])[:1]) for task in tasks]
     stored = {row["task_path"]: row for row in rows}
@@ -129,9 +128,7 @@ def after_migrate(*, using: str, **kwargs: Any) -> None:
 
 def is_installed(alias: str) -> bool:
     """Return whether there is its function: a migration may be missing, or the app may have no tables."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_EXISTS_SQL)
-        return bool(cursor.fetchone()[0])
+    return bool(fetch_value(alias, _EXISTS_SQL))
 
 
 def _tasks(alias: str) -> list[Task[..., Any]]:
@@ -167,7 +164,7 @@ def _row(task: Task[..., Any], relation: int | None = None) -> dict[str, Any]:
     if unique is not None:
         of_unique = unique_options(unique)
         if unique.key == ():
-            of_unique["unique_key"] = unique_key(unique, None, task, (), {})
+            of_unique["unique_key"] = unique_key(task, (), {})
         else:
             computed.append("unique_key")
     return {

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from django.apps import apps
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError, transaction
 from django.db.models.functions import Now
 
 from .. import conf
@@ -25,6 +25,7 @@ from ..exceptions import UnknownTask, WrongBackend
 from ..formatting import get_logger
 from ..models import Schedule
 from ..models.schedule import definition_of, differences
+from ..postgres import fetch_value
 from ..postgres.aliases import same_database
 from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings, settings_module
 from ..schedules.policy import known_policy
@@ -55,9 +56,8 @@ def synchronize(alias: str) -> None:
         return
     try:
         with transaction.atomic(using=alias):
-            with connections[alias].cursor() as cursor:
-                cursor.execute(_PATIENCE_SQL, (PATIENCE,))
-                cursor.execute(_LOCK_SQL)
+            fetch_value(alias, _PATIENCE_SQL, PATIENCE)
+            fetch_value(alias, _LOCK_SQL)
             _write(alias, _changes(list(known.select_for_update(no_key=True)), declared))
     except OperationalError as error:
         logger.error("the schedules were not synchronized: %s. Restart this worker.", str(error).strip())

@@ -157,13 +157,12 @@ def schedules_in_settings() -> tuple[dict[str, Declaration], dict[str, str]]:
     wrong: dict[str, str] = {}
     module = settings_module()
     for name, given in conf.current().schedules.items():
-        path = given["task"]
-        given = {key: value for key, value in given.items() if key != "task"}
         try:
-            check_names("schedule", given, inspect.signature(schedule).parameters.keys() - {"name"})
-            values = {key: value for key, value in given.items() if value is not None}
+            options = {key: value for key, value in given.items() if key != "task"}
+            check_names("schedule", options, inspect.signature(schedule).parameters.keys() - {"name"})
+            values = {key: value for key, value in options.items() if value is not None}
             good[name] = Declaration(
-                name=name, task_path=path, source="settings", declared_by=module, **values
+                name=name, task_path=given["task"], source="settings", declared_by=module, **values
             )
         except (TypeError, ValueError, InvalidTask) as error:
             wrong[name] = str(error)

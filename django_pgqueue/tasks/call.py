@@ -155,22 +155,17 @@ def prepare(
     options: CallOptions, args: Sequence[Any], kwargs: Mapping[str, Any], context: str | None = None
 ) -> Call:
     """Check a call of a task whose options have been checked. `context`: what travels with it, as JSON."""
-    task = options.task
+    task, payload, arguments = options.task, None, ("[]", "{}")
     check_call(task, args, kwargs)
     if task.payload is None:
-        call = Call(options, *encode_arguments(args, kwargs, conf.current().max_json_bytes), context=context)
+        arguments = encode_arguments(args, kwargs, conf.current().max_json_bytes)
     else:
         payload = payload_of_call(task, options.alias, args, kwargs)
-        call = Call(options, "[]", "{}", context=context, payload=payload)
-    if task.unique is not None:
-        call = call._replace(unique_key=unique_key(task.unique, task.unique_key, task, args, kwargs))
-    if call.payload is not None:
-        args, kwargs = (), key_arguments(task, call.payload)
-    if task.concurrency is not None or task.rate_limit is not None or task.limit_key is not None:
-        call = call._replace(limit_key=limit_key(task, args, kwargs))
-    if task.group is not None or task.group_key is not None:
-        call = call._replace(group_key=group_key(task, args, kwargs))
-    return call
+    unique = None if task.unique is None else unique_key(task, args, kwargs)
+    if payload is not None:
+        args, kwargs = (), key_arguments(task, payload)
+    limit, group = limit_key(task, args, kwargs), group_key(task, args, kwargs)
+    return Call(options, *arguments, unique, limit, group, context, payload)
 
 
 def several(calls: Any, function: str) -> Iterator[BoundTask]:

@@ -300,11 +300,11 @@ def checked_limit_key(task: Any, value: Any) -> str:
 def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
     """Return the key of a call; None if it is under no limit. Raise ``InvalidKey`` if it cannot be
     computed."""
-    name, value = limit_name(task), task.limit_key
+    rule, value = task.concurrency or task.rate_limit, task.limit_key  # with both, they have the same key
+    if value is None and rule is None:
+        return None
+    name = limit_name(task)
     if value is None:
-        rule = task.concurrency or task.rate_limit  # with both, they have the same key
-        if rule is None:
-            return None
         if rule.key is None or rule.key == ():
             return name
         value = key_value(task, "limit key", rule.key, args, kwargs)

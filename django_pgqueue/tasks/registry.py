@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
 
+from ..postgres import fetch_rows
 from .paths import discover
 from .routing import our_aliases, resolve
 from .task import declared_tasks
@@ -53,9 +53,7 @@ _IN_USE = KEPT_QUEUES + Path(__file__).with_name("queue_names.sql").read_text(en
 
 def queues_in_use(alias: str) -> set[str]:
     """Return the queues that have settings, live jobs or kept failed jobs, or that ran jobs within a day."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_IN_USE, {"window": BACKLOG_WINDOW})
-        return {name for (name,) in cursor.fetchall()}
+    return {name for (name,) in fetch_rows(alias, _IN_USE, {"window": BACKLOG_WINDOW})}
 
 
 def declared_queues() -> set[str]:

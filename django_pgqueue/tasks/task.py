@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import cache
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypedDict, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -232,15 +232,13 @@ class Task(Habits, GenericTask[P, R]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function directly, from sync code."""
         if iscoroutinefunction(self.func):
-            result: R = async_to_sync(self.func)(*args, **kwargs)
-            return result
+            return cast("R", async_to_sync(self.func)(*args, **kwargs))
         return self.func(*args, **kwargs)
 
     async def acall(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function directly, from async code."""
         if iscoroutinefunction(self.func):
-            result: R = await self.func(*args, **kwargs)
-            return result
+            return cast("R", await self.func(*args, **kwargs))
         return await sync_to_async(self.func)(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -105,20 +105,16 @@ def check_unique(task: Any, value: Any) -> Unique | None:
     return value
 
 
-def unique_key(
-    unique: Unique,
-    given: str | None,
-    task: DjangoTask[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> str:
-    """Return the key of a call, whose arguments have been checked. Raise InvalidKey if there is none.
+def unique_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the key of a call of a unique task, whose arguments have been checked. Raise InvalidKey if there
+    is none.
 
     It is readable (``shop.tasks.reindex/7``) unless it would be longer than a job can store. Then a hash
-    takes the place of its end. ``given``: the key that was given for this call, as it is.
+    takes the place of its end. A key that was given for this call is used as it is.
     """
-    if given is not None:
-        return given
+    unique: Unique = task.unique
+    if task.unique_key is not None:
+        return str(task.unique_key)
     name = task.module_path if unique.name is None else unique.name
     if unique.key == ():
         return _short(name)

@@ -32,7 +32,7 @@ def wide(text: str) -> None: ...
 def key(func: Callable[..., Any], *args: Any, by: Any = None, name: str | None = None, **kwargs: Any) -> str:
     unique = Unique(key=by, name=name)
     declared: Task[..., Any] = make_task(unique=unique, takes_context=func is with_context)(func)
-    return unique_key(unique, None, declared, args, kwargs).removeprefix("tests.tasks.test_unique.")
+    return unique_key(declared, args, kwargs).removeprefix("tests.tasks.test_unique.")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_key_of_the_call_is_used_as_it_is() -> None:
     declared: Task[..., Any] = task(unique=Unique(key="document_id", scope="live"))(index)
     variant = declared.using(unique_key="doc-7")
     assert variant.unique is declared.unique is not None
-    assert unique_key(Unique(), variant.unique_key, variant, (1,), {}) == "doc-7"
+    assert unique_key(variant, (1,), {}) == "doc-7"
     other = declared.using(unique_key="x", unique=Unique(window=86_400))
     assert (other.unique_key, other.unique) == ("x", Unique(window=timedelta(1)))
     plain: Task[..., Any] = task(index)
