@@ -29,7 +29,7 @@ from .charts import gauge
 from .console import hidden_of, page_url, task_url, visible_jobs
 from .display import alarm, column
 from .history import action_words
-from .jobs.progress import COLUMNS, progress_of_job, with_progress
+from .jobs.progress import COLUMNS, progress_of_job
 from .jobs.texts import breakable
 
 # ----------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
             self._job_row(request, job.pk, job)
             | {
                 "job": job,
-                "progress": progress_of_job(job, job.progress),
+                "progress": progress_of_job(job),
                 "elapsed": formatting.period(job.elapsed),
                 "deadline": display.time(job.deadline),
                 "lost": vital(obj) == Vital.DEAD,
@@ -332,5 +332,5 @@ def _running_jobs(visible: QuerySet[Job], worker: Worker) -> QuerySet[Any]:
         "cancel_requested_at",
         "last_attempted_at",
     )
-    rows: QuerySet[Any] = with_progress(jobs).only(*columns).annotate(elapsed=elapsed)
+    rows: QuerySet[Any] = jobs.select_related("live_progress").only(*columns).annotate(elapsed=elapsed)
     return rows.order_by("last_attempted_at", "pk")

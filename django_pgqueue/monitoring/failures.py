@@ -6,7 +6,7 @@ from the jobs. An attempt that failed is counted even if its job succeeded later
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,8 +26,6 @@ _STEPS = {
     WEEK.name: (timedelta(hours=6), "hour"),
     MONTH.name: (timedelta(days=1), "day"),
 }
-
-
 _STORED = 500  # characters of a message (_pgqueue_note_failures)
 
 
@@ -80,14 +78,13 @@ class GroupFigures:
     total_retried: int
     tasks: Sequence[str]
     versions: Sequence[str]
-    """The setting VERSION of the workers in which it was seen, the newest first."""
+    """The setting VERSION of the workers, the newest first."""
     sample_job: int
     """The id of the newest job. It may no longer be kept."""
     muted_at: datetime | None
     muted_by: str
     traceback: str = ""
-    """The traceback of the newest failure; only ``group()`` reads it."""
-    points: Sequence[Point] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
 
     @property
     def attempts(self) -> int:
@@ -101,36 +98,39 @@ class GroupFigures:
 
 
 def groups(
-    alias: str, span: TimeSpan, *, queue: str = "", task: str = "", muted: bool = False, most: int = 20
+    alias: str,
+    span: TimeSpan,
+    *,
+    fingerprint: str = "",
+    queue: str = "",
+    task: str = "",
+    muted: bool = False,
+    most: int = 20,
 ) -> list[GroupFigures]:
-    """Return the groups with the most failures of the span, each with its points.
+    """Return the groups with the most failures of the span, each with the points of a chart. The last point
+    is not over yet.
 
-    ``muted``: those that are muted, instead of those that are not. Raises ``TimeLimitReached``.
+    ``fingerprint``: only this group, also if it has none in the span, and with the traceback. ``muted``:
+    those that are muted, instead of those that are not. Raises ``TimeLimitReached``.
     """
-    found = _groups(alias, span, queue=queue, task=task, muted=muted, most=most)
-    by_group = points(alias, span, [each.fingerprint for each in found])
-    for each in found:
-        each.points = by_group[each.fingerprint]
-    return found
+    which = {"fingerprint": fingerprint, "queue": queue, "task": task, "muted": muted, "most": most}
+    rows = rows_within(alias, SPAN_TIMEOUT, _GROUPS, {**which, **_counts(span)})
+    found = {row[0]: GroupFigures(*row) for row in rows}
+    for each in found.values():  # the texts of the newest failure are redacted as on the page of its job
+        path = each.tasks[0] if each.tasks else ""
+        each.message = beginning(each.message, _STORED, path)
+        each.traceback = redact_text(each.traceback, path)
+    step, source = _STEPS[span.name]
+    steps = {"fingerprints": list(found), "step": step, "back": span.length - step, "source": source}
+    for name, *point in rows_within(alias, SPAN_TIMEOUT, _POINTS, steps) if found else ():
+        found[name].points.append(Point(*point))
+    return list(found.values())
 
 
 def group(alias: str, fingerprint: str, span: TimeSpan = DAY) -> GroupFigures | None:
-    """Return a group with its points and the traceback of its newest failure; None if there is none."""
-    found = _groups(alias, span, fingerprint=fingerprint) if fingerprint else []
-    for each in found:
-        each.points = points(alias, span, [fingerprint])[fingerprint]
+    """Return a group with the traceback of its newest failure; None if there is none."""
+    found = groups(alias, span, fingerprint=fingerprint, most=1) if fingerprint else []
     return found[0] if found else None
-
-
-def points(alias: str, span: TimeSpan, fingerprints: Iterable[str]) -> dict[str, list[Point]]:
-    """Return the points of a chart for each of these groups, oldest first; the last one is not over yet."""
-    found: dict[str, list[Point]] = {fingerprint: [] for fingerprint in fingerprints}
-    step, source = _STEPS[span.name]
-    which = {"fingerprints": list(found), "step": step, "back": span.length - step, "source": source}
-    rows = rows_within(alias, SPAN_TIMEOUT, _POINTS, which) if found else ()
-    for fingerprint, start, failed, retried in rows:
-        found[fingerprint].append(Point(start, failed, retried))
-    return found
 
 
 def parts(alias: str, fingerprint: str, span: TimeSpan, most: int = 20) -> dict[str, list[Part]]:
@@ -139,17 +139,6 @@ def parts(alias: str, fingerprint: str, span: TimeSpan, most: int = 20) -> dict[
     which = {"fingerprint": fingerprint, "most": most, **_counts(span)}
     for kind, *part in rows_within(alias, SPAN_TIMEOUT, _PARTS, which):
         found[kind].append(Part(*part))
-    return found
-
-
-def _groups(alias: str, span: TimeSpan, **which: Any) -> list[GroupFigures]:
-    defaults = {"fingerprint": "", "queue": "", "task": "", "muted": False, "most": 1}
-    rows = rows_within(alias, SPAN_TIMEOUT, _GROUPS, {**defaults, **_counts(span), **which})
-    found = [GroupFigures(*row) for row in rows]
-    for each in found:  # the texts of the newest failure are redacted as on the page of its job
-        path = each.tasks[0] if each.tasks else ""
-        each.message = beginning(each.message, _STORED, path)
-        each.traceback = redact_text(each.traceback, path)
     return found
 
 

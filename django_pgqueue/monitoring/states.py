@@ -3,18 +3,17 @@
 The newest ``MOST`` jobs that are not over are read, and as many of the history. If there are no more, the
 counts are exact. If there are more, the states that have an index are counted up to ``MOST``, and the others
 are estimated by the planner. So this takes as long with ten million jobs as with twenty thousand. All who
-look at a list within a few seconds share one reading (``NOW``).
+look at a list within a few seconds share one reading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from django.db import connections
 
@@ -24,49 +23,12 @@ from ..postgres.timeout import within
 from ..tasks.registry import KEPT_QUEUES
 from .queues import MOST
 
-# ----------------------------------------------------------------------------
-# A reading of the database that all who want it within a few seconds share, in this process.
-
-T = TypeVar("T")
-
-
-class Shared(Generic[T]):
-    """What a function reads from a database, and returns for its alias."""
-
-    def __init__(self, read: Callable[[str], T], seconds: float) -> None:
-        self._read = read
-        self._seconds = seconds
-        self._lock = Lock()
-        self._found: dict[str, tuple[float, T]] = {}
-
-    def of(self, alias: str) -> T:
-        """Return the reading, if it is fresh, or a new one.
-
-        Race: it gets old for several threads at once. One of them reads, and the others wait for it.
-        """
-        with self._lock:
-            until, found = self._found.get(alias, (0.0, None))
-            if found is None or monotonic() >= until:
-                found = self._read(alias)
-                self._found[alias] = monotonic() + self._seconds, found
-            return found
-
-    def forget(self) -> None:
-        """Read again, whoever asks next."""
-        with self._lock:
-            self._found.clear()
-
-
-# ----------------------------------------------------------------------------
-# The numbers of jobs in each state.
-
-
 PATIENCE = 0.5  # seconds that one statement may take
 SHARED_FOR = 5.0  # seconds
 
-_FOLDER = Path(__file__).parent
 _LIVE, _BUSY, _RING, _KEPT = (
-    (_FOLDER / f"states_{name}.sql").read_text(encoding="utf-8") for name in ("live", "busy", "ring", "kept")
+    Path(__file__).with_name(f"states_{name}.sql").read_text(encoding="utf-8")
+    for name in ("live", "busy", "ring", "kept")
 )
 _KEPT = KEPT_QUEUES + _KEPT
 #: An index is read no further than needed, and a bitmap would read it to its end. The estimate of a parallel
@@ -98,8 +60,9 @@ Counts = dict[str, StateCount]
 
 def state_counts(alias: str) -> Counts:
     """Return the counts by status. A status that could not be counted in time is missing."""
-    live, ring, kept = (within(alias, PATIENCE, partial(read, alias)) for read in (_live, _ring, _kept))
-    found = live or {}
+    found = within(alias, PATIENCE, lambda: _live(alias)) or {}
+    ring = within(alias, PATIENCE, lambda: _ring(alias))
+    kept = within(alias, PATIENCE, lambda: _exact_up_to(MOST, alias, "= 9", _read(alias, _KEPT)))
     if kept is not None:
         found[Status.FAILED.value] = kept[Status.FAILED.value]  # there are none in the ring
         if ring is not None:
@@ -107,8 +70,21 @@ def state_counts(alias: str) -> Counts:
     return found
 
 
-#: The counts that all viewers in this process share.
-NOW = Shared(state_counts, SHARED_FOR)
+_lock = Lock()
+_shared: dict[str, tuple[float, Counts]] = {}
+
+
+def shared_counts(alias: str) -> Counts:
+    """Return the counts that all viewers in this process share for some seconds.
+
+    Race: they get old for several threads at once. One of them reads, and the others wait for it.
+    """
+    with _lock:
+        until, counts = _shared.get(alias, (0.0, {}))
+        if monotonic() >= until:
+            counts = state_counts(alias)
+            _shared[alias] = monotonic() + SHARED_FOR, counts
+        return counts
 
 
 def _live(alias: str) -> Counts:
@@ -125,11 +101,6 @@ def _ring(alias: str) -> Counts:
     """Count the jobs in the ring of history, where no failed jobs are."""
     seen = {Status.DONE.value: 0, Status.CANCELLED.value: 0} | _read(alias, _RING)
     return _exact_up_to(MOST if sum(seen.values()) <= MOST else -1, alias, "BETWEEN 1 AND 8", seen)
-
-
-def _kept(alias: str) -> Counts:
-    """Count the jobs on the kept shelf: those that failed, and those of queues with their own retention."""
-    return _exact_up_to(MOST, alias, "= 9", _read(alias, _KEPT))
 
 
 def _read(alias: str, statement: str) -> dict[str, int]:

@@ -28,4 +28,4 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_shared_counts() -> Iterator[None]:
     """Each test counts its own jobs."""
     yield
-    states.NOW.forget()
+    states._shared.clear()

@@ -41,7 +41,7 @@ def see(page: Page, job: Job, rows: int = 0) -> None:
 
 def test_new_rows_come_and_the_reader_keeps_what_he_has_begun(window: Open) -> None:
     old = JobFactory.create(queue_name="list", running=True)
-    states.NOW.forget()
+    states._shared.clear()
     page = window()
     page.clock.install()
     page.goto(address("job_changelist"), wait_until="networkidle")
@@ -51,7 +51,7 @@ def test_new_rows_come_and_the_reader_keeps_what_he_has_begun(window: Open) -> N
     assert focused(page) == str(old.pk)
 
     new = JobFactory.create(queue_name="list", running=True)
-    states.NOW.forget()
+    states._shared.clear()
     see(page, new)
     assert focused(page) == str(old.pk), "the cursor stays with its row"
     assert int(running.inner_text().replace(",", "")) == before + 1

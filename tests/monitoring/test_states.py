@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 from django.db import connection
 
 from django_pgqueue.models.job import Status
 from django_pgqueue.monitoring import states
-from django_pgqueue.monitoring.states import Shared, StateCount, state_counts
+from django_pgqueue.monitoring.states import StateCount, shared_counts, state_counts
 from tests.support.factories import JobFactory
 
 pytestmark = pytest.mark.django_db
@@ -69,7 +70,15 @@ def test_the_settings_of_a_count_end_with_it() -> None:
         assert cursor.fetchall() == [("on", "on")]
 
 
-def test_several_viewers_cause_one_count() -> None:
+@pytest.fixture
+def _forgotten() -> Iterator[None]:
+    states._shared.clear()
+    yield
+    states._shared.clear()
+
+
+@pytest.mark.usefixtures("_forgotten")
+def test_several_viewers_cause_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Race: the first count is not complete when the second viewer asks."""
     started, other_asks = threading.Event(), threading.Event()
     calls: list[str] = []
@@ -87,33 +96,36 @@ def test_several_viewers_cause_one_count() -> None:
         def __exit__(self, *error: object) -> None:
             self.lock.release()
 
-    def count(alias: str) -> int:
+    def count(alias: str) -> states.Counts:
         calls.append(alias)
         started.set()
         assert other_asks.wait(10)
-        return len(calls)
+        return {"done": StateCount(len(calls))}
 
-    counts, answers = Shared(count, 60), []
-    counts._lock = Watched()  # type: ignore[assignment]
-    first = threading.Thread(target=lambda: answers.append(counts.of("default")))
+    answers: list[object] = []
+    monkeypatch.setattr(states, "state_counts", count)
+    monkeypatch.setattr(states, "_lock", Watched())
+    first = threading.Thread(target=lambda: answers.append(shared_counts("default")))
     first.start()
     assert started.wait(10)
-    second = threading.Thread(target=lambda: answers.append(counts.of("default")))
+    second = threading.Thread(target=lambda: answers.append(shared_counts("default")))
     second.start()
     first.join()
     second.join()
     assert calls == ["default"]
-    assert answers == [1, 1]
-    assert counts.of("other") == 2, "each database has its own"
+    assert answers == [{"done": StateCount(1)}] * 2
+    assert shared_counts("other") == {"done": StateCount(2)}, "each database has its own"
 
 
+@pytest.mark.usefixtures("_forgotten")
 def test_a_count_is_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(states, "monotonic", lambda: now)
-    calls: list[str] = []
-    counts = Shared(lambda alias: calls.append(alias) or len(calls), 5)  # type: ignore[func-returns-value]
-    assert (counts.of("default"), counts.of("default")) == (1, 1)
+    read = iter(range(1, 9))
+    monkeypatch.setattr(states, "state_counts", lambda alias: {"done": StateCount(next(read))})
+    first, second, third = ({"done": StateCount(number)} for number in (1, 2, 3))
+    assert (shared_counts("default"), shared_counts("default")) == (first, first)
     now = 105.0
-    assert counts.of("default") == 2
-    counts.forget()
-    assert counts.of("default") == 3
+    assert shared_counts("default") == second
+    states._shared.clear()
+    assert shared_counts("default") == third

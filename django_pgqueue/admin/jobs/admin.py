@@ -38,7 +38,7 @@ from .filters import (
     on_shelves,
 )
 from .progress import COLUMNS as PROGRESS_COLUMNS
-from .progress import progress_view, with_progress
+from .progress import progress_view
 from .search import HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
 from .texts import MOST_OF_CALL
 
@@ -94,7 +94,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
     def rows_for_list(self, jobs: QuerySet[Job]) -> QuerySet[Job]:
         """Read what the list shows, and only the beginning of the arguments and of the last error."""
         last = KeyTransform("-1", "errors")
-        shown: QuerySet[Job] = with_clock(with_progress(jobs).only(*_IN_LIST)).annotate(
+        shown: QuerySet[Job] = with_clock(jobs.select_related("live_progress").only(*_IN_LIST)).annotate(
             error_class=KeyTextTransform("class", last),
             error_words=Left(KeyTextTransform("message", last), MOST_OF_CALL),
             args_text=Left(Cast("args", TextField()), MOST_OF_CALL),

@@ -23,11 +23,12 @@ from ...monitoring.workers import is_dead, with_age
 from ...redaction import beginning, redact, redact_text
 from .. import display
 from ..base import ReadOnlyAdmin
+from ..console import site_url
 from ..display import column, linked
 from ..job_page.formatter import Formatter, payload_model_of, shown_arguments
 from ..job_page.why import is_waiting, limits_of, shown_limits, shown_unique, shown_why
 from . import texts
-from .progress import has_progress, live_progress, with_progress
+from .progress import PAGE, has_progress, live_progress
 from .search import names_database_of
 
 #: The fields for users who may view arguments and results.
@@ -92,7 +93,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     noted = column(_("metadata"), lambda job: texts.json_value(redact(job.metadata, job.task_path)))
     carried = column(_("context"), lambda job: texts.json_value(redact(job.context, job.task_path)))
     outcome = column(_("result"), lambda job: texts.json_value(redact(job.result, job.task_path)))
-    progress = column(_("progress"), lambda job: live_progress(job.show.site, job))
+    progress = column(_("progress"), lambda job: live_progress(job, site_url(job.show.site, PAGE)))
     why = column(
         _("reason"),
         lambda job: shown_why(job.show) if is_waiting(job) else texts.breakable(_reason(job, 300)),
@@ -138,7 +139,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
         """Return the job with the time of the database, and with how it is shown to this user."""
         field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
-        jobs = with_clock(with_progress(self.get_queryset(request)))
+        jobs = with_clock(self.get_queryset(request).select_related("live_progress"))
         alias, _colon, number = object_id.rpartition(":")  # "other:5", as in TaskResult.id
         if alias and not names_database_of(alias, jobs):
             return None
@@ -156,7 +157,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     @admin.display(description=_("status"))
     def state_and_note(self, job: Job) -> str:
         """The status, and below it how far the job is, and why it waits or how it failed."""
-        progress = "" if job.is_finished else live_progress(self.admin_site, job)
+        progress = "" if job.is_finished else live_progress(job, site_url(self.admin_site, PAGE))
         return display.with_more(format_html("{}{}", _state(job), progress), _note(job))
 
     @admin.display(description=_("status"))

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from ...encoding import MAX_BIGINT, whole_number
 from ...models.job import Status
 from ...models.queue import Worker
-from ...monitoring.states import NOW
+from ...monitoring.states import shared_counts
 from ..console import hides
 from ..lists import PERIODS, is_span, queue_names, read_span, task_paths, within_span
 from .texts import breakable, short_name
@@ -181,7 +181,7 @@ class StatusFilter(admin.SimpleListFilter):
         if not is_whole or hides(changelist.root_queryset):
             yield from states
             return
-        counts, source = NOW.of(changelist.root_queryset.db), self.request.get_full_path()
+        counts, source = shared_counts(changelist.root_queryset.db), self.request.get_full_path()
         for status, choice in zip(Status.values, states, strict=True):
             shown = format_html(
                 '<span class="pgqueue-count" id="pgqueue-count-{}" data-pgqueue-source="{}"'

@@ -10,24 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.admin import AdminSite
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ... import formatting
 from ...encoding import whole_number
-from ...models import Job
 from ...models.job import Status
 from ...redaction import redact_text
 from ...tasks.progress import Progress, stored_progress
 from .. import display
 from ..bulk import task
-from ..console import site_url
 from . import texts
 
+PAGE = "django_pgqueue_job_progress"
 MOST_KEYS = 500
 _PAUSE = 2  # seconds
 #: What has to be read of a job to show its progress.
@@ -37,13 +33,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def with_progress(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Let the jobs be read together with their progress."""
-    return jobs.select_related("live_progress")
-
-
-def progress_of_job(job: Any, progress: Progress | None) -> str:
+def progress_of_job(job: Any) -> str:
     """Format how far a job is, and at which step; empty if nothing is known."""
+    progress: Progress | None = job.progress
     step = "" if job.is_finished else job.current_step
     step = step and format_html("{} {}", _("step"), texts.breakable(step))
     if progress is None:
@@ -67,10 +59,10 @@ def progress_in_words(stored: Any, task_path: str) -> str:
 
 
 def _amount(progress: Progress) -> str:
-    done = _number(progress.done)
-    if progress.fraction is None or progress.total is None:
+    done, total = (formatting.number(each or 0, 0 if isinstance(each, int) else 2) for each in progress[:2])
+    if progress.fraction is None:
         return _("%(done)s done") % {"done": done}
-    amounts = {"done": done, "total": _number(progress.total), "percent": _percent(progress.fraction)}
+    amounts = {"done": done, "total": total, "percent": _percent(progress.fraction)}
     return _("%(done)s of %(total)s (%(percent)d %%)") % amounts
 
 
@@ -78,14 +70,15 @@ def _percent(fraction: float) -> int:
     return int(fraction * 100)  # 100 only if all is done
 
 
-def _number(value: float) -> str:
-    return formatting.number(value) if isinstance(value, int) else number_format(value, 2, use_l10n=True)
-
-
-def live_progress(site: AdminSite, job: Any) -> str:
-    """Format how far a job is, for a script to show it anew while the job runs."""
-    address = site_url(site, "django_pgqueue_job_progress") if _changes(job) else ""
-    return _live(address, job) if address else _now(job)
+def live_progress(job: Any, address: str) -> str:
+    """Format how far a job is. While that changes, the element names the address that shows it anew."""
+    if not (address and _changes(job)):
+        return _now(job)
+    return format_html(
+        '<div id="pgqueue-progress-{}" data-pgqueue-source="{}" data-pgqueue-key="{}"'
+        ' data-pgqueue-pause="{}">{}</div>',
+        job.pk, address, job.pk, _PAUSE, _now(job),
+    )  # fmt: skip
 
 
 def has_progress(job: Any) -> bool:
@@ -95,31 +88,19 @@ def has_progress(job: Any) -> bool:
 
 def _changes(job: Any) -> bool:
     """Return whether the progress changes: the job runs, or it runs an action for a user who watches it."""
-    return job.status == Status.RUNNING or _is_awaited(job)
-
-
-def _is_awaited(job: Any) -> bool:
-    return bool(job.status == Status.PENDING and job.task_path == task.run.module_path)
+    is_awaited = job.status == Status.PENDING and job.task_path == task.run.module_path
+    return bool(is_awaited or job.status == Status.RUNNING)
 
 
 def _now(job: Any) -> str:
-    if _is_awaited(job):
+    if job.status == Status.PENDING and _changes(job):
         return _("It has not started yet.")
-    if told := progress_of_job(job, job.progress):
+    if told := progress_of_job(job):
         return told
     # What an action on many jobs has changed, also for users who may not view results: it has nothing of the
     # jobs in it but their number.
     is_action = job.status == Status.DONE and job.task_path == task.run.module_path
     return str(job.result.get("words", "")) if is_action and isinstance(job.result, dict) else ""
-
-
-def _live(address: str, job: Any) -> str:
-    """Return the element of a running job."""
-    return format_html(
-        '<div id="pgqueue-progress-{}" data-pgqueue-source="{}" data-pgqueue-key="{}"'
-        ' data-pgqueue-pause="{}">{}</div>',
-        job.pk, address, job.pk, _PAUSE, _now(job),
-    )  # fmt: skip
 
 
 def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
@@ -129,7 +110,7 @@ def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
     given = map(whole_number, request.GET.get("keys", "").split(","))
     keys = list(dict.fromkeys(key for key in given if key is not None))[:MOST_KEYS]
     # The queue is what a project may decide by.
-    jobs = with_progress(admin.get_queryset(request)).only(*COLUMNS, "shelf", "queue_name")
+    jobs = admin.get_queryset(request).select_related("live_progress").only(*COLUMNS, "shelf", "queue_name")
     found = {
         job.pk: job
         for job in jobs.filter(pk__in=keys, shelf=0)
@@ -137,7 +118,7 @@ def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
     }
     over = _("It runs no more. Show how it is now.")
     parts = [
-        _live(request.path, found[key])
+        live_progress(found[key], request.path)
         if key in found
         else format_html('<div id="pgqueue-progress-{}"><a href="">{}</a></div>', key, over)
         for key in keys
