@@ -32,17 +32,38 @@ def banner(options: WorkerOptions, info: ConnectionInfo, *, checked: bool, list_
     """Return the text. ``info``: of the open connection, because settings may use a service file or several
     hosts. ``checked``: whether the system checks have run, so that all tasks are imported.
     """
+    try:
+        ours = f"django_pgqueue {version('dj-pgqueue')}"
+    except PackageNotFoundError:  # copied into a project
+        ours = "django_pgqueue"
+    server = f"PostgreSQL {info.server_version // 10_000}.{info.server_version % 10_000}"
+    queues = [
+        f"{name}:{options.weights[name]}" if name in options.weights else name for name in options.queues
+    ]
+    others = f"all but {', '.join(options.exclude_queues)}" if options.exclude_queues else "all"
     paths = sorted({task.module_path for task in declared_tasks()})
+    if not checked:  # a worker process imports the module of a task when a job needs it
+        tasks = f"{len(paths)} imported so far; others when a job needs them"
+    elif paths:
+        tasks = f"{len(paths)}" if list_tasks else f"{len(paths)} (-v 2 lists them)"
+    else:
+        tasks = "none found in the tasks modules of the installed apps"
     known = {
         "Database": f'{info.dbname} on {info.host}, port {info.port} (alias "{options.alias}")',
-        "Queues": _queues(options),
+        "Queues": ", ".join(queues) or others,
         "Processes": _processes(options),
         "Settings": _settings(),
         "Admin": ", ".join(admin_urls(options.alias)),
-        "Tasks": _tasks(len(paths), checked=checked, listed=list_tasks),
+        "Tasks": tasks,
     }
+    end = f"Press Ctrl-C to stop. Running jobs then have {options.grace:g} s to finish."
+    if options.burst:
+        end = "The command ends when no more jobs are due."
+    elif options.one_process:
+        end = "Press Ctrl-C to stop. A job that runs is finished first."
+    head = f"{ours} (Django {django.get_version()}, Python {platform.python_version()}, {server})"
     listed = [f"             {path}" for path in paths] if list_tasks else []
-    return "\n".join([_versions(info.server_version), "", *lines(known), *listed, "", _end(options)])
+    return "\n".join([head, "", *lines(known), *listed, "", end])
 
 
 def admin_urls(alias: str) -> list[str]:
@@ -71,24 +92,6 @@ def admin_urls(alias: str) -> list[str]:
     return sorted(found)
 
 
-def _versions(server: int) -> str:
-    try:
-        ours = f"django_pgqueue {version('dj-pgqueue')}"
-    except PackageNotFoundError:  # copied into a project
-        ours = "django_pgqueue"
-    return (
-        f"{ours} (Django {django.get_version()}, Python {platform.python_version()}, "
-        f"PostgreSQL {server // 10_000}.{server % 10_000})"
-    )
-
-
-def _queues(options: WorkerOptions) -> str:
-    if options.queues:
-        weights = options.weights
-        return ", ".join(f"{name}:{weights[name]}" if name in weights else name for name in options.queues)
-    return f"all but {', '.join(options.exclude_queues)}" if options.exclude_queues else "all"
-
-
 def _processes(options: WorkerOptions) -> str:
     if options.one_process:
         return "only this one: one job at a time, without timeouts"
@@ -101,14 +104,6 @@ def _processes(options: WorkerOptions) -> str:
     if options.max_memory is not None:
         parts.append(f"replaced at {options.max_memory} MB of memory")
     return "; ".join(parts)
-
-
-def _tasks(count: int, *, checked: bool, listed: bool) -> str:
-    if not checked:  # a worker process imports the module of a task when a job needs it
-        return f"{count} imported so far; others when a job needs them"
-    if not count:
-        return "none found in the tasks modules of the installed apps"
-    return f"{count}" if listed else f"{count} (-v 2 lists them)"
 
 
 def _settings() -> str:
@@ -131,11 +126,3 @@ def _value(name: str, value: Any) -> str:
         one = "schedule" if name == "schedules" else "entry"
         return counted(len(value), one, "entries" if one == "entry" else "")
     return f"{value:g}" if isinstance(value, float) else f"{value}"
-
-
-def _end(options: WorkerOptions) -> str:
-    if options.burst:
-        return "The command ends when no more jobs are due."
-    if options.one_process:
-        return "Press Ctrl-C to stop. A job that runs is finished first."
-    return f"Press Ctrl-C to stop. Running jobs then have {options.grace:g} s to finish."

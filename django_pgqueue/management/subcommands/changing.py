@@ -15,9 +15,9 @@ import sys
 import threading
 from argparse import ArgumentTypeError
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -109,75 +109,61 @@ CHANGES = [
 
 @dataclass(slots=True)
 class Done:
-    """How far a change has come."""
+    """What a change has done."""
 
-    counts: Mapping[str, int]
-    """How many jobs are meant, in each state."""
-    tried: int = 0
+    matched: int
+    """How many jobs are meant."""
     changed: int = 0
+    left_alone: int = 0
+    """How many jobs were tried and did not change."""
     unchanged: list[int] = field(default_factory=list)
     """The ids that were given, and did not change."""
-    is_stopped: bool = False
+    stopped: bool = False
     """Whether Ctrl-C has ended it before the last job."""
 
-    @property
-    def matched(self) -> int:
-        """How many jobs are meant."""
-        return sum(self.counts.values())
+
+Steps = Iterator[tuple[int, int, list[int]]]
+"""How many jobs were tried, how many changed, and the ids that were given and did not change."""
 
 
 def run(change: Change, options: dict[str, Any]) -> Output:
     """Change the jobs with these ids, or those that the options choose."""
     alias, ids = of_one_database(options["job"] or (), options["database"])
-    filters = filters_of(options, alias)
+    filters, is_dry = filters_of(options, alias), options["dry_run"]
     if not ids and not filters.are_given:
         raise ArgumentTypeError("Say which jobs: their ids, or options such as --task, --queue and --status.")
-    outcome = (
-        _change_ids(change, ids, alias, options) if ids else _change_chosen(change, filters, alias, options)
-    )
-    document = {
-        "database": alias,
-        "action": change.name,
-        "dry_run": options["dry_run"],
-        "matched": outcome.matched,
-        "changed": outcome.changed,
-        "left_alone": max(0, outcome.tried - outcome.changed),
-        "unchanged": outcome.unchanged,
-        "stopped": outcome.is_stopped,
-    }
+    counts, question, steps = _by_ids(change, ids, alias) if ids else _by_filters(change, filters, alias)
+    done = Done(sum(counts.values()))
+    if done.matched and not is_dry:
+        if question and not options["yes"]:
+            _ask(question)
+        _go(steps, done, is_shown=sys.stderr.isatty() and not (options["quiet"] or options["json"]))
+        logger.info("%s by command: %d of %d jobs changed", change.name, done.changed, done.matched)
     error, code = "", 1
-    if outcome.is_stopped:
-        done = f"{counted(outcome.changed, 'job')} of {outcome.matched} changed"
-        error, code = f"Stopped. {done}; the others did not.", INTERRUPTED
-    elif outcome.unchanged:
-        rows = Job.objects.using(alias).filter(pk__in=outcome.unchanged)
-        now = dict(rows.values_list("pk", "status"))
-        states = ", ".join(f"{pk} ({now.get(pk, 'gone')})" for pk in outcome.unchanged)
+    if done.stopped:
+        error = f"Stopped. {counted(done.changed, 'job')} of {done.matched} changed; the others did not."
+        code = INTERRUPTED
+    elif done.unchanged:
+        now = dict(Job.objects.using(alias).filter(pk__in=done.unchanged).values_list("pk", "status"))
+        states = ", ".join(f"{pk} ({now.get(pk, 'gone')})" for pk in done.unchanged)
         error = f"Not changed: {states}. {change.rule}"
-    text = () if options["quiet"] else [_sentence(change, outcome, is_dry=options["dry_run"])]
-    return Output(text, document, error, code)
+    is_unchanged = is_dry or not done.matched
+    text = f"{_would(change, counts)} Nothing has changed." if is_unchanged else _sentence(change, done)
+    document = {"database": alias, "action": change.name, "dry_run": is_dry, **asdict(done)}
+    return Output(() if options["quiet"] else [text], document, error, code)
 
 
-def _change_ids(change: Change, ids: list[int], alias: str, options: dict[str, Any]) -> Done:
+def _by_ids(change: Change, ids: list[int], alias: str) -> tuple[dict[str, int], str, Steps]:
+    """Return how many of these jobs are in each state, what to ask, and what changes them."""
     jobs = with_ids(Job.objects.using(alias).only("pk", "shelf", "status", "finished_at"), ids)
-    outcome = Done(Counter(job.status for job in jobs))
-    if options["dry_run"]:
-        return outcome
+    question = ""
     if change.name == "retry" and (done := [str(job.pk) for job in jobs if job.status == Status.DONE]):
         # Nobody should run a done job a second time by accident.
         more = f" and {len(done) - 5} more" if len(done) > 5 else ""
         named = f"Jobs {', '.join(done[:5])}{more} are" if len(done) > 1 else f"Job {done[0]} is"
-        _ask(f"{named} done and would run a second time.", options)
-    with interruptible() as asked:
-        for job, has_changed in change_each(change.run, jobs):
-            outcome.tried += 1
-            outcome.changed += has_changed
-            if not has_changed:
-                outcome.unchanged.append(job.pk)
-            if asked.is_set():
-                break
-    outcome.is_stopped = outcome.tried < len(jobs)
-    return outcome
+        question = f"{named} done and would run a second time."
+    steps = ((1, changed, [] if changed else [job.pk]) for job, changed in change_each(change.run, jobs))
+    return Counter(job.status for job in jobs), question, steps
 
 
 def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tuple[Job, bool]]:
@@ -194,15 +180,18 @@ def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tupl
         yield job, has_changed
 
 
-def _change_chosen(change: Change, filters: Filters, alias: str, options: dict[str, Any]) -> Done:
+def _by_filters(change: Change, filters: Filters, alias: str) -> tuple[dict[str, int], str, Steps]:
+    """Return how many of the chosen jobs are in each state, what to ask, and what changes them."""
     jobs, counts = _bounded(_with_states(change, filters).jobs(alias).filter(change.where))
-    outcome = Done(counts)
-    if not outcome.matched:
+    if not counts:
         check_names(filters, alias)
-    elif not options["dry_run"]:
-        _ask(_would(change, outcome), options)
-        _walk(change, jobs, outcome, is_shown=not (options["quiet"] or options["json"]))
-    return outcome
+
+    def commit(_number: int, take: Callable[[], Chunk | None]) -> Chunk | None:
+        with transaction.atomic(using=alias):
+            return take()
+
+    chunks = walk([jobs], change.run, commit)
+    return counts, _would(change, counts), ((chunk.found, chunk.changed, []) for chunk in chunks)
 
 
 def _with_states(change: Change, filters: Filters) -> Filters:
@@ -237,29 +226,25 @@ def _bounded(jobs: QuerySet[Job]) -> tuple[QuerySet[Job], dict[str, int]]:
         ) from error
 
 
-def _walk(change: Change, jobs: QuerySet[Job], outcome: Done, *, is_shown: bool) -> None:
-    is_shown = is_shown and sys.stderr.isatty()
-
-    def commit(_number: int, take: Callable[[], Chunk | None]) -> Chunk | None:
-        with transaction.atomic(using=jobs.db):
-            return take()
-
+def _go(steps: Steps, done: Done, *, is_shown: bool) -> None:
+    tried = 0
     with interruptible() as asked:
-        for chunk in walk([jobs], change.run, commit):
-            outcome.tried += chunk.found
-            outcome.changed += chunk.changed
+        for found, changed, unchanged in steps:
+            tried += found
+            done.changed += changed
+            done.unchanged += unchanged
             if is_shown:
-                sys.stderr.write(f"\r{outcome.tried:,} of {outcome.matched:,} jobs ")
+                sys.stderr.write(f"\r{tried:,} of {done.matched:,} jobs ")
                 sys.stderr.flush()
-            if asked.is_set():
-                outcome.is_stopped = True
+            if asked.is_set() and tried < done.matched:
+                done.stopped = True
                 break
         else:
             # Those that had left their state before their chunk came were tried, too.
-            outcome.tried = max(outcome.tried, outcome.matched)
+            tried = max(tried, done.matched)
     if is_shown:
         sys.stderr.write("\r\033[K")
-    logger.info("%s by command: %d of %d jobs changed", change.name, outcome.changed, outcome.matched)
+    done.left_alone = max(0, tried - done.changed)
 
 
 @contextmanager
@@ -285,13 +270,11 @@ def interruptible() -> Iterator[threading.Event]:
 # What the commands say before and afterwards.
 
 
-def _ask(question: str, options: dict[str, Any]) -> None:
+def _ask(question: str) -> None:
     """Ask whether to go on. Raise ``CommandError`` if not, and ``ArgumentTypeError`` if nobody can answer.
 
     The question is printed to standard error: standard output may be read by a program.
     """
-    if options["yes"]:
-        return
     if not sys.stdin.isatty():
         raise ArgumentTypeError(f"{question} Nobody can be asked here: add --yes to do it.")
     sys.stderr.write(f"{question} Continue? [y/N] ")
@@ -300,25 +283,24 @@ def _ask(question: str, options: dict[str, Any]) -> None:
         raise CommandError("Nothing has changed.")
 
 
-def _would(change: Change, outcome: Done) -> str:
+def _would(change: Change, counts: dict[str, int]) -> str:
     """Return how many jobs are meant, and in which states they are."""
-    if len(outcome.counts) == 1:
-        [status] = outcome.counts
-        return f"{counted(outcome.matched, f'{status} job')} {change.would}."
-    states = ", ".join(f"{number} {status}" for status, number in outcome.counts.items())
-    return f"{counted(outcome.matched, 'job')} ({states}) {change.would}."
+    if not counts:
+        return "No job matches."
+    matched = sum(counts.values())
+    if len(counts) == 1:
+        return f"{counted(matched, f'{next(iter(counts))} job')} {change.would}."
+    states = ", ".join(f"{number} {status}" for status, number in counts.items())
+    return f"{counted(matched, 'job')} ({states}) {change.would}."
 
 
-def _sentence(change: Change, outcome: Done, *, is_dry: bool) -> str:
-    if not outcome.matched:
-        return "No job matches. Nothing has changed."
-    if is_dry:
-        return f"{_would(change, outcome)} Nothing has changed."
-    text = f"{counted(outcome.changed, 'job')} {change.does[outcome.changed != 1]}."
-    left = outcome.tried - outcome.changed
-    if left > 0 and not outcome.unchanged:
-        was, they = ("was", "it was") if left == 1 else ("were", "they were")
-        text += f" {counted(left, 'job')} {was} left alone: {they} in another state by then{change.or_else}."
+def _sentence(change: Change, done: Done) -> str:
+    """Return what has changed."""
+    text = f"{counted(done.changed, 'job')} {change.does[done.changed != 1]}."
+    if done.left_alone and not done.unchanged:
+        was, they = ("was", "it was") if done.left_alone == 1 else ("were", "they were")
+        text += f" {counted(done.left_alone, 'job')} {was} left alone: {they} in another state by then"
+        text += f"{change.or_else}."
     return text
 
 

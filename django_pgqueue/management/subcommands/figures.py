@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import partial
 from shlex import quote
 from typing import Any
 
@@ -18,20 +17,11 @@ from ... import conf
 from ...formatting import age, date_time, local, number, period, plain, throughput
 from ...models import Limit, Queue
 from ...monitoring import health as monitoring
+from ...monitoring import spans
 from ...monitoring.failures import GroupFigures, group, groups, parts
 from ...monitoring.limits import limit_figures, numbers_text, origin, rate_text
 from ...monitoring.queues import Depth, capped, depths, queue_figures
-from ...monitoring.spans import (
-    OUTCOMES,
-    SHARES,
-    Figures,
-    TimeSpan,
-    breakdown,
-    per_second,
-    percentile_text,
-    rates,
-    series,
-)
+from ...monitoring.spans import OUTCOMES, SHARES, TimeSpan
 from ...monitoring.workers import Crew, Vital
 from ...postgres.timeout import time_limit, within
 from .._arguments import at_least, seconds, span
@@ -42,15 +32,15 @@ from .._parser import argument, subcommand
 STATS_TIMEOUT = 10.0  # seconds that one statement of ``stats`` may take
 
 
-def _count(name: str, depth: Depth) -> str:
-    return capped(getattr(depth, name))
+def _counter(name: str) -> Callable[[Depth], str]:
+    return lambda depth: capped(getattr(depth, name))
 
 
-_COUNTS = ("ready", "scheduled", "retrying", "blocked", "running")
 #: How many jobs are in each of these states.
-DEPTH: Columns = {name.capitalize(): partial(_count, name) for name in _COUNTS}
-_NAME: Columns = {
-    "Queue": lambda depth: f"{depth.queue_name} (paused)" if depth.is_paused else depth.queue_name
+DEPTH = {name: _counter(name.lower()) for name in ("Ready", "Scheduled", "Retrying", "Blocked", "Running")}
+_NAMED_DEPTH: Columns = {
+    "Queue": lambda depth: f"{depth.queue_name} (paused)" if depth.is_paused else depth.queue_name,
+    **DEPTH,
 }
 _QUEUE = argument("--queue", default="", metavar="NAME", help="only this queue")
 
@@ -74,12 +64,8 @@ def _depths(found: list[Depth], crew: Crew, ran: dict[str, float] | None = None)
     workers = {"Workers": lambda depth: str(crew.serving(depth.queue_name))}
     if ran is not None:
         workers["Rate"] = lambda depth: rate_of_jobs(ran.get(depth.queue_name))
-    return Table.of(
-        {**_NAME, **DEPTH, "Oldest": oldest_text, **workers},
-        found,
-        right=range(1, 9),
-        empty="No queue has live jobs.",
-    )
+    columns = {**_NAMED_DEPTH, "Oldest": oldest_text, **workers}
+    return Table.of(columns, found, range(1, 9), "No queue has live jobs.")
 
 
 def _state_json(alias: str, found: monitoring.Health) -> dict[str, Any]:
@@ -96,7 +82,7 @@ def _state_json(alias: str, found: monitoring.Health) -> dict[str, Any]:
 def _status(options: dict[str, Any]) -> Output:
     alias = options["database"]
     state = monitoring.read(alias)
-    found, ran = monitoring.judge(state), within(alias, monitoring.PATIENCE, lambda: rates(alias)) or {}
+    found, ran = monitoring.judge(state), within(alias, monitoring.PATIENCE, lambda: spans.rates(alias)) or {}
     waiting, crew, commands = [*(state.depths or {}).values()], state.crew, dict(_next_commands(state))
     document = {
         **_state_json(alias, found),
@@ -139,8 +125,6 @@ def _next_commands(state: monitoring.QueueState) -> Iterator[tuple[str, str]]:
 # ----------------------------------------------------------------------------
 # ``stats``: what waits in each queue, and what ran.
 
-_SHARES = {f"p{round(share * 100)}": share for share in SHARES}
-
 
 @subcommand(
     "stats",
@@ -157,7 +141,9 @@ def _stats(options: dict[str, Any]) -> Output:
     with time_limit(alias, STATS_TIMEOUT):
         crew, which = Crew(alias), {"queue": queue, "task": options["task"]}
         live = [each for each in depths(alias).values() if queue in ("", each.queue_name)]
-        ran = series(alias, back, **which) if by == "time" else breakdown(alias, back, by, **which)
+        ran = (
+            spans.series(alias, back, **which) if by == "time" else spans.breakdown(alias, back, by, **which)
+        )
     state = monitoring.verdict(alias)
 
     document = {
@@ -174,35 +160,28 @@ def _stats(options: dict[str, Any]) -> Output:
             for row in ran
         ],
     }
-    columns: Columns = {
-        by.capitalize(): lambda row: (
-            str(getattr(row, name)) if by != "time" else f"{local(row.start):%Y-%m-%d %H:%M}"
-        ),
-        **{each.capitalize(): partial(_number, each) for each in OUTCOMES},
-        **{
-            f"Waited {name}": partial(_percentile, "wait_histogram", share) for name, share in _SHARES.items()
-        },
-        **{f"Ran {name}": partial(_percentile, "run_histogram", share) for name, share in _SHARES.items()},
-    }
-    shown = ran if any(row.attempts for row in ran) else []
-    table = Table.of(columns, shown, right=range(1, 11), empty=f"Nothing ran in the last {back.name}.")
+    percents = [f"{what} {percent}" for what in ("Waited", "Ran") for percent in _PERCENTS]
+    rows = [
+        [
+            f"{local(row.start):%Y-%m-%d %H:%M}" if by == "time" else getattr(row, name),
+            *(number(getattr(row, each)) for each in OUTCOMES),
+            *(spans.percentile_text(row.wait_histogram, share) or "-" for share in SHARES),
+            *(spans.percentile_text(row.run_histogram, share) or "-" for share in SHARES),
+        ]
+        for row in (ran if any(row.attempts for row in ran) else ())
+    ]
+    head = [each.capitalize() for each in (by, *OUTCOMES)] + percents
+    table = Table(head, rows, range(1, 11), f"Nothing ran in the last {back.name}.")
     return Output([state.line, "", _depths(live, crew), "", table], document)
 
 
-def _number(name: str, row: Figures) -> str:
-    return number(getattr(row, name))
-
-
-def _percentile(histogram: str, share: float, row: Figures) -> str:
-    return percentile_text(getattr(row, histogram), share) or "-"
+_PERCENTS = {f"p{round(share * 100)}": share for share in SHARES}
 
 
 def _percentiles(seconds: Callable[[float], float | None]) -> dict[str, float | None]:
     """Return the percentiles, which are None without attempts and above the last class."""
-    found = {name: seconds(share) for name, share in _SHARES.items()}
-    return {
-        name: None if each is None or math.isinf(each) else round(each, 6) for name, each in found.items()
-    }
+    found = {name: seconds(share) for name, share in _PERCENTS.items()}
+    return {name: None if each in (None, math.inf) else round(each or 0.0, 6) for name, each in found.items()}
 
 
 # ----------------------------------------------------------------------------
@@ -223,10 +202,8 @@ def _health(options: dict[str, Any]) -> Output:
     found = monitoring.health(options["database"], queues, **given)
     columns = asdict(found)
     del columns["per_second"]  # which is not read for this
-    document = {"healthy": found.is_healthy, **columns}
-    if found.is_healthy:
-        return Output([found.probe_line], document)
-    return Output((), document, error=plain(found.probe_line))
+    text, error = ([found.probe_line], "") if found.is_healthy else ([], plain(found.probe_line))
+    return Output(text, {"healthy": found.is_healthy, **columns}, error)
 
 
 # ----------------------------------------------------------------------------
@@ -242,39 +219,45 @@ def _queues(options: dict[str, Any]) -> Output:
         raise CommandError("The database did not answer in time.")
     crew, own = Crew(alias), Queue.objects.using(alias).in_bulk()
     limits = Limit.objects.using(alias).filter(name__startswith="queue:").in_bulk()
-    found = {each.name: each for each in figures if queue in ("", each.name)}
-    document = {}
-    for name, each in found.items():
-        limit, kept = limits.get(f"queue:{name}"), {}
-        for key in ("retention", "failed_retention"):
-            of_queue = getattr(own.get(name), key, None)
-            kept[key] = getattr(conf.current(), key) if of_queue is None else of_queue
-        document[name] = {
-            **_depth_json(each.depth, crew),
-            "lost": each.lost,
-            "failed_in_24_hours": each.failed_day,
-            "per_second": round(per_second([each.hour]), 6) if each.hour else 0.0,  # in the last hour
-            "limit": None if limit is None else _limit_json(limit),
-            **kept,
-        }
-
-    def limit_text(depth: Depth) -> str:
-        limit = limits.get(f"queue:{depth.queue_name}")
-        return (numbers_text(limit) if limit else "") or "-"
-
-    columns: Columns = {
-        **_NAME,
-        **DEPTH,
-        "Failed in 24 h": lambda depth: found[depth.queue_name].failed_text,
-        "Oldest": oldest_text,
-        "Rate": lambda depth: rate_of_jobs(document[depth.queue_name]["per_second"]),
-        "Workers": lambda depth: str(document[depth.queue_name]["workers"]),
-        "Limit": limit_text,
-        "Keeps done": lambda depth: period(document[depth.queue_name]["retention"]),
-        "Keeps failed": lambda depth: period(document[depth.queue_name]["failed_retention"]),
-    }
-    rows = [each.depth for each in found.values()]
-    return Output([Table.of(columns, rows, range(1, 13), "No queue is in use.")], [*document.values()])
+    text, document = [], []
+    for found in (each for each in figures if queue in ("", each.name)):
+        limit, kept = limits.get(f"queue:{found.name}"), {}
+        for name in ("retention", "failed_retention"):
+            of_queue = getattr(own.get(found.name), name, None)
+            kept[name] = getattr(conf.current(), name) if of_queue is None else of_queue
+        rate = spans.per_second([found.hour]) if found.hour else 0.0  # in the last hour
+        text.append(
+            [
+                *(column(found.depth) for column in _NAMED_DEPTH.values()),
+                found.failed_text,
+                oldest_text(found.depth),
+                rate_of_jobs(rate),
+                str(crew.serving(found.name)),
+                (numbers_text(limit) if limit else "") or "-",
+                *map(period, kept.values()),
+            ]
+        )
+        document.append(
+            {
+                **_depth_json(found.depth, crew),
+                "lost": found.lost,
+                "failed_in_24_hours": found.failed_day,
+                "per_second": round(rate, 6),
+                "limit": limit and _limit_json(limit),
+                **kept,
+            }
+        )
+    head = (
+        *_NAMED_DEPTH,
+        "Failed in 24 h",
+        "Oldest",
+        "Rate",
+        "Workers",
+        "Limit",
+        "Keeps done",
+        "Keeps failed",
+    )
+    return Output([Table(head, text, range(1, len(head)), "No queue is in use.")], document)
 
 
 # ----------------------------------------------------------------------------

@@ -437,8 +437,6 @@ class _Poller(threading.Thread):
         self.is_over = False
         self.is_paused = False
         self.now: Look | None = None
-        self.last: Look | None = None
-        """The newest look that has not failed."""
         self.failure: BaseException | None = None
 
     @translation.override("en")  # as the command, whose thread this is not
@@ -446,10 +444,7 @@ class _Poller(threading.Thread):
         try:
             while not self.is_over:
                 if not self.is_paused or self.now is None:
-                    found = look(self._alias)
-                    if not found.error or self.last is None:
-                        self.last = found
-                    self.now = found
+                    self.now = look(self._alias)
                 self.wake.wait(self._interval)
                 self.wake.clear()
         except BaseException as error:  # the loop raises it
@@ -481,12 +476,13 @@ def watch(alias: str, interval: float, console: Console) -> None:
 
 
 def _draw_and_listen(poller: _Poller, live: Live, console: Console, key: Callable[[float], str]) -> None:
-    view, drawn, is_changed = View(), None, False
+    view, last, drawn, is_changed = View(), None, None, False
     while poller.failure is None:
         # Rich asks for the size of the standard streams, which need not be this terminal.
         console.width, console.height = size = os.get_terminal_size(console.file.fileno())
-        now, last = poller.now, poller.last
-        if now is not None and last is not None and (is_changed or drawn != (now, size)):
+        now = poller.now
+        if now is not None and (is_changed or drawn != (now, size)):
+            last = last if last and now.error else now
             live.update(picture(now, last, view, console), refresh=True)
             drawn = now, size
         pressed = key(_TICK)
