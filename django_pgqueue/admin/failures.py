@@ -162,11 +162,11 @@ class FailurePages(DatabaseAdmin[Job]):
         else:
             changed = mute(self.writes_to, [known.pk], request.user.get_username())
             words = _("The group is muted until it changes.")
-        if not changed:
-            self.message_user(request, _("Nothing changed: another user was first."), messages.WARNING)
-        else:
+        if changed:
             LogEntry.objects.log_actions(request.user.pk, [known], CHANGE, change_message=words)  # type: ignore[arg-type]
             self.message_user(request, words, messages.SUCCESS)
+        else:
+            self.message_user(request, _("Nothing changed: another user was first."), messages.WARNING)
         return HttpResponseRedirect(self.address("failure", known.pk))
 
     def _check_failures(self, request: HttpRequest) -> None:
@@ -182,7 +182,7 @@ def _choices(names: list[str], chosen: str) -> list[str]:
 MOST_IN_BLOCK = 5
 
 
-def failure_block(admin: DatabaseAdmin[Any], span: TimeSpan = DAY, task: str = "") -> dict[str, Any]:
+def failure_block(admin: Any, span: TimeSpan = DAY, task: str = "") -> dict[str, Any]:
     """Return what ``failures_block.html`` shows as ``failures``, of all tasks or of one. ``admin`` is the
     admin of jobs.
     """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.db.models import Q
@@ -59,9 +59,7 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -
         tiles = rate_facts(found[0]) if found else [Fact(_("Attempts"), _("none in this time"))]
     except TimeLimitReached:
         charts, tiles = [], [Fact(_("Figures"), _("The statistics could not be read in time."))]
-    failures = None
-    if url(Job, "failures"):
-        failures = failure_block(cast("DatabaseAdmin[Any]", site.get_model_admin(Job)), span, path)
+    shows_failures = url(Job, "failures")
     return console_page(
         admin,
         request,
@@ -78,7 +76,7 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -
         span_tabs=span_tabs(request),
         facts=list(_facts(alias, url, path, task)),
         policy=policy(task) if task is not None else [],
-        failures=failures,
+        failures=failure_block(site.get_model_admin(Job), span, path) if shows_failures else None,
         schedules=_schedules(alias, url, path),
         callers=_callers(admin, request, path, task),
         links=list(_links(url, path)),

@@ -91,8 +91,6 @@ class Workflow:
     arrows: dict[tuple[Key, Key], Arrow] = field(default_factory=dict)
     problem: str = ""
     """Why this is not the whole workflow; empty if it is."""
-    seconds: float = 0.0
-    """How long it took to read."""
 
     @property
     def is_finished(self) -> bool:
@@ -152,7 +150,7 @@ class _Job(NamedTuple):
 
 def read(alias: str, here: int, limits: Limits) -> Workflow:
     """Return the workflow around the job or batch with this id."""
-    start, jobs = monotonic(), dict[int, _Job]()
+    jobs: dict[int, _Job] = {}
     asked: dict[str, set[int]] = {part: set() for part in _STEPS}
     is_whole = within(alias, limits.seconds, lambda: _walk(alias, here, limits, jobs, asked))
     workflow = Workflow(here)
@@ -191,7 +189,6 @@ def read(alias: str, here: int, limits: Limits) -> Workflow:
                 workflow.arrows[parent, job.id] = "after"
         if job.batch in workflow.nodes:
             workflow.arrows[job.id, job.batch] = "member"
-    workflow.seconds = monotonic() - start
     return workflow
 
 
@@ -466,8 +463,9 @@ class WorkflowPages(ReadOnlyAdmin[M]):
 
     def _section(self, request: HttpRequest, row: Any, limits: Limits) -> dict[str, Any]:
         """Return what the template shows."""
-        alias = self.get_queryset(request).db
+        alias, start = self.get_queryset(request).db, monotonic()
         whole = read(alias, row.pk, limits)
+        seconds = monotonic() - start
         jobs = {key for key, node in whole.nodes.items() if node.kind == "job" and isinstance(key, int)}
         if hidden := hidden_of(self.admin_site, request, alias, jobs):
             whole.nodes = {key: node for key, node in whole.nodes.items() if key not in hidden}
@@ -487,7 +485,7 @@ class WorkflowPages(ReadOnlyAdmin[M]):
             "problem": workflow.problem,
             "is_folded": workflow is not whole,
             "source": self.address("workflow", row.pk),
-            "pause": "" if whole.is_finished else str(max(5, ceil(_SHARE * whole.seconds))),
+            "pause": "" if whole.is_finished else str(max(5, ceil(_SHARE * seconds))),
         }
 
     def _url_of(self, request: HttpRequest, node: Node, state: str) -> str:

@@ -198,7 +198,7 @@ def shown_jobs(
     found = list(jobs.only(*_COLUMNS)[: most + 1])
     rows = [_job_row(site, request, job) for job in found[:most]]
     note = _("There are more jobs than are shown here.") if len(found) > most else ""
-    return Section(title, _heads(_("reason")), rows, note)
+    return Section(title, (_("id"), _("task"), _("status"), _("reason")), rows, note)
 
 
 def _parents(show: Formatter) -> Section:
@@ -220,11 +220,7 @@ def _parents(show: Formatter) -> Section:
     rows |= {key: (str(key), absent, "-") for key in (*parents.gone, *sorted(hidden))}
     last = _("if it fails") if rules else _("reason")
     cells = [(*row, labels.get(rules.get(key, ""), "")) for key, row in rows.items()]
-    return Section(_("Runs after"), _heads(last), cells)
-
-
-def _heads(last: str) -> tuple[str, ...]:
-    return _("id"), _("task"), _("status"), last
+    return Section(_("Runs after"), (_("id"), _("task"), _("status"), last), cells)
 
 
 def _job_row(site: AdminSite, request: HttpRequest, job: Job) -> tuple[str, ...]:
@@ -265,33 +261,30 @@ def _when(step: dict[str, Any]) -> str:
 
 def errors(show: Formatter) -> list[dict[str, Any]]:
     """Return the errors, the last one first."""
-    shown = [_error(show, error) for error in show.job.errors]
+    shown: list[dict[str, Any]] = []
+    for error in show.job.errors:
+        traceback = show.text(error.get("traceback"))
+        # An entry is JSON from anywhere: what is no time is shown as it is.
+        facts = (
+            (_("started"), display.time(moment(error.get("started_at"))) or error.get("started_at")),
+            (_("ended"), display.time(moment(error.get("finished_at"))) or error.get("finished_at")),
+            (_("step"), error.get("step")),
+            (_("progress"), progress_in_words(error.get("progress"), show.job.task_path)),
+            (_("worker"), show.worker(error.get("worker"))),
+        )
+        shown.append(
+            {
+                "attempt": error.get("attempt", ""),
+                "kind": breakable(str(error.get("class", ""))),
+                "message": show.text(error.get("message")),
+                "traceback": traceback,
+                "frames": application_part(traceback),
+                "facts": [(label, value) for label, value in facts if value],
+            }
+        )
     for before, after in pairwise(shown):
         before["later"], after["earlier"] = after["attempt"], before["attempt"]
     return shown[::-1]
-
-
-def _error(show: Formatter, error: dict[str, Any]) -> dict[str, Any]:
-    traceback = show.text(error.get("traceback"))
-    return {
-        "attempt": error.get("attempt", ""),
-        "kind": breakable(str(error.get("class", ""))),
-        "message": show.text(error.get("message")),
-        "traceback": traceback,
-        "frames": application_part(traceback),
-        # An entry is JSON from anywhere: what is no time is shown as it is.
-        "facts": [
-            (label, value)
-            for label, value in (
-                (_("started"), display.time(moment(error.get("started_at"))) or error.get("started_at")),
-                (_("ended"), display.time(moment(error.get("finished_at"))) or error.get("finished_at")),
-                (_("step"), error.get("step")),
-                (_("progress"), progress_in_words(error.get("progress"), show.job.task_path)),
-                (_("worker"), show.worker(error.get("worker"))),
-            )
-            if value
-        ],
-    }
 
 
 # ----------------------------------------------------------------------------

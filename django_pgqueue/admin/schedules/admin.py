@@ -36,7 +36,7 @@ from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
 from ..lists import ConditionFilter
 from ..workers import Fleet
-from .page import call_text, field_label, next_run, outcome, state_badge, state_text, summary, value_text
+from .page import call_text, next_run, overridden, state_badge, state_text, summary, value_text
 
 # ----------------------------------------------------------------------------
 # The form of a schedule: the model's own checks, and what code or settings declare beside each field.
@@ -164,15 +164,10 @@ def _would_restore(schedule: Any) -> RowEffect:
     if not schedule.overridden:
         text = gettext("{name} does not differ from what is declared.")
         return RowEffect(about(schedule, text), acts=False)
-    declared = schedule.declared or {}
+    one = gettext("%(field)s: %(declared)s instead of %(here)s")
     changes = [
-        gettext("%(field)s: %(declared)s instead of %(here)s")
-        % {
-            "field": field_label(name),
-            "declared": value_text(declared.get(name), name, schedule),
-            "here": value_text(getattr(schedule, name), name, schedule),
-        }
-        for name in words.changes(schedule)
+        one % {"field": label, "declared": declared, "here": here}
+        for label, here, declared in overridden(schedule)
     ]
     text = gettext("{name} would be as declared again: {changes}.")
     return RowEffect(about(schedule, text, changes="; ".join(changes)))
@@ -323,12 +318,14 @@ class ScheduleAdmin(RowActions[Schedule]):
         """What came of its last run, and when that was."""
         if schedule.last is None:
             return str(self.get_empty_value_display())
-        return with_more(outcome(schedule.last), display.time(schedule.last.run_at))
+        return with_more(
+            breakable(str(schedule.last.get_outcome_display())), display.time(schedule.last.run_at)
+        )
 
     @admin.display(description=_("declared in"), ordering="source")
     def declared_in(self, schedule: Schedule) -> str:
         """Who declares it, and which fields the admin overrides."""
-        changed = [field_label(name) for name in words.changes(schedule)]
+        changed = [label for label, *_values in overridden(schedule)]
         here = _("changed here: %(fields)s") % {"fields": ", ".join(changed)} if changed else ""
         return with_more(breakable(words.origin(schedule)), here)
 

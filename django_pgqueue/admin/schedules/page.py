@@ -80,14 +80,16 @@ def next_run(schedule: Any) -> tuple[str, str]:
     return soon, display.time(run)
 
 
-def outcome(run: Any) -> str:
-    """Format what came of a run."""
-    return breakable(str(run.get_outcome_display()))
-
-
-def field_label(name: str) -> str:
-    """Return how a field of a schedule is called."""
-    return str(Schedule._meta.get_field(name).verbose_name)  # type: ignore[union-attr]
+def overridden(schedule: Any) -> list[tuple[str, ...]]:
+    """Return what each field is called that the admin overrides, its value here, and the declared one."""
+    both = vars(schedule), schedule.declared or {}
+    return [
+        (
+            str(Schedule._meta.get_field(name).verbose_name),  # type: ignore[union-attr]
+            *(value_text(values.get(name), name, schedule) for values in both),
+        )
+        for name in words.changes(schedule)
+    ]
 
 
 def value_text(value: Any, field: str, schedule: Any) -> str:
@@ -115,8 +117,9 @@ def value_text(value: Any, field: str, schedule: Any) -> str:
 def summary(site: AdminSite, request: HttpRequest, alias: str, schedule: Any) -> dict[str, Any]:
     """Return the context for a schedule ``with_clock``."""
     problem, tables = "", []
-    if changed := words.changes(schedule):
-        tables.append(_overridden(schedule, changed))
+    if rows := [(capfirst(label), *values) for label, *values in overridden(schedule)]:
+        heads = (_("Field"), _("here"), _("declared"))
+        tables.append(Section(_("Changed in the admin"), heads, rows, id="pgqueue-overridden"))
     try:
         tables.append(_next_runs(schedule))
     except ValueError as error:
@@ -133,16 +136,6 @@ def summary(site: AdminSite, request: HttpRequest, alias: str, schedule: Any) ->
         "problem": problem,
         "tables": tables,
     }
-
-
-def _overridden(schedule: Schedule, changed: list[str]) -> Section:
-    both = vars(schedule), schedule.declared or {}
-    rows = [
-        (capfirst(field_label(name)), *(value_text(values.get(name), name, schedule) for values in both))
-        for name in changed
-    ]
-    heads = (_("Field"), _("here"), _("declared"))
-    return Section(_("Changed in the admin"), heads, rows, id="pgqueue-overridden")
 
 
 def _next_runs(schedule: Any) -> Section:
@@ -173,21 +166,18 @@ def _last_runs(site: AdminSite, request: HttpRequest, alias: str, schedule: Sche
     keys = [run.job_id for run in runs if run.job_id is not None]
     jobs = visible_jobs(site, request, alias).only("pk", "status").in_bulk(keys) if shows_jobs else {}
     absent = absent_text(site, request)
-
-    def cells(key: int | None) -> list[str]:
-        """Return the job of a run, as a link if it still exists, and its status."""
-        if key is None:
-            return ["-", "-"]
-        if key not in jobs:
-            return [str(key), absent]
-        url = page_url(site, request, Job, "change", key)
-        return [linked(url, str(key)), display.status_badge(jobs[key].status)]
-
-    columns = 2 if shows_jobs else 1
+    columns, rows = 4 if shows_jobs else 3, []
+    for run in runs:
+        link, status = ("-", "-") if run.job_id is None else (str(run.job_id), absent)
+        if job := jobs.get(run.job_id):
+            link = linked(page_url(site, request, Job, "change", job.pk), link)
+            status = display.status_badge(job.status)
+        result = breakable(str(run.get_outcome_display()))
+        rows.append((display.time(run.run_at), result, link, status)[:columns])
     return Section(
         _("Last runs"),
-        (_("Run"), _("outcome"), _("job"), _("status"))[: 2 + columns],
-        [(display.time(run.run_at), outcome(run), *cells(run.job_id)[:columns]) for run in runs],
+        (_("Run"), _("outcome"), _("job"), _("status"))[:columns],
+        rows,
         id="pgqueue-last-runs",
         empty=_("It has not been due yet."),
         note=_("Older runs are not shown here.") if len(runs) == LAST_RUNS else "",
