@@ -34,12 +34,7 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import Task as DjangoTask
     from django.tasks.base import TaskError
-    from django.tasks.exceptions import (
-        InvalidTask,
-        InvalidTaskBackend,
-        TaskResultDoesNotExist,
-        TaskResultMismatch,
-    )
+    from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
 else:
     try:
@@ -53,7 +48,7 @@ else:
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import Task as DjangoTask
     from django_tasks.base import TaskError
-    from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
+    from django_tasks.exceptions import TaskResultDoesNotExist
 
     # This import also makes the backport follow override_settings(TASKS=...).
     from django_tasks.signals import task_enqueued, task_finished, task_started
@@ -172,7 +167,7 @@ def is_heard(signal: Any) -> bool:
 __all__ = [
     "INVALID_TASKS", "PACKAGES", "BaseTaskBackend", "DjangoTask", "GenericResult", "GenericTask",
     "InvalidTask", "InvalidTaskBackend", "TaskContext", "TaskError", "TaskResult", "TaskResultDoesNotExist",
-    "TaskResultMismatch", "TaskResultStatus", "for_async", "is_backend_class", "is_heard", "is_task",
+    "TaskResultStatus", "for_async", "is_backend_class", "is_heard", "is_task",
     "task_backends", "task_enqueued", "task_finished", "task_started",
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from django_pgqueue.compat import (
     InvalidTask,
     InvalidTaskBackend,
     TaskResultDoesNotExist,
-    TaskResultMismatch,
     TaskResultStatus,
     task_backends,
     task_enqueued,
@@ -33,6 +33,7 @@ from tests.support.coroutines import run
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 _DJANGO = compat.DjangoTask.__module__.removesuffix(".base")
+_EXCEPTIONS: Any = import_module(f"{_DJANGO}.exceptions")
 DUMMY = {"BACKEND": f"{_DJANGO}.backends.dummy.DummyBackend"}
 NO_PRIORITY = {"BACKEND": f"{__name__}.NoPriorityBackend"}
 IMMEDIATE = {"BACKEND": f"{_DJANGO}.backends.immediate.ImmediateBackend"}
@@ -217,7 +218,7 @@ def test_run_after_is_on_the_result() -> None:
 
 @pytest.mark.django_db
 def test_get_result_of_another_task() -> None:
-    with pytest.raises(TaskResultMismatch):
+    with pytest.raises(_EXCEPTIONS.TaskResultMismatch):
         sleepy.get_result(send.enqueue(1).id)
 
 
@@ -491,7 +492,7 @@ def test_no_async_method_uses_the_database_on_the_event_loop() -> None:
         await there.arefresh()
         found = await sleepy.aget_result(there.id)
         assert found.args == [1]
-        with pytest.raises(TaskResultMismatch):
+        with pytest.raises(_EXCEPTIONS.TaskResultMismatch):
             await once.aget_result(there.id)
         assert await acancel(there) == 1
         with pytest.raises(SynchronousOnlyOperation):

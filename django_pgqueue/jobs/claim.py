@@ -1,22 +1,19 @@
 """The claim: one statement (``claim.sql``) that finds due jobs, locks them and marks them as running.
 
 A worker reads ranges. A range is one (queue, priority), bounded below by the mark that the worker holds for
-it (``worker/producer/ranges.py``) and above by the clock. The ranges are passed as arrays in the order in
-which they are to be drained, and the statement takes rows from them until it has enough.
+it (``worker/producer/ranges.py``) and above by the clock. The statement takes rows from them, in the order in
+which they are passed, until it has enough. If a (queue, priority) has jobs with a group, each range is one of
+its groups, with a quota: how many jobs of it to take.
 
 The commit of a claim is asynchronous: losing a claim in a server crash is harmless, because the lease comes
 from the memory of the worker and is never reused. A finish is always durable. So is a claim that has a job
 which must not run twice (``on_lost = 'fail'``): without its claim, the row would not say that the job may
 have started. The worker gets the answer after the commit.
 
-Picked jobs with a limit key pass the gate (``_pgqueue_gate``), which decides which of them may start.
-Others never reach it. The jobs that a report in the same transaction has released (``_pgqueue_release``),
-and those that the gate has let follow at the last claim, are read first in their ranges, so that they keep
-their place. If queues have limits, the statement also asks how many jobs may start in them
-(``_pgqueue_room``), and charges their rates.
-
-If a (queue, priority) has jobs with a group, each range is one of its groups, with a quota: how many jobs of
-it to take. The worker names them in turn (``worker/producer/ranges.py``).
+Picked jobs with a limit key pass the gate (``_pgqueue_gate``), which decides which of them may start. The
+jobs that a report in the same transaction has released (``_pgqueue_release``), and those that the gate has
+let follow at the last claim, are read first in their ranges, so that they keep their place. If queues have
+limits, the statement also asks how many jobs may start in them (``_pgqueue_room``), and charges their rates.
 
 A claim stops after the job that makes it larger than ``CHARACTERS``, as if it had reached its number of
 rows: a worker cannot know how large the next jobs are, and many may be as large as a job is allowed to be.

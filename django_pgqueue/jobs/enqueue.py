@@ -328,12 +328,6 @@ class JobList(Sequence[Job]):
         self.enqueue_outcomes: list[EnqueueOutcome] = [outcome for _, outcome in pairs]
         """For each call "created", "existing" or "replaced"; see ``enqueue()``."""
 
-    @classmethod
-    def of(cls, jobs: Iterable[Job]) -> Self:
-        """Return a list of jobs that are known."""
-        known = list(jobs)
-        return cls(None, [(job.pk, job.enqueue_outcome or "created") for job in known], known)
-
     def __len__(self) -> int:
         return len(self.ids)
 

@@ -67,17 +67,14 @@ class QueueTaskResult(Habits, GenericResult[P, R]):
         Raise TimeoutError if it is not over after `timeout` (seconds or a timedelta; None: wait forever), and
         TaskResultDoesNotExist if there is no such job.
         """
-        job = self.job
         with _no_result():
-            job.join(timeout)
-        return self._refreshed(job)
+            return self._refreshed(self.job.join(timeout))
 
     async def ajoin(self, timeout: float | timedelta | None = None) -> Self:
         """Like `join`, for async code."""
         job = await sync_to_async(lambda: self.job)()
         with _no_result():
-            await job.ajoin(timeout)
-        return self._refreshed(job)
+            return self._refreshed(await job.ajoin(timeout))
 
     def _refreshed(self, job: Job) -> Self:
         now = task_result(job, self.task, self.backend)

@@ -247,9 +247,8 @@ class Job(Habits, changes.Changes, Joins, JobFields):
         if self.is_finished:
             has_failed = self.status == Status.FAILED and self.errors
             return stored_progress(self.errors[-1].get("progress")) if has_failed else None
-        if not self.marks & HAS_PROGRESS:
-            return None
-        row = getattr(self, "live_progress", None)  # the job may have ended since it was read
+        # The job may have ended since it was read.
+        row = getattr(self, "live_progress", None) if self.marks & HAS_PROGRESS else None
         return None if row is None else stored_progress(vars(row))
 
     def refresh_from_db(
@@ -299,8 +298,8 @@ class LiveJob(JobFields):
 
 
 # ----------------------------------------------------------------------------
-# Models whose rows are calls of a task. The triggers of ``PayloadTriggers`` (``operations``) make a job of
-# each new row. A row and its job have the same key, so that each finds the other with a join.
+# Models whose rows are calls of a task. The triggers of ``PayloadTriggers`` make a job of each new row. Both
+# have the same key, so that each finds the other with a join.
 
 
 class JobPayload(models.Model):
@@ -365,7 +364,7 @@ class DeclaredTask(models.Model):
 
 
 # ----------------------------------------------------------------------------
-# What is stored beside the jobs.
+# What is stored beside the jobs that are not over.
 
 
 class JobProgress(models.Model):
@@ -387,12 +386,8 @@ class JobProgress(models.Model):
         verbose_name_plural = _("progress")
 
 
-# ----------------------------------------------------------------------------
-# ``Step``: what a live job has recorded of its steps, sleeps and signals.
-
-
 class Step(models.Model):
-    """One step of a job that is not over. For other jobs, ``Job.steps`` contains the same as JSON."""
+    """One step, sleep or event of a job that is not over. ``Job.steps`` of others has the same as JSON."""
 
     class Kind(models.TextChoices):
         """What the job did."""

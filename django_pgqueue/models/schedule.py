@@ -315,11 +315,8 @@ def definition_of(schedule: Any) -> dict[str, Any]:
     """Return the definition (of a row, or a declaration) in the form of `Schedule.declared`: JSON, with
     durations in seconds.
     """
-    values = {name: getattr(schedule, name) for name in Schedule.DECLARED}
-    return {
-        name: value.total_seconds() if isinstance(value, timedelta) else value
-        for name, value in values.items()
-    }
+    values = ((name, getattr(schedule, name)) for name in Schedule.DECLARED)
+    return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in values}
 
 
 def differences(definition: Mapping[str, Any], declared: Mapping[str, Any]) -> list[str]:

@@ -151,7 +151,8 @@ class Memory(BatchRows):
 
     def many(self, calls: Iterable[Call]) -> JobList:
         """Keep the jobs of calls, all or none."""
-        return JobList.of(self.one(call) for call in list(calls))
+        jobs = [self.one(call) for call in list(calls)]
+        return JobList(None, [(job.pk, "created") for job in jobs], jobs)
 
     def change(self, alias: str, action: BatchAction, batch: int | str) -> int:
         """Keep a batch, and cancel the jobs in memory that belong to it. None of them has failed."""
