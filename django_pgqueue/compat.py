@@ -172,10 +172,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# ----------------------------------------------------------------------------
-# Async twins.
-
-
 def for_async(function: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Return the twin of a function or a method for async code: ``acancel = for_async(cancel)``."""
 

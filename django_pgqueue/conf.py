@@ -291,10 +291,6 @@ def callable_at(setting: str, path: str, *arguments: str) -> Callable[..., Any]:
     return given
 
 
-# ----------------------------------------------------------------------------
-# The settings.
-
-
 NAME = "PGQUEUE"
 #: Seconds between two looks of an idle worker that receives no notifications, if the setting is None.
 POLL_INTERVAL = 1.0

@@ -281,10 +281,6 @@ class Batch(Habits):
         return BatchRows() if keeper is None else keeper
 
 
-# ----------------------------------------------------------------------------
-# The batches as rows: what ``Batch`` calls to open, close, cancel, retry and count one.
-
-
 class BatchRows:
     """The batches of the database, which workers see. Backends for tests have others."""
 
@@ -316,10 +312,6 @@ class BatchRows:
     def counts(self, alias: str, batch: int) -> BatchCounts:
         """Count its jobs."""
         return counts_of(alias, [batch])[batch]
-
-
-# ----------------------------------------------------------------------------
-# ``chain()``: jobs that run one after another.
 
 
 def chain(calls: Iterable[BoundTask], /, *more: Never, if_failed: IfFailed = "hold") -> list[Job]:

@@ -32,10 +32,6 @@ BATCH = 500  # jobs in one claim
 CHARACTERS = 32_000_000  # of JSON in one claim
 
 
-# ----------------------------------------------------------------------------
-# What a claim returns: the rows of the claimed jobs, and what the gate did with others.
-
-
 class Claimed(NamedTuple):
     """The row of a claimed job as the server sent it: times and JSON are text, parsed when needed."""
 

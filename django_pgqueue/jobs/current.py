@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..models.current import CurrentJob
     from ..worker.executor.running_job import RunningJob
 
+T = TypeVar("T")
 RUNNING: ContextVar[RunningJob] = ContextVar("django_pgqueue.running")
 
 
@@ -39,10 +40,6 @@ def current_job() -> CurrentJob:
     return running.job
 
 
-# ----------------------------------------------------------------------------
-# ``JobContext``: what a task with ``takes_context=True`` receives, Django's ``TaskContext`` with the job.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext(TaskContext):  # type: ignore[misc, type-arg]  # the stubs know other things of Django's
     """The first argument of a task with ``takes_context=True``.
@@ -52,12 +49,6 @@ class JobContext(TaskContext):  # type: ignore[misc, type-arg]  # the stubs know
 
     job: CurrentJob
     """The job that is running."""
-
-
-# ----------------------------------------------------------------------------
-# ``track()``: report the progress of the running job while it goes through an iterable.
-
-T = TypeVar("T")
 
 
 def track(

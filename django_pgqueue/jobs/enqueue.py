@@ -280,10 +280,6 @@ def _announce(task: Task[..., Any], job: Job) -> None:
     backend.announce(task, job)
 
 
-# ----------------------------------------------------------------------------
-# The ``Job`` that a call has made, or has found.
-
-
 def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | None, now: datetime) -> Job:
     """Return the job that a call has made, without reading it. Of its parents, none is over."""
     options, task, policy = call.options, call.options.task, call.options.policy

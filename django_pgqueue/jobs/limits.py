@@ -25,9 +25,6 @@ from ..tasks.options import is_whole
 from ..tasks.routing import default_backend
 from ..tasks.task import AnyTask, adopt
 
-# ----------------------------------------------------------------------------
-# Pause and resume a queue, a task, or everything.
-
 
 @hints
 def pause(
@@ -123,10 +120,6 @@ def _end(until: Any, period: Any, alias: str) -> tuple[datetime | None, float | 
     if not 0 < ahead <= options.CENTURY.total_seconds():
         raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")
     return until, None
-
-
-# ----------------------------------------------------------------------------
-# Limits: how many jobs may run at once, or start in a period.
 
 
 class Unchanged:
@@ -337,10 +330,6 @@ def with_key(jobs: QuerySet[Any], key: str) -> QuerySet[Any]:
     ids = RawSQL(f"ARRAY({SQL})", [key] * 4)  # noqa: S611 - a constant
     is_one = Func(F("pk"), ids, template="%(expressions)s", arg_joiner=" = ANY ", output_field=BooleanField())
     return jobs.filter(is_one, shelf=0)
-
-
-# ----------------------------------------------------------------------------
-# Drain a worker: ask it to finish its jobs and end. It hears of it when the caller's transaction commits.
 
 
 def drain_worker(worker: Worker | int, /, *, replace: bool = True, using: str | None = None) -> bool:

@@ -76,10 +76,6 @@ def _forget(payload: Any, before: int | DatabaseDefault | None) -> None:
     payload._state.adding = True
 
 
-# ----------------------------------------------------------------------------
-# Read payloads by the ids of their jobs, all of one model in one query.
-
-
 def load(model: Any, alias: str, ids: Iterable[int]) -> dict[int, Any]:
     """Return the rows that exist, by id. The base manager is used, because no row may be hidden."""
     found: dict[int, Any] = model._base_manager.using(alias).in_bulk(list(ids))

@@ -110,9 +110,6 @@ def step_result(name: str, value: Any) -> str | None:
         raise StepError(f"The result of the step {name!r} cannot be recorded: {error}") from error
 
 
-# ----------------------------------------------------------------------------
-# Send an event to a job that waits for it (``current_job().receive_event``).
-
 _NO_SUCH_JOB = "23Q01"
 
 

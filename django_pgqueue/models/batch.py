@@ -110,10 +110,6 @@ class Tally(models.Model):
         verbose_name_plural = _("numbers of batches")
 
 
-# ----------------------------------------------------------------------------
-# ``Edge``: which job waits for which job or batch.
-
-
 class Edge(models.Model):
     """A job, the child, waits for a job or a batch, the parent, which is not over or has failed.
 

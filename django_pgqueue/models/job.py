@@ -363,10 +363,6 @@ class DeclaredTask(models.Model):
         verbose_name_plural = _("declared tasks")
 
 
-# ----------------------------------------------------------------------------
-# What is stored beside the jobs that are not over.
-
-
 class JobProgress(models.Model):
     """What a job that is not over has last reported. ``Job.progress`` is the same, without a query if the job
     was read with ``select_related("live_progress")``.

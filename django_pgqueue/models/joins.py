@@ -213,10 +213,6 @@ def _name(job: Any) -> str:
     return f"Job {job.pk}{path}"
 
 
-# ----------------------------------------------------------------------------
-# The thread that looks for all waiters.
-
-
 _pollers: dict[str, Poller] = {}
 # After a fork the threads are those of the parent, and so are their connections and the locks.
 os.register_at_fork(after_in_child=_pollers.clear)

@@ -59,10 +59,6 @@ class Queue(models.Model):
         return self.name
 
 
-# ----------------------------------------------------------------------------
-# ``Pause``: a queue, a task or everything that is paused. Without a row, work goes on.
-
-
 class PauseKind(models.TextChoices):
     """What is paused."""
 
@@ -194,12 +190,8 @@ class Limit(models.Model):
         return not self.is_declared and not self.is_overridden
 
 
-# ----------------------------------------------------------------------------
-# ``RateState``: how many starts of a rate are in use. Only the claim and ``take()`` read and write it.
-
-
 class RateState(models.Model):
-    """The state of one key. ``_pgqueue_charge`` writes it, and maintenance deletes it when it is over."""
+    """How many starts of a rate are in use. Only the claim and ``take()`` read and write it."""
 
     key = models.CharField(_("limit key"), max_length=200, primary_key=True, db_collation="C")
     tat = models.DateTimeField(_("theoretical arrival time"))
@@ -210,12 +202,8 @@ class RateState(models.Model):
         verbose_name_plural = _("states of rates")
 
 
-# ----------------------------------------------------------------------------
-# ``UniqueWindow``: until when a unique key is taken, even if the job that was enqueued with it is over.
-
-
 class UniqueWindow(models.Model):
-    """The window of one key. ``_pgqueue_insert_unique`` writes it, and maintenance deletes it then."""
+    """Until when a unique key is taken, even if the job with it is over. Maintenance deletes it then."""
 
     unique_key = models.CharField(_("unique key"), max_length=200, primary_key=True)
     job_id = models.BigIntegerField(_("job"))

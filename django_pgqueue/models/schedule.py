@@ -327,10 +327,6 @@ def differences(definition: Mapping[str, Any], declared: Mapping[str, Any]) -> l
     return sorted(names)
 
 
-# ----------------------------------------------------------------------------
-# ``ScheduleRun``: the times at which schedules were due, and what came of them.
-
-
 class ScheduleRun(models.Model):
     """A time at which a schedule was due, and what came of it.
 
