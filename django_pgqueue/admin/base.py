@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.utils import flatten, quote, unquote
+from django.contrib.admin.utils import flatten, flatten_fieldsets, quote, unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import router
@@ -114,19 +114,13 @@ class DatabaseAdmin(ModelAdmin[M]):
         return super().changelist_view(request, {**(extra_context or {}), **frame})
 
     def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Any = None,
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         """Add the bar with all pages, and what ``page_context`` returns."""
-        more = self.page_context(request, obj)
+        more = self.page_context(request, kwargs["obj"])
         context["media"] += more.pop("media", Media())
         context.update({**bar(self.admin_site, request), **more})
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Return what a page shows beside its form; "media" is added to that of the form. ``obj`` is None on
@@ -224,6 +218,10 @@ class ReadOnlyAdmin(DatabaseAdmin[M]):
         return False
 
     has_add_permission = has_change_permission = has_delete_permission = _never
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        """Return all fields, including those that a subclass adds."""
+        return flatten_fieldsets(self.get_fieldsets(request, obj))
 
 
 # ----------------------------------------------------------------------------

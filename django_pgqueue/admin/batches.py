@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
@@ -23,7 +22,7 @@ from . import display
 from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from .console import is_restricted, page_url, visible_jobs
 from .display import column
-from .history import action_words
+from .history import action_words, note_and_tell
 from .job_page.page import children_of, shown_jobs
 from .jobs.filters import on_shelves
 from .jobs.texts import batch_bar, batch_name, batch_state
@@ -64,7 +63,6 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     search_fields = ("id", "name")
     sortable_by = ()
     fieldsets = ((None, {"fields": (("state_now", "age"), "numbers", ("created", "over"))}),)
-    readonly_fields = ("named", "state_now", "numbers", "created", "over", "age")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[JobBatch]:
         """Return the batches with the time of the database."""
@@ -169,8 +167,6 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         acted = [
             batch for batch, jobs in changed.items() if jobs or (name == "cancel" and not batch.is_finished)
         ]
-        words = action_words(action.label)
-        LogEntry.objects.log_actions(request.user.pk, acted, CHANGE, change_message=words)  # type: ignore[arg-type]
         number = sum(changed.values())
         words = ngettext("%(count)s job runs again.", "%(count)s jobs run again.", number)
         if name == "cancel":
@@ -179,8 +175,8 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
                 "%(count)s jobs were cancelled or asked to stop.",
                 number,
             )
-        level = messages.SUCCESS if number else messages.WARNING
-        self.message_user(request, words % {"count": formatting.number(number)}, level)
+        words %= {"count": formatting.number(number)}
+        note_and_tell(self, request, acted, action_words(action.label), words)
         return None
 
     def _has_hidden(self, request: HttpRequest, batch: JobBatch) -> bool:
@@ -225,17 +221,15 @@ def _jobs(count: int) -> str:
 
 def _member_links(batch: Any, jobs: str) -> list[dict[str, Any]]:
     """Return links to the lists of its jobs, by what has become of them."""
-    counts = batch.counts
-    kinds: list[tuple[str, Any, int]] = [("", _("All jobs"), counts.added)]
-    kinds += [
-        (status.value, status.label, getattr(counts, status.value))
-        for status in (Status.DONE, Status.FAILED, Status.CANCELLED)
+    ended = (Status.DONE, Status.FAILED, Status.CANCELLED)
+    counts = ((each.value, each.label, getattr(batch.counts, each.value)) for each in ended)
+    query = urlencode({"q": f"batch:{batch.pk}"})
+    return [
+        {
+            "label": label,
+            "count": formatting.number(count),
+            "url": f"{jobs}?{query}{f'&status={status}' if status else ''}",
+        }
+        for status, label, count in [("", _("All jobs"), batch.counts.added), *counts]
+        if count
     ]
-    links = []
-    for key, label, count in kinds:
-        query = {"q": f"batch:{batch.pk}", **({"status": key} if key else {})}
-        if count:
-            links.append(
-                {"label": label, "count": formatting.number(count), "url": f"{jobs}?{urlencode(query)}"}
-            )
-    return links

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django.contrib import messages
+from django.contrib.admin import ModelAdmin
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ERROR_FLAG, PAGE_VAR, SEARCH_VAR
 from django.contrib.contenttypes.models import ContentType
-from django.http import QueryDict
+from django.http import HttpRequest, QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -46,6 +48,19 @@ def filter_words(query: QueryDict, meaning: str) -> str:
         for text in texts
         if text and name not in {PAGE_VAR, ERROR_FLAG}
     )
+
+
+def note_and_tell(
+    admin: ModelAdmin[Any],
+    request: HttpRequest,
+    rows: Sequence[Any],
+    note: str,
+    words: str,
+    flag: int = CHANGE,
+) -> None:
+    """Write a note for each of the rows that an action has changed, and show the user what has come of it."""
+    LogEntry.objects.log_actions(request.user.pk, rows, flag, change_message=note)  # type: ignore[arg-type]
+    admin.message_user(request, words, messages.SUCCESS if rows else messages.WARNING)
 
 
 def note_each(user: Any, jobs: Sequence[Job], words: str, filters: str = "") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, datetime, timedelta
@@ -238,8 +237,6 @@ PERIODS = {
     "week": (timedelta(days=7), gettext_lazy("last 7 days")),
 }
 _BETWEEN = ".."
-#: In an address, "+" is a space.
-_OFFSET = re.compile(r"(T\S*) (?=\d\d(:?\d\d)?$)")
 
 
 class Span(NamedTuple):
@@ -284,10 +281,9 @@ def within_span(column: str, text: str, now: Any) -> Q:
 
 def _moment(text: str) -> datetime | None:
     """Return the time, in the current time zone if it has no offset. Raise ValueError if it is not a time."""
-    text = _OFFSET.sub(r"\1+", text.strip())
-    if not text:
+    if not text.strip():
         return None
-    moment = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(text.strip().replace(" ", "+"))  # in an address, "+" is a space
     if timezone.is_aware(moment) != settings.USE_TZ:
         moment = timezone.make_aware(moment) if settings.USE_TZ else stored(moment)
     # Beyond these years, a time has no equal in every zone.

@@ -12,9 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from django.contrib import messages
 from django.contrib.admin import AdminSite
-from django.contrib.admin.models import ADDITION, DELETION, LogEntry
+from django.contrib.admin.models import ADDITION, DELETION
 from django.core.exceptions import PermissionDenied
 from django.forms import Media
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
@@ -32,6 +31,7 @@ from ..postgres.timeout import within
 from .charts import MEDIA, Chart, chosen_span, gauge, numbers, percentiles, span_tabs, sparkline
 from .console import console_page, page_url
 from .failures import failure_block
+from .history import note_and_tell
 from .paused import in_words
 from .task_page import limit_words
 from .workers import worker_row
@@ -279,21 +279,17 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
     site = admin.admin_site
     if not (page_url(site, request, Pause, "add") if button == "pause" else may_resume(site, request)):
         raise PermissionDenied
-    found = list(Pause.objects.using(admin.writes_to).filter(kind=Pause.Kind.QUEUE, name=queue))
-    level = messages.SUCCESS
+    using, named, tell = admin.writes_to, {"name": queue}, partial(note_and_tell, admin, request)
+    found = list(Pause.objects.using(using).filter(kind=Pause.Kind.QUEUE, name=queue))
     try:
         if button == "pause":
             reason = request.POST.get("reason", "").replace("\0", "")[:_MOST_OF_REASON]
-            author = request.user.get_username()[:150]
-            made = pause(queue=queue, reason=reason, author=author, using=admin.writes_to)
-            LogEntry.objects.log_actions(request.user.pk, [made], ADDITION, change_message=_("Paused."))  # type: ignore[arg-type]
-            text = _("Queue %(name)s is paused.")
-        elif resume(queue=queue, using=admin.writes_to):
-            LogEntry.objects.log_actions(request.user.pk, found, DELETION, change_message=_("Resumed."))  # type: ignore[arg-type]
-            text = _("Queue %(name)s is resumed.")
+            made = pause(queue=queue, reason=reason, author=request.user.get_username()[:150], using=using)
+            tell([made], _("Paused."), _("Queue %(name)s is paused.") % named, ADDITION)
+        elif resume(queue=queue, using=using):
+            tell(found, _("Resumed."), _("Queue %(name)s is resumed.") % named, DELETION)
         else:
-            text, level = _("It was not paused any more."), messages.WARNING
+            tell([], "", _("It was not paused any more."))
     except ValueError:  # a user has changed the form
         return HttpResponseBadRequest()
-    admin.message_user(request, text % {"name": queue}, level)
     return HttpResponseRedirect(request.get_full_path())

@@ -39,27 +39,27 @@ def paused(site: AdminSite, request: HttpRequest, alias: str) -> Paused:
 def in_words(site: AdminSite, request: HttpRequest, pauses: Iterable[Pause]) -> Paused:
     """Return the sentences about pauses that are read already."""
     found = Paused()
+    sentences = {
+        Pause.Kind.ALL: _("Everything is {details}."),
+        Pause.Kind.QUEUE: _("Queue {name} is {details}."),
+        Pause.Kind.TASK: _("Task {name} is {details}."),
+    }
     for pause in pauses:
         url, facts = page_url(site, request, Pause, "change", pause.pk), details(pause)
+        said = linked(url, format_html(sentences[Pause.Kind(pause.kind)], name=pause.name, details=facts))
         if pause.kind == Pause.Kind.ALL:
-            found.everything = linked(url, format_html(_("Everything is {details}."), details=facts))
+            found.everything = said
         elif pause.kind == Pause.Kind.QUEUE:
-            text = format_html(_("Queue {name} is {details}."), name=pause.name, details=facts)
-            found.queues_said[pause.name] = linked(url, text)
-            found.queues[pause.name] = linked(url, facts)
+            found.queues_said[pause.name], found.queues[pause.name] = said, linked(url, facts)
         else:
-            text = format_html(_("Task {name} is {details}."), name=pause.name, details=facts)
-            found.tasks_said.append(linked(url, text))
+            found.tasks_said.append(said)
     return found
 
 
 def target(pause: Pause) -> str:
     """Return what is paused, in words."""
-    if pause.kind == Pause.Kind.ALL:
-        return _("everything")
-    return (_("queue %(name)s") if pause.kind == Pause.Kind.QUEUE else _("task %(name)s")) % {
-        "name": pause.name
-    }
+    words = {"all": _("everything"), "queue": _("queue %(name)s"), "task": _("task %(name)s")}
+    return words[pause.kind] % {"name": pause.name}
 
 
 def details(pause: Pause) -> Any:

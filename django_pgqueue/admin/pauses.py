@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from django.contrib import messages
-from django.contrib.admin.models import DELETION, LogEntry
+from django.contrib.admin.models import DELETION
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
@@ -21,6 +20,7 @@ from . import display
 from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from .base import DatabaseForm
 from .display import column
+from .history import note_and_tell
 from .lists import queue_names, task_paths
 from .paused import details, target
 
@@ -112,11 +112,8 @@ class PauseAdmin(RowActions[Pause]):
             effects = [RowEffect(about(target(row), text, details=details(row))) for row in pauses]
             return ask(self, request, _("Resume"), effects, pauses)
         ended = [row for row in pauses if resume(**_arguments(row), using=self.writes_to)]
-        LogEntry.objects.log_actions(request.user.pk, ended, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
-        count = len(ended)
-        words = ngettext("%(count)d pause was ended.", "%(count)d pauses were ended.", count)
-        level = messages.SUCCESS if count else messages.WARNING
-        self.message_user(request, words % {"count": count}, level)
+        words = ngettext("%(count)d pause was ended.", "%(count)d pauses were ended.", len(ended))
+        note_and_tell(self, request, ended, str(_("Resumed.")), words % {"count": len(ended)}, DELETION)
         return None
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:

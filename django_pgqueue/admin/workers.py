@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
 from django.db.models.functions import Now
@@ -28,7 +26,7 @@ from .base import ReadOnlyAdmin
 from .charts import gauge
 from .console import hidden_of, page_url, task_url, visible_jobs
 from .display import alarm, column
-from .history import action_words
+from .history import action_words, note_and_tell
 from .jobs.progress import COLUMNS, progress_of_job
 from .jobs.texts import breakable
 
@@ -151,10 +149,6 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
         ),
         (_("In the database"), {"fields": ("id", "supervisor"), "classes": ("collapse",)}),
     )
-    readonly_fields = (
-        "state_now", "heartbeat", "all_queues", "busy_of", "started", "uptime", "memory_now", "version", "id",
-        "supervisor",
-    )  # fmt: skip
 
     class Media:
         css = {"all": ["django_pgqueue/pages.css"]}
@@ -260,8 +254,6 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
             if (name == "stop" or _can_be_replaced(worker))
             and drain_worker(worker.pk, replace=name == "replace", using=self.writes_to)
         ]
-        message = action_words(self.row_actions[name].label)
-        LogEntry.objects.log_actions(request.user.pk, asked, CHANGE, change_message=message)  # type: ignore[arg-type]
         words = ngettext(
             "%(count)d process was asked to finish its jobs and end.",
             "%(count)d processes were asked to finish their jobs and end.",
@@ -271,7 +263,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
             words = gettext("Nothing has changed: the worker has ended in the meantime.")
         elif name == "stop":
             words = gettext("The worker was asked to finish its jobs and end, with all its processes.")
-        self.message_user(request, words, messages.SUCCESS if asked else messages.WARNING)
+        note_and_tell(self, request, asked, action_words(self.row_actions[name].label), words)
         return None
 
     def drain_buttons(self, request: HttpRequest, worker: Any) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
@@ -86,10 +85,6 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
     edit_jobs = listed("edit", _("Edit selected %(verbose_name_plural)s"))
     extend_jobs = listed("extend", _("Give selected %(verbose_name_plural)s one more hour"))
     cancel_jobs = listed("cancel", _("Cancel selected %(verbose_name_plural)s"))
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Job | None = None) -> list[Any]:
-        """Return all fields, including those that a subclass adds."""
-        return flatten_fieldsets(self.get_fieldsets(request, obj))
 
     def rows_for_list(self, jobs: QuerySet[Job]) -> QuerySet[Job]:
         """Read what the list shows, and only the beginning of the arguments and of the last error."""

@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any, ClassVar, NamedTuple
 from zoneinfo import available_timezones
 
-from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
@@ -31,7 +30,7 @@ from .. import display
 from ..ask import RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from ..base import DatabaseForm
 from ..display import with_more
-from ..history import action_words
+from ..history import action_words, note_and_tell
 from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
 from ..lists import ConditionFilter
@@ -433,12 +432,9 @@ class ScheduleAdmin(RowActions[Schedule]):
         message = action_words(action.label)
         if reason:
             message += " " + gettext("Reason: %(reason)s") % {"reason": reason}
-        LogEntry.objects.log_actions(request.user.pk, changed, CHANGE, change_message=message)  # type: ignore[arg-type]
         values = {"count": len(changed), "number": formatting.number(len(changed))}
-        words, level = (
-            (action.done % values, messages.SUCCESS) if changed else (action.undone, messages.WARNING)
-        )
-        self.message_user(request, str(words), level)
+        words = action.done % values if changed else action.undone
+        note_and_tell(self, request, changed, message, str(words))
         return None
 
     def _may_on(self, request: HttpRequest, action: ScheduleAction, schedule: Schedule) -> bool:
