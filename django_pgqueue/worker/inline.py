@@ -41,7 +41,7 @@ from .options import new_id
 from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, fill_policies
 from .producer.inbox import UNPAUSE_BATCH, UNPAUSE_SQL, Orders, orders_sql
 from .producer.ranges import FirstDue
-from .producer.reporter import Accounts, ProgressWriter, judged, report_or_fail
+from .producer.reporter import Accounts, judged, report_or_fail
 from .started_jobs import StartedJobs
 
 logger = get_logger(__name__)
@@ -75,7 +75,6 @@ class InlineWorker:
         self._orders = Orders()
         self._declared_limits = DeclaredLimits()
         self._accounts = Accounts()
-        self._progress = ProgressWriter(self.runner.changed)
         self._following: list[int] = []  # what may start now, before all others of its priority
         self._last_groups: dict[tuple[str, int], str] = {}
 
@@ -204,8 +203,8 @@ class InlineWorker:
         except BaseException:
             self._report(Result(row, Outcome(row.id, row.lease, "release")))
             raise
-        if self.runner.changed.is_urgent:
-            self._progress.write(self.session)
+        if self.runner.progress.is_urgent:
+            self.runner.progress.write(self.session)
         result = self._report(result)
         self._accounts.close(result, None)
         return result

@@ -20,7 +20,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from threading import Thread
 from time import monotonic
@@ -56,94 +55,90 @@ LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its me
 _CRASHED_SQL = "SELECT _pgqueue_crashed(%s, %s, %s, %s, %s, %s)"
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
-    """Runs isolated jobs for one worker process. Used by many threads at once."""
+def run(
+    verbosity: int,
+    databases: str,
+    running: RunningJob,
+    backoffs: Backoffs,
+    begin: Callable[[Callable[[], None]], None],
+) -> Outcome:
+    """Run one job to its end. ``begin`` is called when its process has started, with what kills it if it
+    still runs after its timeout. Then raise ``TaskTimeout``. ``databases``: the connection parameters that
+    are not in the settings.
+    """
+    row, was_overdue = running.row, False
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            child_command("isolated", str(os.getpid()), ""),
+            stdin=theirs.fileno(),
+            env=child_environment(),
+            process_group=0,  # so that the processes that it starts end with it
+        )
 
-    alias: str
-    worker: int
-    verbosity: int
-    databases: str = ""
-    """The connection parameters that are not in the settings."""
-
-    def run(
-        self, running: RunningJob, backoffs: Backoffs, begin: Callable[[Callable[[], None]], None]
-    ) -> Outcome:
-        """Run one job to its end. ``begin`` is called when its process has started, with what kills it if it
-        still runs after its timeout. Then raise ``TaskTimeout``.
-        """
-        row, was_overdue = running.row, False
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(
-                child_command("isolated", str(os.getpid()), ""),
-                stdin=theirs.fileno(),
-                env=child_environment(),
-                process_group=0,  # so that the processes that it starts end with it
-            )
-
-        def kill() -> None:
-            nonlocal was_overdue
-            if process.returncode is None:  # otherwise another process may have its number
-                was_overdue = True
-                _kill(process)
-
-        try:
-            logger.info("job %s has crashed before and runs isolated in process %s", row.id, process.pid)
-            given = [self.alias, self.worker, self.verbosity, self.databases, backoffs, row]
-            _send(ours, json.dumps([*given, last_heard(self.alias)]))
-            running.on_stop = partial(_send, ours, "cancel")
-            # Race: the job may have been asked to stop before on_stop was set.
-            if running.asked_to_stop:
-                running.on_stop()
-            said = _listen(ours, process, partial(begin, kill), running.progress.hear)
-            if len(said) == 2:
-                with suppress(subprocess.TimeoutExpired):  # its exit handlers may need some time
-                    process.wait(LINGER)
-        finally:
+    def kill() -> None:
+        nonlocal was_overdue
+        if process.returncode is None:  # otherwise another process may have its number
+            was_overdue = True
             _kill(process)
-            process.wait()
-            ours.close()
-        if len(said) == 2 and (ended := _ended(said[1])) is not None:
-            outcome, running.reported = ended
-            if outcome.error is not None:
-                running.error = remote_error(outcome.error)
-            return outcome
-        if was_overdue:
-            raise TaskTimeout("the task kept running after its timeout, so its process was killed")
-        how = how_it_ended(process.returncode)
-        if not said:
-            reason = f"its isolated process could not start ({how})"
-            return Outcome(row.id, row.lease, "release", delay=30.0, reason=reason)
-        return self._crashed(running, f"its process ended with {how}", backoffs)
 
-    def _crashed(self, running: RunningJob, reason: str, backoffs: Backoffs) -> Outcome:
-        """Write the crash into the row, and return what the database has made of it."""
-        row, settings = running.row, conf.current()
-        delay = exponential(row.crash_count, *backoff_of(row.queue_name, backoffs))
-        limits = [settings.crash_limit, settings.keep_errors]
-        try:
-            with connections[self.alias].cursor() as cursor:
-                cursor.execute(_CRASHED_SQL, [row.id, row.lease, reason, delay, *limits])
-                (kind,) = cursor.fetchone()
-        except OperationalError as error:
-            if getattr(error.__cause__, "sqlstate", "") != "55P03":  # lock_not_available
-                raise
-            # Race: another job with its unique key is in a transaction that is still open. The producer can
-            # wait for that, this thread cannot. The crash is not counted.
-            return Outcome(row.id, row.lease, "release", delay=delay, reason=reason)
-        running.reported = True
-        outcome = Outcome(row.id, row.lease, kind, started=running.started, reason=reason)
-        if kind == "crash":
-            return outcome._replace(delay=delay)
-        if kind != "failed":
-            return outcome
-        last: Exception = WorkerLost(f"{reason}. The task must not run twice.")
-        if row.on_lost != "fail":
-            times = f"{row.crash_count + 1} times while it ran, which is the limit"
-            last = TooManyCrashes(f"{reason}. Its process has died {times}.")
-        entry = error_entry(last, running.worker, row.attempts, settings.max_error_bytes)
-        return outcome._replace(error=entry, reason=str(last))
+    try:
+        logger.info("job %s has crashed before and runs isolated in process %s", row.id, process.pid)
+        given = [running.alias, running.worker, verbosity, databases, backoffs, row]
+        _send(ours, json.dumps([*given, last_heard(running.alias)]))
+        running.on_stop = partial(_send, ours, "cancel")
+        # Race: the job may have been asked to stop before on_stop was set.
+        if running.asked_to_stop:
+            running.on_stop()
+        said = _listen(ours, process, partial(begin, kill), running.progress.hear)
+        if len(said) == 2:
+            with suppress(subprocess.TimeoutExpired):  # its exit handlers may need some time
+                process.wait(LINGER)
+    finally:
+        _kill(process)
+        process.wait()
+        ours.close()
+    if len(said) == 2 and (ended := _ended(said[1])) is not None:
+        outcome, running.reported = ended
+        if outcome.error is not None:
+            running.error = remote_error(outcome.error)
+        return outcome
+    if was_overdue:
+        raise TaskTimeout("the task kept running after its timeout, so its process was killed")
+    how = how_it_ended(process.returncode)
+    if not said:
+        reason = f"its isolated process could not start ({how})"
+        return Outcome(row.id, row.lease, "release", delay=30.0, reason=reason)
+    return _crashed(running, f"its process ended with {how}", backoffs)
+
+
+def _crashed(running: RunningJob, reason: str, backoffs: Backoffs) -> Outcome:
+    """Write the crash into the row, and return what the database has made of it."""
+    row, settings = running.row, conf.current()
+    delay = exponential(row.crash_count, *backoff_of(row.queue_name, backoffs))
+    limits = [settings.crash_limit, settings.keep_errors]
+    try:
+        with connections[running.alias].cursor() as cursor:
+            cursor.execute(_CRASHED_SQL, [row.id, row.lease, reason, delay, *limits])
+            (kind,) = cursor.fetchone()
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", "") != "55P03":  # lock_not_available
+            raise
+        # Race: another job with its unique key is in a transaction that is still open. The producer can
+        # wait for that, this thread cannot. The crash is not counted.
+        return Outcome(row.id, row.lease, "release", delay=delay, reason=reason)
+    running.reported = True
+    outcome = Outcome(row.id, row.lease, kind, started=running.started, reason=reason)
+    if kind == "crash":
+        return outcome._replace(delay=delay)
+    if kind != "failed":
+        return outcome
+    last: Exception = WorkerLost(f"{reason}. The task must not run twice.")
+    if row.on_lost != "fail":
+        times = f"{row.crash_count + 1} times while it ran, which is the limit"
+        last = TooManyCrashes(f"{reason}. Its process has died {times}.")
+    entry = error_entry(last, running.worker, row.attempts, settings.max_error_bytes)
+    return outcome._replace(error=entry, reason=str(last))
 
 
 def _listen(
@@ -175,7 +170,7 @@ def _listen(
         for line in lines:
             if line.startswith(TOLD):
                 with suppress(ValueError, TypeError):  # the task has written it
-                    _, _, step, progress = json.loads(line.removeprefix(TOLD))
+                    step, progress = json.loads(line.removeprefix(TOLD))
                     told(step, None if progress is None else Progress(*progress))
                 continue
             if not said:
@@ -244,7 +239,7 @@ def main() -> int:
     executor.submit([job], job_seconds=1.0)
     while not executor.results:
         waker.sleep(WRITE_EVERY, lambda: bool(executor.results))
-        for each in runner.changed.take():
+        for each in runner.progress.take():
             _send(link, TOLD.decode() + json.dumps(each.take()))
     executor.stop()
     executor.join(1.0)

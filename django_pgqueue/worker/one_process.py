@@ -36,7 +36,6 @@ from .executor.outcomes import Result
 from .executor.progress import WRITE_EVERY
 from .inline import InlineWorker
 from .options import WorkerOptions, new_id
-from .producer.reporter import ProgressWriter
 from .sessions import Registration, requeue_strangers
 from .supervisor.heartbeat import Heartbeat
 from .waker import StopSignals, Waker
@@ -252,7 +251,6 @@ class LeaseKeeper:
         self.jobs = worker.runner.started_jobs
         self._runner = worker.runner
         self._on_drain = on_drain
-        self._progress = ProgressWriter(worker.runner.changed)
         self._registration = Registration(options, self.worker, new_id())
         self._heartbeat = Heartbeat(options)
         self._registered_in: Session | None = None
@@ -303,7 +301,7 @@ class LeaseKeeper:
             now = monotonic()
             pause = min(self._heartbeat.seconds_left(now), conf.current().heartbeat)
             if self.jobs.begun():
-                pause = min(pause, WRITE_EVERY, self._progress.seconds_left(now))
+                pause = min(pause, WRITE_EVERY, self._runner.progress.seconds_left(now))
             self._waker.sleep(pause, lambda: self._is_over, *self._heartbeat.files)
 
     def _serve(self) -> None:
@@ -318,7 +316,7 @@ class LeaseKeeper:
                     self._runner.cancel(job)
                 if asked_to_end:
                     self._on_drain()
-            self._progress.write_if_due(session, monotonic())
+            self._runner.progress.write_if_due(session, monotonic())
         except psycopg.Error as error:
             self._heartbeat.lost(error)
 

@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import signal
+from functools import partial
 from threading import Thread
 from types import FrameType
 
@@ -19,9 +20,9 @@ from django.core.exceptions import ImproperlyConfigured
 from ..formatting import get_logger
 from ..postgres import aliases
 from ..telemetry import sentry, tracing
+from . import isolation
 from .executor import fork
 from .executor.runner import Runner
-from .isolation import Isolation
 from .logs import configure_logging
 from .options import FINISHED, RECYCLED, RETIRED, Assignment
 from .producer.producer import Producer
@@ -40,12 +41,12 @@ def build_producer(assignment: Assignment, databases: str = "") -> Producer:
     file = assignment.started_jobs
     started_jobs = StartedJobs.private(options.slots) if file is None else StartedJobs.inherited(file)
     started_jobs.is_set_up = True
-    isolation = Isolation(options.alias, worker, assignment.verbosity, databases)
+    isolate = partial(isolation.run, assignment.verbosity, databases)
     return Producer(
         options,
         worker=worker,
         supervisor=assignment.supervisor,
-        runner=Runner(options.alias, worker, started_jobs, isolation.run),
+        runner=Runner(options.alias, worker, started_jobs, isolate),
         started_jobs=started_jobs,
     )
 

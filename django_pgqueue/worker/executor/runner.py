@@ -39,7 +39,7 @@ from .calls import Companions, await_task, call_task, call_within, surroundings
 from .connections import drop_dead, tidy_up
 from .errors import user_frames
 from .outcomes import Backoffs, Outcomes, Result, is_serialization_failure, session_of, worker_failed
-from .progress import Changed
+from .progress import ProgressWriter
 from .running_job import RunningJob
 from .task_signals import Announcer
 from .timeouts import Timeout, Timeouts
@@ -77,7 +77,7 @@ class Runner:
         self.timeouts = Timeouts(alias)
         #: Called on any thread with a job that still runs after its timeout and the grace period.
         self.on_overdue: Callable[[RunningJob], None] = lambda _: None
-        self.changed = Changed()  # the running jobs that have something to tell
+        self.progress = ProgressWriter()
         self.started_jobs = started_jobs
         self._isolate = isolate
         self._tasks: dict[str, tuple[Task[..., Any], bool]] = {}  # the found ones, and whether they are async
@@ -115,7 +115,7 @@ class Runner:
         except UnknownTask as error:
             outcome = self.outcomes.unknown_task(row, error)
             return Result(row, outcome, error=error.with_traceback(user_frames(error)))
-        return RunningJob(row, task, self.worker, self.alias, self.changed)
+        return RunningJob(row, task, self.worker, self.alias, self.progress)
 
     def _run(self, running: RunningJob) -> Outcome:
         """Run a sync task on this thread."""
@@ -284,7 +284,7 @@ class Runner:
             if not found[1] or row.expired or row.crash_count:
                 others.append(row)
             else:
-                jobs.append(RunningJob(row, found[0], self.worker, self.alias, self.changed))
+                jobs.append(RunningJob(row, found[0], self.worker, self.alias, self.progress))
                 if found[0].payload is not None:
                     jobs[-1].companions = companions
         return jobs, others

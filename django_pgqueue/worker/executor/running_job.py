@@ -35,7 +35,7 @@ from ...models.current import CurrentJob
 from ...postgres.clock import known, stored
 from ...tasks.links import IN_BATCH
 from ...tasks.task import Task
-from .progress import Changed, ReportedProgress
+from .progress import ProgressWriter, ReportedProgress
 from .steps import JobSteps
 from .timeouts import Timeout
 
@@ -69,14 +69,19 @@ class RunningJob:
     _event: Event | None = None
 
     def __init__(
-        self, row: Claimed, task: Task[..., Any], worker: int, alias: str, changed: Changed | None = None
+        self,
+        row: Claimed,
+        task: Task[..., Any],
+        worker: int,
+        alias: str,
+        writer: ProgressWriter | None = None,
     ) -> None:
-        """``changed``: where the job is noted when it has something to tell."""
+        """``writer``: it writes what the job tells, if anything does."""
         self.row = row
         self.task = task
         self.worker = worker
         self.alias = alias
-        self._changed = changed
+        self._writer = writer
 
     @property
     def ran(self) -> float:
@@ -178,7 +183,7 @@ class RunningJob:
     @cached_property
     def progress(self) -> ReportedProgress:
         """What the job tells while it runs. Made on demand, because most jobs tell nothing."""
-        self.told = ReportedProgress(self.row, Changed() if self._changed is None else self._changed)
+        self.told = ReportedProgress(self.row, self._writer or ProgressWriter())
         return self.told
 
     @cached_property

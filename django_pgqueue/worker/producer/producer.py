@@ -49,7 +49,7 @@ from .demand import Demand
 from .idle import Idle
 from .inbox import Inbox, News
 from .jobs import Jobs, Lifetime
-from .reporter import LOCKED, REFUSALS, Accounts, ProgressWriter, Reporter, judged
+from .reporter import LOCKED, REFUSALS, Accounts, Reporter, judged
 
 logger = get_logger(__name__)
 
@@ -103,7 +103,7 @@ class Producer:
         self._orders = self._inbox.orders
         self._claimer = Claimer(options, worker, self._orders)
         self._reporter = Reporter()
-        self._progress = ProgressWriter(runner.changed)
+        self._progress = runner.progress
         self._without_policy: list[Claimed] = []  # jobs that wait until the session can be used
         self._accounts = Accounts()
         self._idle = Idle(options.queues, conf.current().poll_interval)

@@ -30,7 +30,6 @@ from ...redaction import redact_text
 from ...telemetry.log import is_logged, log_ending
 from ...telemetry.log import logger as job_logger
 from ..executor.outcomes import Result
-from ..executor.progress import WRITE_EVERY, Changed
 
 logger = get_logger(__name__)
 
@@ -213,66 +212,6 @@ def refused(outcome: Outcome, error: Exception) -> Outcome:
     }
     text = json.dumps(entry, ensure_ascii=False)
     return Outcome(outcome.id, outcome.lease, "failed", error=text, started=outcome.started, ran=outcome.ran)
-
-
-# ----------------------------------------------------------------------------
-# Write what running jobs tell, at most once a second, for all jobs of the process in one statement.
-
-WRITE_SQL = (
-    "SELECT _pgqueue_write_progress(%s::bigint[], %s::bigint[], %s::text[], %s::double precision[],"
-    " %s::double precision[], %s::text[])"
-)
-
-
-class ProgressWriter:
-    """Belongs to one thread, which also reports the outcomes of these jobs, or does not report at all."""
-
-    def __init__(self, changed: Changed) -> None:
-        self._changed = changed
-        self._wrote = 0.0
-
-    def seconds_left(self, now: float) -> float:
-        """Return the seconds until there is something to write."""
-        if not self._changed:
-            return float("inf")
-        return 0.0 if self._changed.is_urgent else max(0.0, self._wrote + WRITE_EVERY - now)
-
-    def write_if_due(self, session: Session, now: float) -> None:
-        """Write what has changed, if a second has passed, or if an outcome must not be reported before."""
-        if self._changed and not self.seconds_left(now):
-            self.write(session)
-
-    def write(self, session: Session) -> None:
-        """Write what has changed. What cannot be written now is written later, while its job runs; what the
-        server refuses is left out.
-        """
-        self._wrote = monotonic()
-        jobs = self._changed.take()
-        tells = [job.take() for job in jobs]
-        if not tells:
-            return
-        later = {told.id for told in tells}
-        progress = [told.progress for told in tells]
-        parameters = (
-            number_array([told.id for told in tells]),
-            number_array([told.lease for told in tells]),
-            text_array([told.step for told in tells]),
-            number_array([each and each.done for each in progress]),
-            number_array([each and each.total for each in progress]),
-            text_array([each and each.note for each in progress]),
-        )
-        try:
-            written: Iterable[int] = later
-            with session.aside("the progress of jobs"):
-                written = session.value(WRITE_SQL, parameters)
-            later.difference_update(written)
-        except psycopg.errors.LockNotAvailable:
-            # A task has written its own progress in SQL, in a transaction that is still open.
-            logger.info("the progress of %d jobs is written later: a row is locked", len(tells))
-        finally:
-            for job, told in zip(jobs, tells, strict=True):
-                if told.id in later:
-                    job.put_back(told)
 
 
 # ----------------------------------------------------------------------------

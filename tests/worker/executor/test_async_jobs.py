@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,12 +15,12 @@ from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import find_task
+from django_pgqueue.worker import isolation
 from django_pgqueue.worker.executor import runner as runner_module
 from django_pgqueue.worker.executor.calls import Companions
 from django_pgqueue.worker.executor.runner import Runner
 from django_pgqueue.worker.executor.running_job import RunningJob
 from django_pgqueue.worker.executor.threads import Executor
-from django_pgqueue.worker.isolation import Isolation
 from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
 from tests.app import worker_tasks as tasks
@@ -116,7 +117,7 @@ def test_jobs_of_a_coroutine_task_are_ready_once_it_was_found() -> None:
 
 
 def test_a_thread_decides_about_expired_and_crashed_jobs() -> None:
-    runner = new_runner(Isolation("default", 1, 0).run)
+    runner = new_runner(partial(isolation.run, 0, ""))
     meet(runner, ASYNC)
     given = [*rows(1, expired=True), *rows(2, crash_count=1), *rows(3)]
     ready, others = runner.async_jobs(given, Companions([]))

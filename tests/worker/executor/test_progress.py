@@ -14,10 +14,9 @@ from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.postgres.session import LOST_CONNECTION
 from django_pgqueue.postgres.session import connect as worker_session
 from django_pgqueue.tasks.progress import Progress
-from django_pgqueue.worker.executor.progress import Changed
+from django_pgqueue.worker.executor.progress import ProgressWriter
 from django_pgqueue.worker.executor.progress import ReportedProgress as Telling
 from django_pgqueue.worker.executor.running_job import RunningJob
-from django_pgqueue.worker.producer.reporter import ProgressWriter
 from tests.app import progress_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.sessions import Connect
@@ -78,7 +77,7 @@ def test_the_last_word_of_an_attempt_that_failed_is_stored_and_is_in_its_error(b
 
 
 def test_a_short_job_writes_nothing(bodies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_pgqueue.worker.producer.reporter.WRITE_EVERY", 1e9)
+    monkeypatch.setattr("django_pgqueue.worker.executor.progress.WRITE_EVERY", 1e9)
 
     def short() -> None:
         for number in range(10):
@@ -162,72 +161,72 @@ def test_a_list_reads_the_progress_with_the_jobs(django_assert_num_queries: Any)
         assert jobs[2].progress is None
 
 
-def telling() -> tuple[Telling, Changed]:
-    changed = Changed()
-    return Telling(claimed(enqueue(tasks.reports).pk), changed), changed
+def telling() -> tuple[Telling, ProgressWriter]:
+    writer = ProgressWriter()
+    return Telling(claimed(enqueue(tasks.reports).pk), writer), writer
 
 
 def test_what_is_told_while_a_writer_takes_is_taken_the_next_time() -> None:
-    job, changed = telling()
+    job, writer = telling()
     job.tell(1)
     job.hear("a", None)
-    assert changed.take() == [job]
-    told = job.take()
-    assert (told.step, told.progress) == ("a", Progress(1))
-    assert not changed
+    assert writer.take() == [job]
+    assert job.take() == ("a", Progress(1))
+    assert not writer._jobs
     job.tell(2)
     job.tell(3)
-    assert changed.take() == [job]
-    assert job.take() == (told.id, told.lease, None, Progress(3))
+    assert writer.take() == [job]
+    assert job.take() == (None, Progress(3))
 
 
 def test_what_could_not_be_written_is_told_again() -> None:
-    job, changed = telling()
+    job, writer = telling()
     job.tell(1)
     job.hear("a", None)
-    changed.take()
-    job.put_back(job.take())
-    assert not changed.is_urgent
-    assert changed.take() == [job]
-    told = job.take()
-    assert (told.step, told.progress) == ("a", Progress(1))
+    writer.take()
+    job.take()
+    job.put_back()
+    assert not writer.is_urgent
+    assert writer.take() == [job]
+    assert job.take() == ("a", Progress(1))
 
 
 @pytest.mark.parametrize(
     ("kind", "kept"), [("done", False), ("retry", True), ("wait", True), ("failed", True)]
 )
 def test_the_attempt_ends_while_its_last_word_cannot_be_written(kind: Any, kept: bool) -> None:
-    job, changed = telling()
+    job, writer = telling()
     job.tell(1)
     job.hear("a", None)
-    changed.take()
-    told = job.take()  # and the row is locked, by the statement with which the task falls asleep
+    writer.take()
+    job.take()  # and the row is locked, by the statement with which the task falls asleep
     job.end(kind)
-    job.put_back(told)
-    assert changed.is_urgent is kept
-    assert changed.take() == ([job] if kept else [])
-    assert not changed.is_urgent
-    job.put_back(job.take())  # once, because then the outcome is reported
-    assert not changed
+    job.put_back()
+    assert writer.is_urgent is kept
+    assert writer.take() == ([job] if kept else [])
+    assert not writer.is_urgent
+    job.take()
+    job.put_back()  # once, because then the outcome is reported
+    assert not writer._jobs
 
 
 def test_the_second_try_of_the_transaction_of_an_atomic_task_writes_nothing() -> None:
-    job, changed = telling()
+    job, writer = telling()
     job.tell(1)
     job.end("done")  # but its transaction could not be serialized
     job.tell(2)
-    assert changed.take() == []
+    assert writer.take() == []
     job.end("failed")
     assert job.last == Progress(2)
 
 
 def test_progress_whose_row_somebody_has_locked_is_written_later(connect: Connect) -> None:
-    job, changed = telling()
+    job, writer = telling()
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE pgqueue_job_live SET status = 'running', lease = %s WHERE id = %s", [job.lease, job.id]
         )
-    session, other, writer = worker_session("default"), connect(), ProgressWriter(changed)
+    session, other = worker_session("default"), connect()
     job.tell(1)
     writer.write(session)
     other.execute("SELECT FROM pgqueue_progress FOR UPDATE")
@@ -238,20 +237,20 @@ def test_progress_whose_row_somebody_has_locked_is_written_later(connect: Connec
     assert writer.seconds_left(0.0) > 0
     writer.write(session)
     assert JobProgress.objects.get().done == 2
-    assert not changed
+    assert not writer._jobs
     assert writer.seconds_left(0.0) == float("inf")
     session.close()
 
 
 def test_progress_is_told_again_after_the_connection_was_lost() -> None:
-    job, changed = telling()
+    job, writer = telling()
     job.tell(1)
     session = worker_session("default")
     session.close()
     with pytest.raises(LOST_CONNECTION):
-        ProgressWriter(changed).write(session)
-    assert changed.take() == [job]
-    assert job.take().progress == Progress(1)
+        writer.write(session)
+    assert writer.take() == [job]
+    assert job.take() == (None, Progress(1))
 
 
 @pytest.mark.parametrize(
@@ -259,27 +258,27 @@ def test_progress_is_told_again_after_the_connection_was_lost() -> None:
     [("done", False), ("cancelled", False), ("failed", False), ("retry", True), ("wait", True)],
 )
 def test_the_last_word_is_urgent_if_the_job_is_still_there(kind: Any, urgent: bool) -> None:
-    job, changed = telling()
+    job, writer = telling()
     job.tell(1)
     job.end(kind)
-    assert changed.is_urgent is urgent
-    assert changed.take() == ([job] if urgent else [])
+    assert writer.is_urgent is urgent
+    assert writer.take() == ([job] if urgent else [])
 
 
 def test_a_process_that_the_task_forks_is_told_that_it_stores_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    job, changed = telling()
-    changed._process += 1
+    job, writer = telling()
+    writer._process += 1
     job.tell(1)
     job.tell(2)
     assert caplog.text.count("in a process that the task has forked") == 1
-    assert not changed
+    assert not writer._jobs
 
 
 def test_a_job_that_does_not_end_after_its_timeout_names_the_step_at_which_it_is() -> None:
     runner = make_producer()._runner
-    running = RunningJob(claimed(enqueue(tasks.reports).pk), tasks.reports, 1, "default", runner.changed)
+    running = RunningJob(claimed(enqueue(tasks.reports).pk), tasks.reports, 1, "default", runner.progress)
     running.progress.hear("long", None)
     running.progress.tell(1, 2)
     error = json.loads(runner.overdue(running).outcome.error or "")
