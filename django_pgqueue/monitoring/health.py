@@ -25,7 +25,7 @@ from ..formatting import age, period, throughput
 from ..models import Pause
 from ..models.queue import IN_FORCE
 from ..models.statistics import StatSpan
-from ..postgres.timeout import TimeLimitReached, time_limit, within
+from ..postgres.timeout import within
 from .queues import MOST, Depth, Holder, capped, depths, foreign_locks, lost_jobs
 from .spans import Figures, TimeSpan, per_second, series
 from .workers import Crew, Vital
@@ -156,10 +156,11 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
     raises an error of the database: one that does not answer is not healthy.
     """
     try:
-        with time_limit(alias, PATIENCE):
-            state = QueueState(alias, _depths(alias, queues, given), Crew(alias), foreign_locks(alias))
-    except TimeLimitReached:
-        return _judged(QueueState(alias), [_slow()])
+        state = within(
+            alias,
+            PATIENCE,
+            lambda: QueueState(alias, _depths(alias, queues, given), Crew(alias), foreign_locks(alias)),
+        ) or QueueState(alias)
     except Error:
         return _unreadable(alias)
     return _judged(state, _major(state, queues, given), queues)
@@ -189,8 +190,7 @@ def read(alias: str) -> QueueState:
 
 def judge(state: QueueState) -> Health:
     """Return the verdict on a state, worst problems first."""
-    can_be_read = state.depths is not None and state.crew is not None
-    return _judged(state, [*(_major(state) if can_be_read else [_slow()]), *_minor(state)])
+    return _judged(state, [*_major(state), *_minor(state)])
 
 
 def _judged(state: QueueState, problems: Iterable[HealthProblem], queues: Collection[str] = ()) -> Health:
@@ -235,17 +235,15 @@ def _unreadable(alias: str) -> Health:
     return _judged(QueueState(alias), [problem])
 
 
-def _slow() -> HealthProblem:
-    limit = {"limit": period(timedelta(seconds=PATIENCE))}
-    return HealthProblem("unreachable", "", _("the database did not answer within %(limit)s") % limit)
-
-
 def _major(
     state: QueueState, queues: Collection[str] = (), given: Mapping[str, Any] | None = None
 ) -> Iterator[HealthProblem]:
     """Yield the problems of queues and workers against their thresholds."""
     crew, named = state.crew, {*conf.current().health, *queues}
-    assert crew is not None
+    if crew is None or state.depths is None:
+        limit = {"limit": period(timedelta(seconds=PATIENCE))}
+        yield HealthProblem("unreachable", "", _("the database did not answer within %(limit)s") % limit)
+        return
     # While there are too few workers at all, nothing is said about those of each queue.
     missing = "" if queues else _without_workers(crew, thresholds_of(ALL_OTHERS, given).workers)
     if missing:

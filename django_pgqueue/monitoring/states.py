@@ -19,6 +19,7 @@ from django.db import connections
 
 from ..formatting import about, number
 from ..models.job import Status
+from ..postgres import fetch_rows, fetch_value
 from ..postgres.timeout import within
 from ..tasks.registry import KEPT_QUEUES
 from .queues import MOST
@@ -106,8 +107,7 @@ def _ring(alias: str) -> Counts:
 def _read(alias: str, statement: str) -> dict[str, int]:
     with connections[alias].cursor() as cursor:
         cursor.execute(_PLANS)
-        cursor.execute(statement, {"most": MOST + 1})
-        return dict(cursor.fetchall())
+    return dict(fetch_rows(alias, statement, {"most": MOST + 1}))
 
 
 def _exact_up_to(most: int, alias: str, shelves: str, seen: dict[str, int]) -> Counts:
@@ -116,9 +116,7 @@ def _exact_up_to(most: int, alias: str, shelves: str, seen: dict[str, int]) -> C
     for status, count in seen.items():
         found[status] = StateCount(count)
         if count > most:
-            with connections[alias].cursor() as cursor:
-                cursor.execute(_ESTIMATE.format(shelves=shelves, status=status))
-                [(plan,)] = cursor.fetchall()
+            plan = fetch_value(alias, _ESTIMATE.format(shelves=shelves, status=status))
             # The planner never expects less than one row of a leaf.
             rows = sum(rows for rows in _rows(plan[0]["Plan"]) if rows > 1)
             found[status] = StateCount(max(count, rows), is_exact=False)

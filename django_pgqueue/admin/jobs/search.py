@@ -28,7 +28,7 @@ from ... import conf
 from ...encoding import whole_number
 from ...jobs import limits
 from ...models.job import Status
-from ...postgres import fetch_rows
+from ...postgres import fetch_rows, fetch_value
 from ...postgres.aliases import same_database
 from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
@@ -69,11 +69,8 @@ def meaning_of(jobs: QuerySet[Any], term: str) -> str:
     kind, value = _named(term)
     if kind == "fingerprint" or (kind == "batch" and whole_number(value) is not None):
         return kind
-    if kind == "key":
-        with connections[jobs.db].cursor() as cursor:
-            cursor.execute(f"SELECT EXISTS ({limits.SQL})", [value] * 4)
-            if cursor.fetchone() == (True,):
-                return kind
+    if kind == "key" and fetch_value(jobs.db, f"SELECT EXISTS ({limits.SQL})", *[value] * 4):
+        return kind
     if read_path(term):
         return "path"
     try:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import deque, namedtuple
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from django.db import ProgrammingError, connections
 from django.db.models import TextChoices
+from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from psycopg.errors import InsufficientPrivilege
@@ -29,7 +29,6 @@ PATIENCE = 1.0  # seconds that one statement may take
 MOST = 50  # rows
 CHARACTERS = 300  # of a statement
 _READ = 1_000  # of them, so that patterns see more than is shown; the server keeps no more than 1,023 bytes
-_FOLDER = Path(__file__).parent
 
 
 class PartState(TextChoices):
@@ -63,13 +62,7 @@ class DatabasePart:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as values."""
-        return {
-            "code": self.code,
-            "state": self.state.value,
-            "finding": self.finding,
-            "rule": self.rule,
-            "rows": [{name: _plain(value) for name, value in row._asdict().items()} for row in self.rows],
-        }
+        return asdict(replace(self, rows=[row._asdict() for row in self.rows]))
 
 
 def database(alias: str, *, statements: bool = False) -> list[DatabasePart]:
@@ -97,7 +90,7 @@ def _part(alias: str, code: str, statements: bool) -> DatabasePart:
 
 def read_rows(alias: str, code: str, *, statements: bool = False) -> list[Any]:
     """Return the rows of a part. Raises ``TimeLimitReached``."""
-    statement = (_FOLDER / f"{code}.sql").read_text(encoding="utf-8")
+    statement = Path(__file__).with_name(f"{code}.sql").read_text(encoding="utf-8")
     if code == "traffic":
         server: Any = connections[alias]
         statement = statement.format(**(_SINCE_17 if server.pg_version >= 170_000 else _BEFORE_17))
@@ -109,19 +102,14 @@ def read_rows(alias: str, code: str, *, statements: bool = False) -> list[Any]:
 
 
 def _redacted(row: Any) -> Any:
-    texts = {"statement", "blocker_statement"}.intersection(row._fields)
-    return row._replace(**{name: _statement_text(getattr(row, name)) for name in texts})
-
-
-def _statement_text(statement: str) -> str:
-    """Return a statement in one line, redacted; "…" if it is too long for that."""
-    if len(statement.encode()) >= _READ and not conf.current().redact.are_names:
-        return "…"  # what a pattern is to find may have been cut off
-    return redact_text(" ".join(statement.split()))[:CHARACTERS]
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
+    """Return a row with each statement in one line, redacted; "…" if it is too long for that."""
+    texts = {}
+    for name in {"statement", "blocker_statement"}.intersection(row._fields):
+        text = getattr(row, name)
+        # What a pattern is to find may have been cut off.
+        is_cut = len(text.encode()) >= _READ and not conf.current().redact.are_names
+        texts[name] = "…" if is_cut else redact_text(" ".join(text.split()))[:CHARACTERS]
+    return row._replace(**texts)
 
 
 # ----------------------------------------------------------------------------
@@ -222,7 +210,7 @@ def _traffic(rows: list[Any]) -> Judgment:
         "%(commits).1f commits a second and %(wal)s of write-ahead log a second, over the last %(time)s."
     ) % {
         "commits": rates.commits_per_second,
-        "wal": _bytes(rates.wal_bytes_per_second),
+        "wal": filesizeformat(rates.wal_bytes_per_second),
         "time": age(rates.seconds),
     }
     rule = _(
@@ -307,7 +295,11 @@ def _recent(alias: str, now: Any) -> Traffic | None:
     """Return the rates since the oldest reading of the last minutes, and keep this one."""
     with _lock:
         kept = _readings.setdefault(alias, deque())
-        while kept and not (now.at - LONGEST_INTERVAL <= kept[0].at <= now.at and _grew(kept[0], now)):
+        # The clock may be set back, and somebody may reset the sums.
+        while kept and not (
+            now.at - LONGEST_INTERVAL <= kept[0].at <= now.at
+            and all(getattr(kept[0], name) <= getattr(now, name) for name in _SUMS)
+        ):
             kept.popleft()
         before = kept[0] if kept else None
         if not kept or now.at - kept[-1].at >= SHORTEST_INTERVAL:
@@ -317,20 +309,7 @@ def _recent(alias: str, now: Any) -> Traffic | None:
     return _between(before, now, is_since_reset=False)
 
 
-def _grew(before: Any, now: Any) -> bool:
-    """Return whether nobody has reset the sums in the meantime."""
-    return all(getattr(before, name) <= getattr(now, name) for name in _SUMS)
-
-
 def _between(before: Any, now: Any, *, is_since_reset: bool) -> Traffic:
     seconds = max(1.0, now.at - before.at)
     wal, commits, rollbacks, *counts = (getattr(now, name) - getattr(before, name) for name in _SUMS)
     return Traffic(seconds, is_since_reset, wal / seconds, commits / seconds, rollbacks / seconds, *counts)
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GB"
