@@ -21,7 +21,7 @@ from ..postgres import fetch_rows, fetch_value
 from ..postgres.aliases import same_database
 from ..postgres.roles import shortened
 from ..tasks.paths import discover
-from ..tasks.payload import task_of_model
+from ..tasks.payload import tasks_of_models
 from .backends import check, message, settings_are_broken
 from .database import checkable, unapplied
 
@@ -38,12 +38,22 @@ def check_payloads(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """E019 and E020: payload models with another key, and those in another database than their jobs. W007 and
     W008: payload models without a task, and rows that maintenance cannot delete.
     """
-    yield from _overridden()
+    for model in apps.get_models():
+        is_payload = issubclass(model, JobPayload) and not model._meta.proxy
+        # The rows of a child belong to those of its parent, which has the job.
+        is_child = any(issubclass(parent, JobPayload) for parent in model._meta.get_parent_list())
+        if is_payload and not is_child and model._meta.pk.name != "job":
+            yield message(
+                "E019",
+                f"The primary key of {model._meta.label} is {model._meta.pk.name!r}, but the key of a "
+                "payload is the id of its job.",
+                "Do not override the field 'job' of JobPayload, and do not make another field the key.",
+            )
     if settings_are_broken() or not payload_models():
         return
     discover()
-    for model in payload_models():
-        yield from (*_homes(model), *_references(model))
+    for payload in payload_models():
+        yield from (*_homes(payload), *_references(payload))
 
 
 @check(Tags.database)
@@ -57,7 +67,7 @@ def check_payload_triggers(
         return
     discover()
     for model in payload_models():
-        task = task_of_model(model)
+        task = tasks_of_models.get(model)
         alias = router.db_for_write(model)
         if task is not None and alias in databases and connections[alias].vendor == "postgresql":
             yield from _triggers(alias, model, task)
@@ -68,11 +78,29 @@ def check_declared_tasks(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> Iterator[CheckMessage]:
     """W010: ``pgqueue_task`` differs from the code."""
-    if sys.argv[1:2] in (["migrate"], ["runqueueworker"]):  # they mend it
+    if settings_are_broken() or sys.argv[1:2] in (["migrate"], ["runqueueworker"]):  # they mend it
         return
-    if not settings_are_broken():
-        for alias in checkable(databases):
-            yield from _undeclared(alias)
+    for alias in checkable(databases):
+        try:
+            if unapplied(alias, Job._meta.app_label) or not is_installed(alias):
+                continue  # W003, E009
+            changed = undeclared(alias).changed
+        except (OperationalError, NotSupportedError):
+            continue  # E012, E011
+        if not changed:
+            continue
+        differing = [
+            f"{path} ({'is missing' if 'task_path' in columns else ', '.join(columns)})"
+            for path, columns in changed.items()
+        ]
+        yield message(
+            "W010",
+            f"The table pgqueue_task in the database {alias!r} differs from the code, so jobs that SQL "
+            f"enqueues get another policy: {shortened(differing)}.",
+            f"Run: python manage.py migrate --database {alias}. Or restart the workers: the one that "
+            "starts last writes what its code declares. If this warning comes back, other code or other "
+            "settings use the same database.",
+        )
 
 
 @check()
@@ -82,8 +110,33 @@ def check_references(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """
     for field, target in _relations():
         # Only the project deletes queues and schedules.
-        if target._meta.app_label == Job._meta.app_label and target not in (Queue, Schedule):
-            yield from _reference(field, target)
+        if target._meta.app_label != Job._meta.app_label or target in (Queue, Schedule):
+            continue
+        where, kind = f"{field.model._meta.label}.{field.name}", type(field).__name__
+        wanted = "db_constraint=False" if field.many_to_many else "on_delete=DO_NOTHING, db_constraint=False"
+        hint = f"Write {kind}({target.__name__}, {wanted}{', null=True' if field.many_to_one else ''})."
+        if field.remote_field.parent_link:
+            hint = f"Do not inherit from {target.__name__}: refer to it. A row that is a job is a JobPayload."
+        number = "W012"
+        if target is Job and _has_constraint(field):
+            number = "E025"
+            problem = (
+                "references jobs with a constraint, which the database would refuse: jobs are in a "
+                "partitioned table, and move between its partitions."
+            )
+        elif _has_constraint(field) and not _deletes_in_database(field):
+            problem = (
+                f"references rows of {target.__name__} with a constraint. The queue deletes them with plain "
+                "SQL when they are no longer needed, and the database would refuse that."
+            )
+        elif field.many_to_many or _deletes_in_database(field) or field.remote_field.on_delete is DO_NOTHING:
+            continue
+        else:
+            problem = (
+                f"has a rule for deleted rows of {target.__name__} that is never applied: the queue deletes "
+                "them with plain SQL."
+            )
+        yield message(number, f"{where} {problem}", hint)
 
 
 def _relations() -> Iterator[tuple[Any, type[models.Model]]]:
@@ -102,50 +155,8 @@ def _relations() -> Iterator[tuple[Any, type[models.Model]]]:
                 yield field, target._meta.concrete_model
 
 
-def _reference(field: Any, target: type[models.Model]) -> Iterator[CheckMessage]:
-    where, kind = f"{field.model._meta.label}.{field.name}", type(field).__name__
-    wanted = "db_constraint=False" if field.many_to_many else "on_delete=DO_NOTHING, db_constraint=False"
-    hint = f"Write {kind}({target.__name__}, {wanted}{', null=True' if field.many_to_one else ''})."
-    if field.remote_field.parent_link:
-        hint = f"Do not inherit from {target.__name__}: refer to it. A row that is a job is a JobPayload."
-    number = "W012"
-    if target is Job and _has_constraint(field):
-        number = "E025"
-        problem = (
-            "references jobs with a constraint, which the database would refuse: jobs are in a partitioned "
-            "table, and move between its partitions."
-        )
-    elif _has_constraint(field) and not _deletes_in_database(field):
-        problem = (
-            f"references rows of {target.__name__} with a constraint. The queue deletes them with plain SQL "
-            "when they are no longer needed, and the database would refuse that."
-        )
-    elif field.many_to_many or _deletes_in_database(field) or field.remote_field.on_delete is DO_NOTHING:
-        return
-    else:
-        problem = (
-            f"has a rule for deleted rows of {target.__name__} that is never applied: the queue deletes them "
-            "with plain SQL."
-        )
-    yield message(number, f"{where} {problem}", hint)
-
-
-def _overridden() -> Iterator[CheckMessage]:
-    for model in apps.get_models():
-        is_payload = issubclass(model, JobPayload) and not model._meta.proxy
-        # The rows of a child belong to those of its parent, which has the job.
-        is_child = any(issubclass(parent, JobPayload) for parent in model._meta.get_parent_list())
-        if is_payload and not is_child and model._meta.pk.name != "job":
-            yield message(
-                "E019",
-                f"The primary key of {model._meta.label} is {model._meta.pk.name!r}, but the key of a "
-                "payload is the id of its job.",
-                "Do not override the field 'job' of JobPayload, and do not make another field the key.",
-            )
-
-
 def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
-    task = task_of_model(model)
+    task = tasks_of_models.get(model)
     if task is None:
         yield message(
             "W007",
@@ -205,28 +216,6 @@ def _deletes_in_database(field: Any) -> bool:
     """Return whether the database applies the rule, as Django 6.1 has added."""
     rules = [getattr(models, name, None) for name in ("DB_CASCADE", "DB_SET_NULL", "DB_SET_DEFAULT")]
     return not field.many_to_many and field.remote_field.on_delete in rules
-
-
-def _undeclared(alias: str) -> Iterator[CheckMessage]:
-    try:
-        if unapplied(alias, Job._meta.app_label) or not is_installed(alias):
-            return  # W003, E009
-        changed = undeclared(alias).changed
-    except (OperationalError, NotSupportedError):
-        return  # E012, E011
-    if changed:
-        differing = [
-            f"{path} ({'is missing' if 'task_path' in columns else ', '.join(columns)})"
-            for path, columns in changed.items()
-        ]
-        yield message(
-            "W010",
-            f"The table pgqueue_task in the database {alias!r} differs from the code, so jobs that SQL "
-            f"enqueues get another policy: {shortened(differing)}.",
-            f"Run: python manage.py migrate --database {alias}. Or restart the workers: the one that "
-            "starts last writes what its code declares. If this warning comes back, other code or other "
-            "settings use the same database.",
-        )
 
 
 def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckMessage]:

@@ -74,7 +74,18 @@ def check_backends(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """E003, E004, E005 and W001: TASKS has an invalid entry, or its default is another backend, or it does
     not permit the queue of a setting.
     """
-    yield from [*broken_entries()] or [*default_elsewhere(), *_bulk_queue()]
+    if broken := [*broken_entries()]:
+        yield from broken
+        return
+    yield from default_elsewhere()
+    chosen = None if conf.problems() else conf.current().bulk_queue
+    permitted = default_backend().queues
+    if chosen is not None and permitted and chosen not in permitted:
+        yield message(
+            "E003",
+            f"{conf.NAME}['BULK_QUEUE'] is {chosen!r}, which QUEUES in TASKS does not contain.",
+            f"QUEUES contains {', '.join(sorted(permitted))}. Add {chosen!r}, or choose one of these.",
+        )
 
 
 @check()
@@ -167,18 +178,6 @@ def _uncallable(declaration: Declaration) -> Iterator[CheckMessage]:
     except (TypeError, InvalidTask) as problem:
         hint = "Set 'args' and 'kwargs' to what the task takes."
         yield message("E015", f"{where} cannot be called: {problem}", hint)
-
-
-def _bulk_queue() -> Iterator[CheckMessage]:
-    """E003: QUEUES does not contain the queue in which actions of the admin on many jobs run."""
-    chosen = None if conf.problems() else conf.current().bulk_queue
-    permitted = default_backend().queues
-    if chosen is not None and permitted and chosen not in permitted:
-        yield message(
-            "E003",
-            f"{conf.NAME}['BULK_QUEUE'] is {chosen!r}, which QUEUES in TASKS does not contain.",
-            f"QUEUES contains {', '.join(sorted(permitted))}. Add {chosen!r}, or choose one of these.",
-        )
 
 
 def _modules(configs: Iterable[AppConfig], broken: set[str]) -> Iterator[CheckMessage]:

@@ -29,7 +29,7 @@ from ..postgres.aliases import same_database
 from ..schedules.policy import stored_policy
 from ..tasks.keys import limit_name
 from ..tasks.paths import discover
-from ..tasks.payload import column_of, task_of_model
+from ..tasks.payload import key_fields, tasks_of_models
 from ..tasks.task import Task, declared_tasks, find_task
 from ..tasks.unique import unique_key, unique_options
 from .schedules import database_of
@@ -141,7 +141,7 @@ def _tasks(alias: str) -> list[Task[..., Any]]:
         except UnknownTask:  # such as one that a function has made: nobody can enqueue it
             continue
     for model in payload_models():
-        if (task := task_of_model(model)) is not None:
+        if (task := tasks_of_models.get(model)) is not None:
             found[task.module_path] = task
     return [task for _, task in sorted(found.items()) if _is_in(task, alias)]
 
@@ -159,7 +159,9 @@ def _row(task: Task[..., Any], relation: int | None = None) -> dict[str, Any]:
     rule, model, unique = task.concurrency or task.rate_limit, task.payload, task.unique
     limit = None if rule is None or rule.key == () else rule.key
     keys = {name: key for name, key in (("limit_key", limit), ("group_key", task.group)) if key is not None}
-    columns = {} if model is None else {name: column_of(model, str(key)) for name, key in keys.items()}
+    columns = (
+        {} if model is None else {name: key_fields(model)[str(key)].column for name, key in keys.items()}
+    )
     computed, of_unique = [*keys], None
     if unique is not None:
         of_unique = unique_options(unique)

@@ -75,7 +75,15 @@ class Declaration:
         limit = self.catch_up_limit
         if not options.is_whole(limit) or limit > MOST_CAUGHT_UP:
             raise options.wrong("catch_up_limit", f"a whole number from 1 to {MOST_CAUGHT_UP}", limit)
-        args, kwargs = _arguments(self.args, self.kwargs)
+        if isinstance(self.args, (str, bytes)) or not isinstance(self.args, Sequence):
+            raise TypeError(f"args must be a list or a tuple. It is {self.args!r}.")
+        if not isinstance(self.kwargs, Mapping):
+            raise TypeError(f"kwargs must be a dict. It is {self.kwargs!r}.")
+        try:
+            arguments = encode_arguments(list(self.args), dict(self.kwargs), _MOST_BYTES)
+        except InvalidJSON as error:
+            raise ValueError(str(error)) from None
+        args, kwargs = map(json.loads, arguments)  # as they come back from JSON
         values: dict[str, Any] = {"every": timing.every, "jitter": jitter, "args": args, "kwargs": kwargs}
         if self.queue_name is not None:
             options.queue_name(self.queue_name)
@@ -176,16 +184,3 @@ def settings_module() -> str:
 
 #: The declarations of ``@schedule`` by name, each with its task.
 _declared: dict[str, tuple[Task[..., Any], Declaration]] = {}
-
-
-def _arguments(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments as they come back from JSON."""
-    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
-        raise TypeError(f"args must be a list or a tuple. It is {args!r}.")
-    if not isinstance(kwargs, Mapping):
-        raise TypeError(f"kwargs must be a dict. It is {kwargs!r}.")
-    try:
-        first, second = encode_arguments(list(args), dict(kwargs), _MOST_BYTES)
-    except InvalidJSON as error:
-        raise ValueError(str(error)) from None
-    return json.loads(first), json.loads(second)

@@ -114,11 +114,6 @@ class Firing:
             seconds = STUCK_PAUSE
         self.look_in(seconds, now + monotonic() - began)
 
-    def run_once(self, session: Session) -> None:
-        """Fire all that is due now. What is locked stays due."""
-        while fire_due(session.rows, self.broken) >= LOOK_LIMIT:
-            pass
-
 
 def fire_due(rows: Rows, broken: dict[str, str]) -> int:
     """Fire the schedules that are due, at most `LOOK_LIMIT`. Return how many moved on.

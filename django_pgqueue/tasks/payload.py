@@ -17,7 +17,8 @@ from django.db.models.expressions import DatabaseDefault
 from ..compat import InvalidTask
 from .signatures import argument_names, parameters_of_call
 
-_tasks: WeakValueDictionary[type[Any], Any] = WeakValueDictionary()
+tasks_of_models: WeakValueDictionary[type[Any], Any] = WeakValueDictionary()
+"""The task whose payload a model is, as far as tasks were imported."""
 
 
 def checked(task: Any) -> type[Any] | None:
@@ -36,7 +37,7 @@ def checked(task: Any) -> type[Any] | None:
             "payload and nothing else. Make the other arguments fields of the model."
         )
     _check_keys(path, task)
-    other = _tasks.get(model)
+    other = tasks_of_models.get(model)
     if other is not None and other.module_path != path:
         raise InvalidTask(
             f"{path}: {model._meta.label} is the payload of {other.module_path} already. A row does not say "
@@ -44,7 +45,7 @@ def checked(task: Any) -> type[Any] | None:
             "subclass of JobPayload."
         )
     if other is None or other.func is not task.func:  # a copy of a task does not take its place
-        _tasks[model] = task
+        tasks_of_models[model] = task
     return model  # type: ignore[no-any-return]
 
 
@@ -52,12 +53,7 @@ def key_names(task: Any) -> list[str] | None:
     """Return what keys may name: arguments of the function, or columns of the payload. None: any name."""
     if task.payload is None:
         return argument_names(task)
-    return sorted(_key_fields(task.payload))
-
-
-def task_of_model(model: type[Any]) -> Any:
-    """Return the task whose payload a model is; None if none is declared, or it was not imported."""
-    return _tasks.get(model)
+    return sorted(key_fields(task.payload))
 
 
 def _check_model(path: str, model: Any) -> None:
@@ -103,20 +99,15 @@ def _check_keys(path: str, task: Any) -> None:
 _TYPES = (models.IntegerField, models.CharField, models.TextField, models.UUIDField)
 
 
-def column_of(model: type[models.Model], name: str) -> str:
-    """Return the column of a field that is a key."""
-    return str(_key_fields(model)[name].column)
-
-
 def key_arguments(task: Any, payload: models.Model) -> dict[str, object]:
     """Return what keys are computed from, in place of the arguments of a call: the values of the fields that
     may be keys, by name, as the database will have them.
     """
-    fields = _key_fields(task.payload)
+    fields = key_fields(task.payload)
     return {name: field.to_python(getattr(payload, field.attname)) for name, field in fields.items()}
 
 
-def _key_fields(model: type[models.Model]) -> dict[str, Any]:
+def key_fields(model: type[models.Model]) -> dict[str, Any]:
     """Return the fields that may be keys, by name: a foreign key by that of its column."""
     fields = [field for field in model._meta.local_concrete_fields if not field.primary_key]
     return {field.attname: field for field in fields if isinstance(_target(field), _TYPES)}

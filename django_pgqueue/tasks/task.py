@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from functools import cache
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypedDict, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -199,7 +198,7 @@ class Task(Habits, GenericTask[P, R]):
         """
         cls: Any = type(self)
         variant = object.__new__(cls)
-        for name in _field_names(cls):
+        for name in cls.__dataclass_fields__:
             object.__setattr__(variant, name, changes[name] if name in changes else getattr(self, name))
         return variant  # type: ignore[no-any-return]
 
@@ -353,11 +352,6 @@ def _restore(path: str, changes: dict[str, Any]) -> Task[..., Any]:
 
 # ----------------------------------------------------------------------------
 # The values of a task: those of its declaration, and those that ``task.using(...)`` changes for one call.
-
-
-@cache
-def _field_names(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(cls))
 
 
 def _checked_values(task: Any) -> dict[str, Any]:

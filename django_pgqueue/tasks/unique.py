@@ -117,17 +117,22 @@ def unique_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str
         return str(task.unique_key)
     name = task.module_path if unique.name is None else unique.name
     if unique.key == ():
-        return _short(name)
-    if unique.key is None:
+        key = str(name)
+    elif unique.key is None:
         bound = bind_call(task, args, kwargs)
-        return _short(f"{name}({', '.join(f'{each}={_encode(value)}' for each, value in bound.items())})")
-    value = key_value(task, "unique key", unique.key, args, kwargs)
-    if value is None and callable(unique.key):
-        raise InvalidKey(
-            f"The callable for the unique key of {task.module_path} returned None. Return what the job is "
-            "unique by, such as a string."
-        )
-    return _short(f"{name}/{_text(task, value)}")
+        key = f"{name}({', '.join(f'{each}={_encode(value)}' for each, value in bound.items())})"
+    else:
+        value = key_value(task, "unique key", unique.key, args, kwargs)
+        if value is None and callable(unique.key):
+            raise InvalidKey(
+                f"The callable for the unique key of {task.module_path} returned None. Return what the job "
+                "is unique by, such as a string."
+            )
+        key = f"{name}/{_text(task, value)}"
+    if len(key) <= KEY_LENGTH:
+        return key
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    return f"{key[: KEY_LENGTH - len(digest) - 1]}#{digest}"
 
 
 def unique_options(unique: Unique) -> dict[str, Any]:
@@ -150,13 +155,6 @@ def _text(task: DjangoTask[..., Any], value: object) -> str:
             f"The unique key of {task.module_path} has a character that cannot be stored: {text!r:.100}."
         )
     return text
-
-
-def _short(key: str) -> str:
-    if len(key) <= KEY_LENGTH:
-        return key
-    digest = hashlib.sha256(key.encode()).hexdigest()
-    return f"{key[: KEY_LENGTH - len(digest) - 1]}#{digest}"
 
 
 def _check_default(path: str, parameter: inspect.Parameter) -> None:

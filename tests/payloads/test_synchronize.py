@@ -27,7 +27,7 @@ from tests.receipts.tasks import send
 
 pytestmark = pytest.mark.django_db
 
-registry: Any = declare._tasks
+registry: Any = declare.tasks_of_models
 
 SEND = "tests.receipts.tasks.send"
 OTHER = "tests.receipts.tasks.send_again"

@@ -34,7 +34,7 @@ from ...postgres.session import (
     connect,
     is_standby,
 )
-from ...schedules.fire import NEXT_LOOK, left_out
+from ...schedules.fire import LOOK_LIMIT, NEXT_LOOK, fire_due, left_out
 from ..sessions import LONGEST_PAUSE, Outage
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ class Heartbeat:
         limits.write(session)
         limits.withdraw(session)
         if self._fires_once:  # before a burst starts its processes
-            self._rounds.schedules.run_once(session)
+            while fire_due(session.rows, self._rounds.schedules.broken) >= LOOK_LIMIT:
+                pass
         return True
 
     @property
