@@ -127,9 +127,8 @@ class FailurePages(DatabaseAdmin[Job]):
             f"{_TEMPLATES}/failure.html",
             found.name or _("Failure without an error"),
             media=MEDIA,
-            **_common(found),
+            **row(self, found),
             group=found,
-            kind=breakable(found.error_class),
             total_failed=formatting.number(found.total_failed),
             total_retried=formatting.number(found.total_retried),
             chart=_chart(found),
@@ -220,29 +219,23 @@ def _words(words: str, count: int) -> str:
 
 
 def row(admin: DatabaseAdmin[Any], group: GroupFigures, query: str = "") -> dict[str, Any]:
-    """Return what the list shows of a group."""
-    return {
-        **_common(group),
-        "url": admin.address("failure", group.fingerprint) + query,
-        "kind": breakable(group.error_class) or _("without an error"),
-        "failed": formatting.number(group.failed),
-        "retried": formatting.number(group.retried),
-        "spark": sparkline([point.attempts for point in group.points], "alarm"),
-        "tasks": _few(group.tasks),
-        "versions": _few(group.versions),
-    }
-
-
-def _common(group: GroupFigures) -> dict[str, Any]:
+    """Return what the list shows of a group, and its page."""
     muted = ""
     if group.muted_at is not None:
         text = _("muted by %(author)s at %(time)s") if group.muted_by else _("muted at %(time)s")
         muted = display.filled(text, time=display.time(group.muted_at), author=group.muted_by)
     return {
+        "url": admin.address("failure", group.fingerprint) + query,
+        "kind": breakable(group.error_class) or _("without an error"),
         "message": group.message,
         "first_seen": display.time(group.first_seen),
         "last_seen": display.time(group.last_seen),
         "muted": muted,
+        "failed": formatting.number(group.failed),
+        "retried": formatting.number(group.retried),
+        "spark": sparkline([point.attempts for point in group.points], "alarm"),
+        "tasks": _few(group.tasks),
+        "versions": _few(group.versions),
     }
 
 

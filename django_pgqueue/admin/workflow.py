@@ -322,22 +322,22 @@ def boxes_of(workflow: Workflow, url_of: Callable[[Node, str], str]) -> list[dic
     """Return each node as the template shows it, and as it is "drawn" by the script: two short lines, and the
     whole as its title. Those that wait for nothing come first.
     """
-    column = columns(workflow)
+    column, boxes = columns(workflow), []
+    words = {key: words_of(node) for key, node in workflow.nodes.items()}
     waits: dict[Key, list[str]] = defaultdict(list)
     for parent, child in workflow.arrows:
-        waits[child].append(full_name(workflow.nodes[parent]))
-    boxes = []
+        waits[child].append(words[parent][1])
     for key, node in sorted(workflow.nodes.items(), key=lambda item: column[item[0]]):
-        is_job, name, state = node.kind == "job", full_name(node), state_words(node)
-        words = [f"#{key}" if isinstance(key, int) else "", state]
+        is_job, (short, name, state) = node.kind == "job", words[key]
+        text = [f"#{key}" if isinstance(key, int) else "", state]
         told = ": ".join(filter(None, [name, state]))
         shares = [] if is_job and node.size == 1 else _BAR
         drawn = {
             "id": _anchor(key),
             "kind": node.kind,
             "status": node.state,
-            "label": Truncator(written_out(short_name(node))).chars(_MOST_OF_NAME),
-            "text": Truncator(" · ".join(filter(None, words))).chars(_MOST_OF_STATE),
+            "label": Truncator(written_out(short)).chars(_MOST_OF_NAME),
+            "text": Truncator(" · ".join(filter(None, text))).chars(_MOST_OF_STATE),
             "title": written_out(f"{told}. {node.note}" if node.note else told),
             "url": url_of(node, ""),
             "isHere": key == workflow.here,
@@ -370,35 +370,27 @@ def _anchor(key: Key) -> str:
     return str(key) if isinstance(key, int) else f"of-{crc32(repr(key).encode())}"
 
 
-def short_name(node: Node) -> str:
-    """Return the name in the drawing: of a task without its module, and how many there are."""
+def words_of(node: Node) -> tuple[str, str, str]:
+    """Return the name in the drawing, without the module of a task; that in the table, with the id of a job or
+    batch; and the state, or the number of jobs in each state.
+    """
     if node.kind == "gone":
-        name = _("no longer kept")
+        short, full = _("no longer kept"), _("%(id)s, no longer kept") % {"id": node.key}
     elif node.kind == "job":
-        name = node.name.rpartition(".")[2] or _("other tasks")
+        short = node.name.rpartition(".")[2] or _("other tasks")
+        full = _("%(task)s (%(id)s)") % {"id": node.key, "task": node.name}
     else:
-        name = node.name or (_("batch") if node.size == 1 else _("batches"))
-    return name if node.size == 1 else f"{name} × {formatting.number(node.size)}"
-
-
-def full_name(node: Node) -> str:
-    """Return the name in the table, with the whole path of a task and the id of a job or batch."""
+        short = node.name or (_("batch") if node.size == 1 else _("batches"))
+        full = _("batch %(id)s, %(name)s") % {"id": node.key, "name": node.name or _("without a name")}
+    state = ", ".join(counted(node.counts).values())
     if node.size > 1:
-        return f"{node.name} × {formatting.number(node.size)}" if node.name else short_name(node)
-    if node.kind == "gone":
-        return _("%(id)s, no longer kept") % {"id": node.key}
+        many = f" × {formatting.number(node.size)}"
+        return f"{short}{many}", f"{node.name or short}{many}", state
     if node.kind == "job":
-        return _("%(task)s (%(id)s)") % {"id": node.key, "task": node.name}
-    return _("batch %(id)s, %(name)s") % {"id": node.key, "name": node.name or _("without a name")}
-
-
-def state_words(node: Node) -> str:
-    """Return the state of a job, or the number of jobs in each state."""
-    if node.kind == "job" and node.size == 1:
-        return str(Status(node.state).label)
-    if node.kind == "batch" and node.size == 1 and not node.counts:
-        return pgettext("batch", "empty")
-    return ", ".join(counted(node.counts).values())
+        state = str(Status(node.state).label)
+    elif node.kind == "batch" and not state:
+        state = pgettext("batch", "empty")
+    return short, full, state
 
 
 def counted(counts: Counter[str]) -> dict[str, str]:

@@ -59,7 +59,7 @@ def data(workflow: Workflow) -> dict[str, Any]:
 
 
 def shown(workflow: Workflow) -> dict[str, tuple[str, int, dict[str, int]]]:
-    return {pages.short_name(node): (node.kind, node.size, node.counts) for node in workflow.nodes.values()}
+    return {pages.words_of(node)[0]: (node.kind, node.size, node.counts) for node in workflow.nodes.values()}
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_folded_jobs_stand_in_the_column_of_each_of_them() -> None:
         job(workflow, key + 1, key, task="b")
         job(workflow, key + 1_000, key + 1, task="a")
     small = folded(workflow)
-    assert [pages.short_name(node) for node in small.nodes.values()] == [
+    assert [pages.words_of(node)[0] for node in small.nodes.values()] == [
         "resize",
         "a × 300",
         "b × 300",
@@ -248,6 +248,6 @@ def test_the_copy_of_dagre_is_the_released_file_with_its_license() -> None:
 def test_members_that_nobody_has_looked_at_are_counted() -> None:
     workflow = Workflow(here=1)
     batch(workflow, 1, done=3, live=2)
-    assert pages.state_words(workflow.nodes[1]) == "2 live, 3 done"
+    assert pages.words_of(workflow.nodes[1])[2] == "2 live, 3 done"
     batch(workflow, 2)
-    assert pages.state_words(workflow.nodes[2]) == "empty"
+    assert pages.words_of(workflow.nodes[2])[2] == "empty"
