@@ -83,35 +83,19 @@ def statuses(text: str) -> tuple[Status, ...]:
 
 def add_filters(parser: ArgumentParser, *, status: str) -> None:
     """Add the options. ``status`` says which states are chosen without the option of this name."""
-    add = parser.add_argument
-    add(
-        "--status",
-        type=statuses,
-        metavar="A,B",
-        help=f"in these states, such as failed or pending,retry ({status})",
-    )
-    add("--queue", default="", metavar="NAME", help="of this queue")
-    add("--task", default="", metavar="PATH", help="of this task, such as shop.tasks.sync")
-    add(
-        "--since",
-        type=since,
-        metavar="WHEN",
-        help="that ended since, or were enqueued since if they are not finished: 30m, 2h, or a time",
-    )
-    add(
-        "--key",
-        default="",
-        metavar="KEY",
-        help="that are not finished and have this limit key or unique key",
-    )
-    add("--batch", type=int, metavar="ID", help="of this batch")
-    add(
-        "--fingerprint",
-        default="",
-        metavar="HASH",
-        help="that are not finished or have failed, and whose last error has this fingerprint",
-    )
-    add("--worker", metavar="WORKER", help="that this worker runs now: its name or its id")
+    since_text = "that ended since, or were enqueued since if they are not finished: 30m, 2h, or a time"
+    error_text = "that are not finished or have failed, and whose last error has this fingerprint"
+    for name, read, metavar, text in (
+        ("status", statuses, "A,B", f"in these states, such as failed or pending,retry ({status})"),
+        ("queue", str, "NAME", "of this queue"),
+        ("task", str, "PATH", "of this task, such as shop.tasks.sync"),
+        ("since", since, "WHEN", since_text),
+        ("key", str, "KEY", "that are not finished and have this limit key or unique key"),
+        ("batch", int, "ID", "of this batch"),
+        ("fingerprint", str, "HASH", error_text),
+        ("worker", str, "WORKER", "that this worker runs now: its name or its id"),
+    ):
+        parser.add_argument(f"--{name}", type=read, metavar=metavar, help=text)
 
 
 def filters_of(options: dict[str, Any], alias: str) -> Filters:

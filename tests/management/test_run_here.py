@@ -18,7 +18,7 @@ def test_what_must_not_be_shown_is_redacted(monkeypatch: pytest.MonkeyPatch) -> 
     result = SimpleNamespace(
         row=SimpleNamespace(id=5, task_path="tests.app.tasks.noop", attempts=1),
         outcome=SimpleNamespace(kind="failed", reason=f"card {CARD} is refused", result=None),
-        failure=SimpleNamespace(error=ValueError(f"card {CARD} of ann")),
+        error=ValueError(f"card {CARD} of ann"),
         ran=0.1,
     )
     monkeypatch.setattr(subcommand, "run_job", lambda pk, alias: result)

@@ -224,29 +224,25 @@ def _tasks(options: dict[str, Any]) -> Output:
     for name, declaration in sorted({**schedules_in_settings()[0], **declared_schedules()}.items()):
         schedules.setdefault(declaration.task_path, []).append(name)
     text: list[Block] = []
-    document = []
+    document: list[dict[str, Any]] = []
     for path, task in known_tasks().items():
-        names, policy, is_async = schedules.get(path, []), _policy(task), iscoroutinefunction(task.func)
-        text += [f"{'async ' if is_async else ''}{path}"]
-        text += [
-            {
-                "Queue": task.queue_name + (f", priority {task.priority}" if task.priority else ""),
-                "Policy": ", ".join(f"{name}={value}" for name, value in policy.items()) or "the defaults",
-                "Schedules": ", ".join(names),
-                "Declared in": source_place(task),
-            }
-        ]
-        document.append(
-            {
-                "path": task.module_path,
-                "declared_in": source_place(task),
-                "queue_name": task.queue_name,
-                "priority": task.priority,
-                "async": is_async,
-                "policy": policy,
-                "schedules": names,
-            }
-        )
+        row: dict[str, Any] = {
+            "path": path,
+            "declared_in": source_place(task),
+            "queue_name": task.queue_name,
+            "priority": task.priority,
+            "async": iscoroutinefunction(task.func),
+            "policy": _policy(task),
+            "schedules": schedules.get(path, []),
+        }
+        document.append(row)
+        facts: dict[str, str | None] = {
+            "Queue": task.queue_name + (f", priority {task.priority}" if task.priority else ""),
+            "Policy": ", ".join(f"{name}={value}" for name, value in row["policy"].items()) or "the defaults",
+            "Schedules": ", ".join(row["schedules"]),
+            "Declared in": row["declared_in"],
+        }
+        text += [f"{'async ' if row['async'] else ''}{path}", facts]
     if not text and not failed:
         text = ["No app declares a task. Tasks are found in the modules that TASK_MODULES names."]
     errors = (

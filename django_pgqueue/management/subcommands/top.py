@@ -45,7 +45,6 @@ from .jobs import progress_text, readable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.live import Live
 
 
 SHORTEST = 0.1  # seconds between two looks
@@ -129,6 +128,8 @@ class Look:
 def look(alias: str) -> Look:
     """Read everything. This never raises an error of the database."""
     found = Look(QueueState(alias))
+    running = readable(Job.objects.using(alias).filter(shelf=0, status=Status.RUNNING))
+    longest = running.order_by("last_attempted_at", "pk")[:MOST_RUNNING]
 
     def read(name: str, part: Callable[[], T], otherwise: T) -> T:
         if (value := within(alias, PATIENCE, part)) is None:
@@ -143,17 +144,12 @@ def look(alias: str) -> Look:
         parts = {"queues": state.depths, "workers": state.crew, "minutes": state.minutes}
         found.slow += [name for name, part in parts.items() if part is None]
         found.rates = read("rates", lambda: rates(alias), {})
-        found.running = read("running jobs", lambda: _running_jobs(alias), [])
+        found.running = read("running jobs", lambda: list(longest), [])
         found.failures = read("failures", lambda: groups(alias, HOUR, most=MOST_FAILURES), [])
     except Error as error:
         found.error = " ".join(str(error).split()) or type(error).__name__
         connections[alias].close()  # the next look connects again
     return found
-
-
-def _running_jobs(alias: str) -> list[Any]:
-    jobs = readable(Job.objects.using(alias).filter(shelf=0, status=Status.RUNNING))
-    return list(jobs.order_by("last_attempted_at", "pk")[:MOST_RUNNING])
 
 
 # ----------------------------------------------------------------------------
@@ -222,17 +218,9 @@ def _serving(found: Look, depth: Depth) -> tuple[str, str]:
     return str(count), _BAD if not count and depth.ready and not depth.is_paused else ""
 
 
-def _slots(_: Look, worker: Any) -> str:
-    return f"{worker.busy}/{worker.slots}" + (f" ({worker.lost} lost)" if worker.lost else "")
-
-
 def _worker(found: Look, job: Any) -> tuple[str, str]:
     name = next((str(worker) for worker in found.workers if worker.pk == job.worker), "")
     return (name, "") if name else ("gone", _BAD)
-
-
-def _progress(_: Look, job: Any) -> tuple[str, str]:
-    return ("asked to stop", _WARNING) if job.cancel_requested_at else (progress_text(job, 10), _BAR)
 
 
 #: In the order of their keys.
@@ -262,7 +250,9 @@ PANES = {
             "Workers": lambda _, worker: str(worker),
             "State": lambda _, worker: (worker.vital.value, _VITAL.get(worker.vital, _BAD)),
             "Slots": lambda _, worker: (_bar(worker.busy, worker.slots), _BAR),
-            "": _slots,
+            "": lambda _, worker: (
+                f"{worker.busy}/{worker.slots}" + (f" ({worker.lost} lost)" if worker.lost else "")
+            ),
             "Queues": lambda _, worker: queues_text(worker),
             "Heartbeat": lambda _, worker: f"{period(worker.age)} ago",
             "Version": lambda _, worker: (worker.version, _DIM),
@@ -279,7 +269,9 @@ PANES = {
             "Runs for": lambda found, job: _ago(found, job.last_attempted_at),
             "Queue": lambda _, job: job.queue_name,
             "Worker": _worker,
-            "Progress": _progress,
+            "Progress": lambda _, job: (
+                ("asked to stop", _WARNING) if job.cancel_requested_at else (progress_text(job, 10), _BAR)
+            ),
         },
         range(1, 3),
         "No job is running.",
@@ -457,14 +449,27 @@ def watch(alias: str, interval: float, console: Console) -> None:
     """Draw until ``q``, Ctrl-C or SIGTERM."""
     from rich.live import Live
 
-    poller = _Poller(alias, interval)
+    poller, view = _Poller(alias, interval), View()
     poller.start()
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False)
+    last, drawn, pressed, is_changed = None, None, "", False
     # SIGTERM ends the drawing as Ctrl-C does, so that the terminal is restored.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with live, keys() as key:
-            _draw_and_listen(poller, live, console, key)
+            while poller.failure is None and pressed != "q":
+                # Rich asks for the size of the standard streams, which need not be this terminal.
+                console.width, console.height = size = os.get_terminal_size(console.file.fileno())
+                now = poller.now
+                if now is not None and (is_changed or drawn != (now, size)):
+                    last = last if last and now.error else now
+                    live.update(picture(now, last, view, console), refresh=True)
+                    drawn = now, size
+                pressed = key(_TICK)
+                is_changed = view.press(pressed)
+                poller.is_paused = view.is_paused
+                if pressed == "r" or (pressed == "p" and not view.is_paused):
+                    poller.wake.set()
     except KeyboardInterrupt:
         pass
     finally:
@@ -473,25 +478,6 @@ def watch(alias: str, interval: float, console: Console) -> None:
         poller.wake.set()
     if poller.failure is not None:
         raise poller.failure
-
-
-def _draw_and_listen(poller: _Poller, live: Live, console: Console, key: Callable[[float], str]) -> None:
-    view, last, drawn, is_changed = View(), None, None, False
-    while poller.failure is None:
-        # Rich asks for the size of the standard streams, which need not be this terminal.
-        console.width, console.height = size = os.get_terminal_size(console.file.fileno())
-        now = poller.now
-        if now is not None and (is_changed or drawn != (now, size)):
-            last = last if last and now.error else now
-            live.update(picture(now, last, view, console), refresh=True)
-            drawn = now, size
-        pressed = key(_TICK)
-        if pressed == "q":
-            return
-        is_changed = view.press(pressed)
-        poller.is_paused = view.is_paused
-        if pressed == "r" or (pressed == "p" and not view.is_paused):
-            poller.wake.set()
 
 
 #: What an arrow or a function key sends, which means nothing here.
