@@ -5,7 +5,7 @@ one that the database routers choose. All changes are made with the public funct
 fields of a job are read-only; the action "Edit" changes what may change while a job waits.
 
     base         what all pages have: the database, permissions, a time limit, no control characters
-    console      visible jobs, URLs, the bar to all pages, and the frame of pages without a model
+    console      visible jobs, URLs, the bar to all pages, the frame of pages without a model, what is paused
     display      values and times, in the same way everywhere
     lists        lists that stay fast with a long history
     charts       figures as drawings
@@ -15,7 +15,6 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     failures     failures by group
     batches      batches; workflow draws one
     queues, workers, tasks, schedules, limits, pauses   what their names say
-    paused       what is paused, in sentences, for the banner and other pages
     database_page   locks, old transactions, dead rows and connections, and when to act
     ask          the confirmation page for actions on a few workers or pauses
     payloads     a mixin for the admin of payload models

@@ -26,8 +26,7 @@ from django.utils.translation import gettext as _
 
 from ..models import JobStat
 from ..postgres.timeout import TimeLimitReached, time_limit
-from .console import bar, console_page, page_url
-from .paused import paused
+from .console import bar, console_page, page_url, paused
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin

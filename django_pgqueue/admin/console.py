@@ -1,5 +1,5 @@
-"""What a site shows to a user: which jobs, which pages, the bar that leads from each page to all others, and
-the frame of pages without a model.
+"""What a site shows to a user: which jobs, which pages, the bar that leads from each page to all others, the
+frame of pages without a model, and what is paused.
 
 A page is on the bar if the site has it and the user may view its model: a project may register only some of
 the classes, or replace one.
@@ -10,7 +10,8 @@ condition for him or her. Other pages show jobs, too, and some figures are of al
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -21,11 +22,13 @@ from django.forms import Media
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
-from .display import page_zone
+from ..models.queue import IN_FORCE
+from .display import linked, page_zone, time
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
@@ -150,3 +153,62 @@ def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
     for tab, root in zip(tabs, roots, strict=True):
         tab["current"] = tab["current"] or ("true" if root == below else "")
     return {"pgqueue_nav": tabs, "pgqueue_zone": page_zone()}
+
+
+# ----------------------------------------------------------------------------
+# What is paused, in sentences.
+
+
+@dataclass(slots=True)
+class Paused:
+    """The pauses in force, in sentences that link to their pages if this user may view them."""
+
+    everything: str = ""
+    """For the banner; empty if not everything is paused."""
+    queues: dict[str, str] = field(default_factory=dict)
+    """The details for each paused queue."""
+    queues_said: dict[str, str] = field(default_factory=dict)
+    """The sentence about each paused queue."""
+    tasks_said: list[str] = field(default_factory=list)
+
+
+def paused(
+    site: AdminSite, request: HttpRequest, alias: str, pauses: Iterable[Pause] | None = None
+) -> Paused:
+    """Return what is paused in a database. ``pauses``: those in force, if they are read already."""
+    if pauses is None:
+        pauses = Pause.objects.using(alias).filter(IN_FORCE).order_by("kind", "name")
+    found = Paused()
+    sentences = {
+        Pause.Kind.ALL: _("Everything is {details}."),
+        Pause.Kind.QUEUE: _("Queue {name} is {details}."),
+        Pause.Kind.TASK: _("Task {name} is {details}."),
+    }
+    for pause in pauses:
+        url, facts = page_url(site, request, Pause, "change", pause.pk), details(pause)
+        said = linked(url, format_html(sentences[Pause.Kind(pause.kind)], name=pause.name, details=facts))
+        if pause.kind == Pause.Kind.ALL:
+            found.everything = said
+        elif pause.kind == Pause.Kind.QUEUE:
+            found.queues_said[pause.name], found.queues[pause.name] = said, linked(url, facts)
+        else:
+            found.tasks_said.append(said)
+    return found
+
+
+def target(pause: Pause) -> str:
+    """Return what is paused, in words."""
+    words = {"all": _("everything"), "queue": _("queue %(name)s"), "task": _("task %(name)s")}
+    return words[pause.kind] % {"name": pause.name}
+
+
+def details(pause: Pause) -> Any:
+    """Return who has paused it, why, and until when: "paused by ann until 12:00: the bank is down"."""
+    text = {
+        (False, False): _("paused"),
+        (True, False): _("paused by {author}"),
+        (False, True): _("paused until {end}"),
+        (True, True): _("paused by {author} until {end}"),
+    }[bool(pause.author), pause.until is not None]
+    words = format_html(text, author=pause.author, end=time(pause.until))
+    return format_html("{}: {}", words, pause.reason) if pause.reason else words

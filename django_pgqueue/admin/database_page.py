@@ -19,8 +19,7 @@ from django.utils.translation import pgettext_lazy
 from ..formatting import age, number
 from ..monitoring.database import LIVE, DatabasePart, PartState, database, has_too_many, is_too_old
 from . import display
-from .console import console_page, is_restricted
-from .paused import paused
+from .console import console_page, is_restricted, paused
 
 if TYPE_CHECKING:
     from .base import DatabaseAdmin

@@ -29,17 +29,16 @@ from ..monitoring.queues import Depth, capped
 from ..monitoring.spans import DAY, HOUR, SHARES, Figures, TimeSpan, breakdown, series
 from ..postgres.timeout import within
 from .charts import MEDIA, Chart, chosen_span, gauge, numbers, percentiles, span_tabs, sparkline
-from .console import console_page, page_url
+from .console import console_page, page_url, paused
 from .failures import failure_block
 from .history import note_and_tell
-from .paused import in_words
 from .task_page import limit_words
 from .workers import worker_row
 
 if TYPE_CHECKING:
     from .base import DatabaseAdmin
     from .charts import Color, Series
-    from .paused import Paused
+    from .console import Paused
 
 MOST_QUEUES = 200
 MOST_WORKERS = 100
@@ -77,7 +76,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
     site, alias = admin.admin_site, admin.database
     url = partial(page_url, site, request)
     state = read(alias)
-    pauses = in_words(site, request, state.pauses or [])
+    pauses = paused(site, request, alias, state.pauses or [])
     verdict, resumes = judge(state), may_resume(site, request)
 
     def by_queue(span: TimeSpan) -> dict[str, Figures]:

@@ -19,10 +19,10 @@ from ..tasks import options
 from . import display
 from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from .base import DatabaseForm
+from .console import details, target
 from .display import column
 from .history import note_and_tell
 from .lists import queue_names, task_paths
-from .paused import details, target
 
 _SUGGESTIONS = "pgqueue-names"  # the id of the list on the page
 

@@ -36,10 +36,9 @@ from .charts import (
     span_tabs,
     sparkline,
 )
-from .console import page_url, task_url
+from .console import page_url, paused, task_url
 from .display import Fact, alarm, column, linked
 from .jobs.texts import breakable
-from .paused import paused
 from .task_page import limit_facts
 from .workers import Fleet, worker_row
 

@@ -34,11 +34,10 @@ from ..tasks.task import Task
 from ..tasks.unique import Unique
 from . import display
 from .charts import MEDIA, chosen_span, rate_facts, span_charts, span_tabs
-from .console import console_page, page_url, task_url
+from .console import console_page, details, page_url, paused, target, task_url
 from .display import Fact, linked
 from .failures import failure_block
 from .jobs.texts import breakable
-from .paused import details, paused, target
 from .schedules.page import next_run, state_badge
 
 if TYPE_CHECKING:

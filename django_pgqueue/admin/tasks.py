@@ -22,11 +22,10 @@ from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import known_tasks
 from .base import ReadOnlyAdmin
 from .charts import address, chosen_span, error_rate, share_text, span_tabs, sparkline
-from .console import console_page, task_url
+from .console import console_page, paused, task_url
 from .database_page import database_page
 from .jobs.texts import breakable
 from .lists import queue_names
-from .paused import paused
 from .task_page import task_page
 
 if TYPE_CHECKING:
