@@ -84,7 +84,7 @@ class DatabaseAdmin(ModelAdmin[M]):
         found = list(self.get_urls())
         for each in found:
             if isinstance(each, URLPattern):  # a project may include the URLs of others
-                each.callback = readable(limited(self, each.callback))
+                each.callback = limited(self, each.callback)
         return found
 
     @property
@@ -237,21 +237,6 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-
 _MARKUP = re.compile(r"(<textarea\b.*?</textarea\s*>|<[^>]*>)", re.IGNORECASE | re.DOTALL)
 
 
-def readable(view: View) -> View:
-    """Return a view whose pages have no control characters in their texts."""
-
-    @wraps(view)
-    def with_readable_texts(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        response = view(request, *args, **kwargs)
-        if isinstance(response, SimpleTemplateResponse):
-            response.add_post_render_callback(_write_out)
-        elif isinstance(response, HttpResponse):
-            _write_out(response)
-        return response
-
-    return with_readable_texts
-
-
 def _write_out(response: HttpResponse) -> None:
     if response.headers.get("Content-Type", "").startswith("text/html"):
         html = response.content.decode(response.charset)
@@ -278,26 +263,34 @@ SECONDS = 5.0  # for one statement
 
 
 def limited(admin: DatabaseAdmin[Any], view: View) -> View:
-    """Return a view of an admin class whose statements have the time limit, also those of its template."""
+    """Return a view of an admin class whose statements have the time limit, also those of its template. Its
+    pages have no control characters in their texts.
+    """
 
     @wraps(view)
     def within_limit(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.method not in {"GET", "HEAD"} or not admin.admin_site.has_permission(request):
-            return view(request, *args, **kwargs)
-        try:
-            with time_limit(admin.database, SECONDS):
-                response = view(request, *args, **kwargs)
-                return response.render() if isinstance(response, SimpleTemplateResponse) else response
-        except TimeLimitReached:
-            page = console_page(  # which reads nothing from the tables of the queue
-                admin,
-                request,
-                "admin/django_pgqueue/too_slow.html",
-                _("The database is too slow"),
-                seconds=int(SECONDS),
-                database_url=page_url(admin.admin_site, request, JobStat, "database"),
-            )
-            page.status_code = 503
-            return page
+            response = view(request, *args, **kwargs)
+        else:
+            try:
+                with time_limit(admin.database, SECONDS):
+                    response = view(request, *args, **kwargs)
+                    if isinstance(response, SimpleTemplateResponse):
+                        response.render()
+            except TimeLimitReached:
+                response = console_page(  # which reads nothing from the tables of the queue
+                    admin,
+                    request,
+                    "admin/django_pgqueue/too_slow.html",
+                    _("The database is too slow"),
+                    seconds=int(SECONDS),
+                    database_url=page_url(admin.admin_site, request, JobStat, "database"),
+                )
+                response.status_code = 503
+        if isinstance(response, SimpleTemplateResponse):
+            response.add_post_render_callback(_write_out)
+        elif isinstance(response, HttpResponse):
+            _write_out(response)
+        return response
 
     return within_limit

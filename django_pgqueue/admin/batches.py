@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -23,14 +23,12 @@ from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirme
 from .console import is_restricted, page_url, visible_jobs
 from .display import column
 from .history import action_words, note_and_tell
+from .job_page.formatter import Section
 from .job_page.page import children_of, shown_jobs
 from .jobs.filters import on_shelves
 from .jobs.texts import batch_bar, batch_name, batch_state
 from .lists import ConditionFilter, KeysetChangeList
 from .workflow import WorkflowPages
-
-if TYPE_CHECKING:
-    from .job_page.formatter import Section
 
 MOST_FAILED = 20  # on the page of a batch
 

@@ -7,7 +7,7 @@ The texts of statements may contain the arguments of jobs, so only users who may
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
@@ -19,10 +19,8 @@ from django.utils.translation import pgettext_lazy
 from ..formatting import age, number
 from ..monitoring.database import LIVE, DatabasePart, PartState, database, has_too_many, is_too_old
 from . import display
+from .base import DatabaseAdmin
 from .console import console_page, is_restricted, paused
-
-if TYPE_CHECKING:
-    from .base import DatabaseAdmin
 
 LARGE = 2**24  # bytes of a table that is always shown
 ARGUMENTS_PERMISSION = "django_pgqueue.view_arguments_job"

@@ -9,7 +9,7 @@ Each statement has a time limit. What was too slow is not shown, and the page sa
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite
@@ -28,17 +28,13 @@ from ..monitoring.health import PATIENCE, HealthProblem, QueueState, judge, read
 from ..monitoring.queues import Depth, capped
 from ..monitoring.spans import DAY, HOUR, SHARES, Figures, TimeSpan, breakdown, series
 from ..postgres.timeout import within
-from .charts import MEDIA, Chart, chosen_span, gauge, numbers, percentiles, span_tabs, sparkline
-from .console import console_page, page_url, paused
+from .base import DatabaseAdmin
+from .charts import MEDIA, Chart, Color, chosen_span, gauge, numbers, percentiles, span_tabs, sparkline
+from .console import Paused, console_page, page_url, paused
 from .failures import failure_block
 from .history import note_and_tell
 from .task_page import limit_words
 from .workers import worker_row
-
-if TYPE_CHECKING:
-    from .base import DatabaseAdmin
-    from .charts import Color, Series
-    from .console import Paused
 
 MOST_QUEUES = 200
 MOST_WORKERS = 100
@@ -143,14 +139,14 @@ def charts(alias: str, span: TimeSpan) -> list[Chart]:
     """Return the charts of a span. The last point is not over. Raises ``TimeLimitReached``."""
     points = [point for point in series(alias, span) if point.seconds >= _SOON]
     starts = [point.start for point in points]
-
-    def a_minute(label: str, name: str, color: Color) -> Series:
-        return numbers(label, [60 * getattr(point, name) / point.seconds for point in points], color)
-
+    kinds: list[tuple[str, str, Color]] = [
+        (pgettext("number of jobs", "failed"), "failed", "alarm"),
+        (pgettext("number of jobs", "retried"), "retried", "quiet"),
+        (pgettext("number of jobs", "done"), "done", "main"),
+    ]
     attempts = [
-        a_minute(pgettext("number of jobs", "failed"), "failed", "alarm"),
-        a_minute(pgettext("number of jobs", "retried"), "retried", "quiet"),
-        a_minute(pgettext("number of jobs", "done"), "done", "main"),
+        numbers(label, [60 * getattr(point, name) / point.seconds for point in points], color)
+        for label, name, color in kinds
     ]
     times = [
         *percentiles(points, "wait", SHARES, _("waited"), "second"),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.db.models import Q
@@ -33,15 +33,13 @@ from ..tasks.registry import known_tasks, source_place
 from ..tasks.task import Task
 from ..tasks.unique import Unique
 from . import display
+from .base import DatabaseAdmin
 from .charts import MEDIA, chosen_span, rate_facts, span_charts, span_tabs
 from .console import console_page, details, page_url, paused, target, task_url
 from .display import Fact, linked
 from .failures import failure_block
 from .jobs.texts import breakable
 from .schedules.page import next_run, state_badge
-
-if TYPE_CHECKING:
-    from .base import DatabaseAdmin
 
 MOST_SCHEDULES = 50
 

@@ -7,7 +7,7 @@ It is made from the statistics of the span: at most ``MOST_TASKS`` rows, sorted 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest
@@ -20,16 +20,13 @@ from ..models import JobStat
 from ..monitoring.spans import Figures, TimeSpan, Trend, breakdown, percentile_text, trends
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import known_tasks
-from .base import ReadOnlyAdmin
+from .base import DatabaseAdmin, ReadOnlyAdmin
 from .charts import address, chosen_span, error_rate, share_text, span_tabs, sparkline
 from .console import console_page, paused, task_url
 from .database_page import database_page
 from .jobs.texts import breakable
 from .lists import queue_names
 from .task_page import task_page
-
-if TYPE_CHECKING:
-    from .base import DatabaseAdmin
 
 MOST_TASKS = 1000
 PER_PAGE = 50
