@@ -35,12 +35,12 @@ def badge(state: str, label: str) -> str:
     return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', state, label)
 
 
-def column(description: Any, text: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+def column(description: Any, text: Callable[[Any], Any], ordering: str = "") -> Callable[[Any, Any], Any]:
     """Return a method for the columns of a list and the fields of a page: what ``text`` makes of a row. The
     admin shows a dash if that is empty.
     """
 
-    @admin.display(description=description)
+    @admin.display(description=description, ordering=ordering or None)
     def show(self: Any, row: Any) -> Any:
         return text(row) or self.get_empty_value_display()
 

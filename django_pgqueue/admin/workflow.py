@@ -371,8 +371,8 @@ def _anchor(key: Key) -> str:
 
 
 def words_of(node: Node) -> tuple[str, str, str]:
-    """Return the name in the drawing, without the module of a task; that in the table, with the id of a job or
-    batch; and the state, or the number of jobs in each state.
+    """Return the name in the drawing, without the module of a task; that in the table, with the id of a job
+    or batch; and the state, or the number of jobs in each state.
     """
     if node.kind == "gone":
         short, full = _("no longer kept"), _("%(id)s, no longer kept") % {"id": node.key}

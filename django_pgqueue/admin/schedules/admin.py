@@ -29,13 +29,13 @@ from ...tasks.registry import known_tasks
 from .. import display
 from ..ask import RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from ..base import DatabaseForm
-from ..display import with_more
+from ..display import column, with_more
 from ..history import action_words, note_and_tell
 from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.texts import breakable
 from ..lists import ConditionFilter
 from ..workers import Fleet
-from .page import call_text, next_run, overridden, state_badge, state_text, summary, value_text
+from .page import call_text, next_run, outcome_text, overridden, state_badge, state_text, summary, value_text
 
 # ----------------------------------------------------------------------------
 # The form of a schedule: the model's own checks, and what code or settings declare beside each field.
@@ -296,30 +296,19 @@ class ScheduleAdmin(RowActions[Schedule]):
             call = call.removeprefix(schedule.name).removesuffix("()")
         return with_more(breakable(schedule.name), breakable(Truncator(call).chars(80)))
 
-    @admin.display(description=_("when"))
-    def when(self, schedule: Schedule) -> str:
-        """When it runs in plain language, and below it the cron expression and its time zone."""
-        cron = "" if schedule.cron is None else f"{schedule.cron}, {schedule.timezone}"
-        return with_more(words.timing(schedule), breakable(cron))
-
-    @admin.display(description=_("state"))
-    def state_now(self, schedule: Schedule) -> str:
-        """Whether it runs, and why not."""
-        return with_more(state_badge(schedule), state_text(schedule, 95))
-
-    @admin.display(description=_("next run"), ordering="next_run_at")
-    def next_run(self, schedule: Any) -> str:
-        """How soon, and when. A run that is due and that no worker has noticed is marked."""
-        return with_more(*next_run(schedule)) or str(self.get_empty_value_display())
-
-    @admin.display(description=_("last run"), ordering="last_run_at")
-    def last_run(self, schedule: Any) -> str:
-        """What came of its last run, and when that was."""
-        if schedule.last is None:
-            return str(self.get_empty_value_display())
-        return with_more(
-            breakable(str(schedule.last.get_outcome_display())), display.time(schedule.last.run_at)
-        )
+    when = column(
+        _("when"),
+        lambda row: with_more(
+            words.timing(row), breakable(f"{row.cron}, {row.timezone}" if row.cron else "")
+        ),
+    )
+    state_now = column(_("state"), lambda row: with_more(state_badge(row), state_text(row, 95)))
+    next_run = column(_("next run"), lambda row: with_more(*next_run(row)), "next_run_at")
+    last_run = column(
+        _("last run"),
+        lambda row: row.last and with_more(outcome_text(row.last), display.time(row.last.run_at)),
+        "last_run_at",
+    )
 
     @admin.display(description=_("declared in"), ordering="source")
     def declared_in(self, schedule: Schedule) -> str:

@@ -76,8 +76,13 @@ def next_run(schedule: Any) -> tuple[str, str]:
         return format_html(alarm, str(error), _("cannot run")), ""
     soon = how_soon(run, schedule.now)
     if words.is_late(schedule):
-        soon = format_html('<strong class="pgqueue-alarm">{}</strong>', soon)
+        soon = display.alarm(soon)
     return soon, display.time(run)
+
+
+def outcome_text(run: Any) -> str:
+    """Format what came of a run."""
+    return breakable(str(run.get_outcome_display()))
 
 
 def overridden(schedule: Any) -> list[tuple[str, ...]]:
@@ -172,8 +177,7 @@ def _last_runs(site: AdminSite, request: HttpRequest, alias: str, schedule: Sche
         if job := jobs.get(run.job_id):
             link = linked(page_url(site, request, Job, "change", job.pk), link)
             status = display.status_badge(job.status)
-        result = breakable(str(run.get_outcome_display()))
-        rows.append((display.time(run.run_at), result, link, status)[:columns])
+        rows.append((display.time(run.run_at), outcome_text(run), link, status)[:columns])
     return Section(
         _("Last runs"),
         (_("Run"), _("outcome"), _("job"), _("status"))[:columns],
