@@ -27,13 +27,10 @@ _STEPS = {
     MONTH.name: (timedelta(days=1), "day"),
 }
 _STORED = 500  # characters of a message (_pgqueue_note_failures)
-
-
-def _sql(name: str) -> str:
-    return (Path(__file__).parent / f"{name}.sql").read_text(encoding="utf-8")
-
-
-_GROUPS, _POINTS, _PARTS = _sql("failures"), _sql("failure_points"), _sql("failure_parts")
+_GROUPS, _POINTS, _PARTS = (
+    Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")
+    for name in ("failures", "failure_points", "failure_parts")
+)
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ last, of all workers and tasks: a bounded number, however long the history is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import F
 from django.utils.dateparse import parse_datetime
@@ -23,19 +23,14 @@ from ..tasks.registry import KEPT_QUEUES
 WINDOW = 5_000  # jobs
 SOME = 100
 PATIENCE = 2.0  # seconds
-_FOLDER = Path(__file__).parent
+_RECENT = KEPT_QUEUES + Path(__file__).with_name("recent.sql").read_text(encoding="utf-8")
+_OF_WORKER, _CALLERS = (
+    _RECENT + Path(__file__).with_name(f"recent_{name}.sql").read_text(encoding="utf-8")
+    for name in ("of_worker", "callers")
+)
 
 
-def _sql(name: str) -> str:
-    parts = [(_FOLDER / f"{each}.sql").read_text(encoding="utf-8") for each in ("recent", name)]
-    return KEPT_QUEUES + "".join(parts)
-
-
-_OF_WORKER, _CALLERS = _sql("recent_of_worker"), _sql("recent_callers")
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """A job that a worker has ended."""
 
     id: int
@@ -47,8 +42,7 @@ class Ended:
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(NamedTuple):
     """What a worker has ended lately."""
 
     jobs: list[Ended]
@@ -59,8 +53,7 @@ class History:
     """How far the jobs go back that were looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Callers:
+class Callers(NamedTuple):
     """Where the last jobs of a task came from."""
 
     jobs: int = 0
@@ -70,7 +63,7 @@ class Callers:
     """Those that were enqueued for a user, if CONTEXT has "user"."""
     after_others: int = 0
     """Those that were enqueued to run after other jobs or batches."""
-    parents: list[str] = field(default_factory=list)
+    parents: Sequence[str] = ()
     """The tasks of these other jobs."""
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,44 +20,29 @@ _RUNNING, WAITING = (
     Path(__file__).with_name(f"limit_{name}.sql").read_text(encoding="utf-8")
     for name in ("running", "waiting")
 )
-_QUEUE = "queue:"
 
 
-@dataclass(frozen=True, slots=True)
-class LimitFigures:
-    """One limit, and the jobs of all of its keys."""
+def limit_figures(alias: str) -> list[Any]:
+    """Return all limits by name, each ``with_running``. Raise ``TimeLimitReached``.
 
-    limit: Limit
-    kind: str
-    """As ``pgqueue_set_limit`` takes it: ``queue``, ``task``, ``limit`` or ``all``."""
-    name: str
-    running: int
-    waiting: int
-    """Jobs in its wait queues, counted up to ``MOST``. For a queue, or everything: the ready jobs."""
-
-
-def limit_figures(alias: str) -> list[LimitFigures]:
-    """Return all limits by name. Raise ``TimeLimitReached``."""
+    ``waiting_now``: the jobs in its wait queues, counted up to ``MOST``; for a queue, or all jobs, the ready
+    jobs. ``target``: its kind, as ``pgqueue_set_limit`` takes it, and its name there.
+    """
     waiting = RawSQL(f"({WAITING})", (MOST, MOST), IntegerField())  # noqa: S611 - a constant
     with time_limit(alias, PATIENCE):
-        rows: list[Any] = [
-            *with_running(Limit.objects.using(alias)).annotate(waiting_now=waiting).order_by("name")
-        ]
-        ready = {name: depth.ready for name, depth in depths(alias).items()} if rows else {}
-    ready = {f"{_QUEUE}{name}": count for name, count in ready.items()} | {"*": sum(ready.values())}
+        rows = with_running(Limit.objects.using(alias)).annotate(waiting_now=waiting).order_by("name")
+        found: list[Any] = list(rows)
+        ready = {name: depth.ready for name, depth in depths(alias).items()} if found else {}
     tasks = known_tasks()
-    return [
-        LimitFigures(row, *_target(row.name, tasks), row.running_now, ready.get(row.name, row.waiting_now))
-        for row in rows
-    ]
-
-
-def _target(name: str, tasks: Collection[str]) -> tuple[str, str]:
-    if name == "*":
-        return "all", ""
-    if name.startswith(_QUEUE):
-        return "queue", name.removeprefix(_QUEUE)
-    return "task" if name in tasks else "limit", name
+    for row in found:
+        kind, is_queue, name = row.name.partition("queue:")
+        if row.name == "*":
+            row.target, row.waiting_now = ("all", ""), sum(ready.values())
+        elif is_queue and not kind:
+            row.target, row.waiting_now = ("queue", name), ready.get(name, 0)
+        else:
+            row.target = ("task" if row.name in tasks else "limit", row.name)
+    return found
 
 
 def with_running(limits: QuerySet[Limit]) -> QuerySet[Any]:

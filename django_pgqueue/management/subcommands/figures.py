@@ -264,13 +264,13 @@ def _queues(options: dict[str, Any]) -> Output:
 # ``limits``: the limits, and what runs and waits under them.
 
 _LIMITS: Columns = {
-    "Limit": lambda found: {"queue": f"queue {found.name}", "all": "everything"}.get(found.kind, found.name),
-    "At once": lambda found: "-" if found.limit.concurrency is None else number(found.limit.concurrency),
-    "Rate": lambda found: rate_text(found.limit.rate, found.limit.per, found.limit.burst) or "-",
-    "Running": lambda found: number(found.running),
-    "Waiting": lambda found: capped(found.waiting),
-    "If full": lambda found: found.limit.on_full,
-    "Origin": lambda found: origin(found.limit),
+    "Limit": lambda limit: "everything" if limit.name == "*" else limit.name.replace("queue:", "queue ", 1),
+    "At once": lambda limit: "-" if limit.concurrency is None else number(limit.concurrency),
+    "Rate": lambda limit: rate_text(limit.rate, limit.per, limit.burst) or "-",
+    "Running": lambda limit: number(limit.running_now),
+    "Waiting": lambda limit: capped(limit.waiting_now),
+    "If full": lambda limit: limit.on_full,
+    "Origin": origin,
 }
 
 
@@ -279,15 +279,14 @@ def _limits(options: dict[str, Any]) -> Output:
     found = limit_figures(options["database"])
     document = [
         {
-            "kind": each.kind,
-            "name": each.name,
-            **_limit_json(each.limit),
-            "on_full": each.limit.on_full,
-            "running": each.running,
-            "waiting": each.waiting,
-            "set_by_hand": each.limit.is_overridden,
-            "declared": _limit_json(each.limit, "declared_") if each.limit.is_declared else None,
-            "declared_by": each.limit.declared_by,
+            **dict(zip(("kind", "name"), each.target, strict=True)),
+            **_limit_json(each),
+            "on_full": each.on_full,
+            "running": each.running_now,
+            "waiting": each.waiting_now,
+            "set_by_hand": each.is_overridden,
+            "declared": _limit_json(each, "declared_") if each.is_declared else None,
+            "declared_by": each.declared_by,
         }
         for each in found
     ]
