@@ -10,8 +10,8 @@
 -- Race: an open transaction may hold the unique key of a run's job. The INSERT has to wait for it, but only for a
 -- moment: the supervisor that calls this must send its heartbeats. It tries the others first, and this one later.
 --
--- The unique constraint of pgqueue_schedule_run is the guarantee that a run becomes at most one job, whatever the clock, or
--- people who move next_run_at by hand, do.
+-- The unique constraint of pgqueue_schedule_run is the guarantee that a run becomes at most one job, whatever the
+-- clock, or people who move next_run_at by hand, do.
 CREATE FUNCTION _pgqueue_fire(
     p_names text[], p_versions text[], p_next timestamptz[], p_last timestamptz[],
     p_run_names text[], p_runs timestamptz[], p_missed boolean[],

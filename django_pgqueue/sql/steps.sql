@@ -51,8 +51,9 @@ END $$;
 -- would cost more than twice as much.
 --
 -- Race: recovery may take the job away at the same moment. It updates the row, so it waits for the lock, and the step
--- belongs to the attempts before. If recovery came first, the lease differs. Steps that end side by side share the lock.
--- Race: two of them may both be the first. Both update, and do not first share the lock, which would be a deadlock.
+-- belongs to the attempts before. If recovery came first, the lease differs. Steps that end side by side share the
+-- lock. Race: two of them may both be the first. Both update, and do not first share the lock, which would be a
+-- deadlock.
 CREATE FUNCTION _pgqueue_record_step(
     p_job bigint, p_lease bigint, p_first boolean, p_attempt integer, p_name text, p_seconds double precision,
     p_inputs bigint, p_result jsonb
@@ -75,9 +76,10 @@ BEGIN
     RETURN CASE WHEN FOUND THEN 'recorded' ELSE 'taken' END;
 END $$;
 
--- A running job reaches a sleep, or the place where it waits for a signal. Returns whether it still holds its lease, and
--- if so, the kind of the step (timeout: it ended without the event), whether the wait is over, what the event brought, and
--- how many seconds are left. What has timed out stays so: an event that comes later does not change the past.
+-- A running job reaches a sleep, or the place where it waits for a signal. Returns whether it still holds its lease,
+-- and if so, the kind of the step (timeout: it ended without the event), whether the wait is over, what the event
+-- brought, and how many seconds are left. What has timed out stays so: an event that comes later does not change the
+-- past.
 CREATE FUNCTION _pgqueue_wait(
     p_job bigint, p_lease bigint, p_name text, p_kind text, p_seconds double precision,
     OUT held boolean, OUT kind text, OUT ready boolean, OUT result jsonb, OUT remaining double precision
@@ -113,8 +115,9 @@ BEGIN
     remaining := date_part('epoch', step.wake_at - now);
 END $$;
 
--- Whether a job that is about to wait for an event has it by now. Race: the event may have come after the task asked for
--- it. The finish that lets the job wait has locked the row of the job, which every event locks first, so it is seen here.
+-- Whether a job that is about to wait for an event has it by now. Race: the event may have come after the task asked
+-- for it. The finish that lets the job wait has locked the row of the job, which every event locks first, so it is seen
+-- here.
 CREATE FUNCTION _pgqueue_has_event(p_job bigint, p_name text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT EXISTS (
@@ -129,8 +132,8 @@ LANGUAGE sql SET search_path FROM CURRENT AS $$
     WHERE step.job_id = ANY (p_ids) AND step.kind = 'sleep' AND step.finished_at IS NULL
 $$;
 
--- Give jobs that come back from history their steps again, so that they go on at the step that failed. A wait that ended
--- without its event begins again. A done job has no results of its steps, and starts from the beginning.
+-- Give jobs that come back from history their steps again, so that they go on at the step that failed. A wait that
+-- ended without its event begins again. A done job has no results of its steps, and starts from the beginning.
 CREATE FUNCTION _pgqueue_unfold_steps(p_ids bigint[], p_steps jsonb[]) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT AS $$
     INSERT INTO pgqueue_step (job_id, name, kind, attempt, seconds, wake_at, finished_at, inputs, result)

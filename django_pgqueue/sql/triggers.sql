@@ -47,8 +47,8 @@ CREATE CONSTRAINT TRIGGER pgqueue_attach AFTER INSERT ON pgqueue_edge
     WHEN (_pgqueue_attach_once())
     EXECUTE FUNCTION _pgqueue_attach();
 
--- Only jobs of roles that may only enqueue carry a role (_pgqueue_enqueue_only), and only new ones have no attempts. The
--- condition is here and not in the function, so that any other job does not call a function.
+-- Only jobs of roles that may only enqueue carry a role (_pgqueue_enqueue_only), and only new ones have no attempts.
+-- The condition is here and not in the function, so that any other job does not call a function.
 CREATE TRIGGER pgqueue_check_size BEFORE INSERT ON pgqueue_job_live FOR EACH ROW
     WHEN (NEW.attempts = 0 AND NEW.context ? 'role')
     EXECUTE FUNCTION _pgqueue_check_size();

@@ -1,6 +1,6 @@
--- What keeps VACUUM from removing dead rows of this database, the oldest first: transactions, prepared transactions, and
--- replication slots (a standby with hot_standby_feedback holds its snapshot by its slot or by its walsender). VACUUM
--- itself holds nothing back. Times of other roles' sessions are visible only to members of pg_read_all_stats.
+-- What keeps VACUUM from removing dead rows of this database, the oldest first: transactions, prepared transactions,
+-- and replication slots (a standby with hot_standby_feedback holds its snapshot by its slot or by its walsender).
+-- VACUUM itself holds nothing back. Times of other roles' sessions are visible only to members of pg_read_all_stats.
 SELECT held.kind, held.name, held.pid, held.role, held.state, held.seconds, held.transactions, held.is_visible,
     held.statement
 FROM (

@@ -2,8 +2,8 @@
 -- that changed. What waits for them may be cancelled, too (_pgqueue_settle), but is not returned. reason: why the jobs
 -- that have not started are cancelled, if nobody has asked for it.
 --
--- Race: a job may be claimed or finished between the statements, so the rows are locked first, in the order of id, as in
--- every function that locks several rows, so that two such functions never deadlock.
+-- Race: a job may be claimed or finished between the statements, so the rows are locked first, in the order of id, as
+-- in every function that locks several rows, so that two such functions never deadlock.
 CREATE FUNCTION pgqueue_cancel(ids bigint[], reason text DEFAULT NULL) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
@@ -34,9 +34,9 @@ BEGIN
     RETURN cancelled || asked;
 END $$;
 
--- Move jobs that do not run to history as cancelled. The caller has locked their rows. p_reasons says why, if nobody has
--- asked for it: one for each of p_ids. Why a job has waited is over with it. Returns the ids of those that were moved, their limit keys, and those with marks, for
--- _pgqueue_settle.
+-- Move jobs that do not run to history as cancelled. The caller has locked their rows. p_reasons says why, if nobody
+-- has asked for it: one for each of p_ids. Why a job has waited is over with it. Returns the ids of those that were
+-- moved, their limit keys, and those with marks, for _pgqueue_settle.
 CREATE FUNCTION _pgqueue_drop(
     p_ids bigint[], p_reasons text[], OUT dropped bigint[], OUT freed text[], OUT marked pgqueue_ended[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -2,12 +2,12 @@
 -- now, instead of run_after. Running jobs and finished jobs do not change. Returns the ids of the jobs that changed.
 --
 -- Workers skip jobs that are below their marks (worker/producer/ranges.py). A due job that moves to another queue or
--- priority would be below the marks there if it kept its time, so it becomes due now. A blocked job is in no range,
--- and keeps its time for the moment when it is released. But a job in the wait queue of its limit key leaves the line if
--- it gets a later time, and goes to that of the new queue, so it is claimable then, and passes the gate again. Whoever
--- stood behind it may have waited for it alone, so the lines of the keys are released.
--- Race: a job may be claimed or cancelled between the statements, so the rows are locked first, in the order of id.
--- The time is read when they are locked: it would otherwise be as old as the wait for the locks.
+-- priority would be below the marks there if it kept its time, so it becomes due now. A blocked job is in no range, and
+-- keeps its time for the moment when it is released. But a job in the wait queue of its limit key leaves the line if it
+-- gets a later time, and goes to that of the new queue, so it is claimable then, and passes the gate again. Whoever
+-- stood behind it may have waited for it alone, so the lines of the keys are released. Race: a job may be claimed or
+-- cancelled between the statements, so the rows are locked first, in the order of id. The time is read when they are
+-- locked: it would otherwise be as old as the wait for the locks.
 CREATE FUNCTION pgqueue_edit(
     ids bigint[],
     priority integer DEFAULT NULL,

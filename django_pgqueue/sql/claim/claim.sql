@@ -22,8 +22,8 @@ END $$;
 -- of the claim of a worker in Python (jobs/claim.py). Jobs with a limit key pass the gate, and limited queues
 -- are asked for their room. Each statement here has a new snapshot, which both need, so only READ COMMITTED is allowed.
 --
--- The commit of a claim may be asynchronous, as the caller's session says. If a crash of the server loses it, the job is
--- claimed again under another random lease, and a report of the lost claim is refused.
+-- The commit of a claim may be asynchronous, as the caller's session says. If a crash of the server loses it, the job
+-- is claimed again under another random lease, and a report of the lost claim is refused.
 --
 -- Race: recovery may find the worker dead at this moment. Both lock its row: recovery skips it while a claim is open,
 -- and the claim of a worker that was removed is refused. So no job is left to a worker that is not registered.
@@ -71,8 +71,8 @@ BEGIN
         queues := ARRAY(SELECT wanted FROM unnest(queues) AS wanted WHERE wanted <> ALL (paused.queues));
     END IF;
 
-    -- If all that was picked is put aside or refused, look on, in larger steps: there may be many such jobs. If others may
-    -- follow, take them first, or the room of their keys would stay empty.
+    -- If all that was picked is put aside or refused, look on, in larger steps: there may be many such jobs. If others
+    -- may follow, take them first, or the room of their keys would stay empty.
     FOR step IN 1..20 LOOP
         EXIT WHEN paused.everything OR mine.drain <> '';
         SELECT array_agg(CASE WHEN setting.name = '*' THEN '*' ELSE substr(setting.name, 7) END
@@ -199,8 +199,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Lock and return the jobs of a (queue, priority) that a claim by SQL looks at, one of each group in turn. The turn begins
--- after the group p_after, and ends with the group last_group. Rows that others have locked are skipped.
+-- Lock and return the jobs of a (queue, priority) that a claim by SQL looks at, one of each group in turn. The turn
+-- begins after the group p_after, and ends with the group last_group. Rows that others have locked are skipped.
 CREATE FUNCTION _pgqueue_pick_groups(
     p_queue_name text, p_priority integer, p_after text, p_limit integer, p_now timestamptz,
     OUT picked bigint[], OUT last_group text

@@ -143,8 +143,8 @@ END $$;
 -- Return the first claimable job of each priority of a queue, for the priorities between two bounds (exclusive): of the
 -- jobs without a group, or of those with one.
 --
--- Each step reads some entries of the index: few where a priority has many jobs, which the next step jumps over, and more
--- where most of them belong to new priorities.
+-- Each step reads some entries of the index: few where a priority has many jobs, which the next step jumps over, and
+-- more where most of them belong to new priorities.
 CREATE FUNCTION _pgqueue_first_of_priorities(p_queue_name text, p_grouped boolean, p_below integer, p_above integer)
 RETURNS TABLE (queue_name text, priority integer, run_after timestamptz, id bigint, group_key text)
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
@@ -268,7 +268,8 @@ CREATE FUNCTION _pgqueue_fill_policy(
 $$;
 
 -- Return the first of the picked jobs that a claim by SQL takes: up to the one that makes it larger than 32 MB of JSON
--- (jobs/claim.py). A worker cannot know how large the next jobs are, and many may be as large as a job is allowed to be.
+-- (jobs/claim.py). A worker cannot know how large the next jobs are, and many may be as large as a job is allowed to
+-- be.
 CREATE FUNCTION _pgqueue_fitting(p_picked bigint[]) RETURNS bigint[]
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT array_agg(sized.id ORDER BY sized.place) FILTER (WHERE sized.before < 32000000)

@@ -1,9 +1,10 @@
--- Write all tasks that code declares. Rows that do not change are not written, and none is deleted: another version of the
--- code may still enqueue the task. `relation` is an oid, because the caller's search path finds the table, and not ours.
+-- Write all tasks that code declares. Rows that do not change are not written, and none is deleted: another version of
+-- the code may still enqueue the task. `relation` is an oid, because the caller's search path finds the table, and not
+-- ours.
 --
--- Race: two versions of the code start at the same time. The lock lets one write all of its rows after the other, so that
--- the table has those of one version, and not of both. It is no lock of the table, which a sweep of payloads needs after
--- those of its rows. A job that is inserted meanwhile gets the policy that is committed.
+-- Race: two versions of the code start at the same time. The lock lets one write all of its rows after the other, so
+-- that the table has those of one version, and not of both. It is no lock of the table, which a sweep of payloads needs
+-- after those of its rows. A job that is inserted meanwhile gets the policy that is committed.
 CREATE FUNCTION _pgqueue_declare_tasks(p_declared jsonb) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '10s' AS $$
 DECLARE
@@ -32,9 +33,9 @@ BEGIN
     RETURN changed;
 END $$;
 
--- What pgqueue_task says about a call from SQL with these options, which come back with the keys that jobs have: that of a
--- limit with its name, a fixed one filled in, none for JSON null. The role that may only enqueue needs this, too, so it
--- runs with the rights of the owner then. It reads one row, by its primary key.
+-- What pgqueue_task says about a call from SQL with these options, which come back with the keys that jobs have: that
+-- of a limit with its name, a fixed one filled in, none for JSON null. The role that may only enqueue needs this, too,
+-- so it runs with the rights of the owner then. It reads one row, by its primary key.
 CREATE FUNCTION _pgqueue_policy(
     p_task_path text, p_options jsonb, OUT queue_name text, OUT priority integer, OUT metadata jsonb,
     OUT max_attempts integer, OUT timeout integer, OUT on_lost text, OUT expires_after double precision,

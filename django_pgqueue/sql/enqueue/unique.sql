@@ -12,10 +12,10 @@ BEGIN
             AND job.status IN ('pending', 'retry', 'blocked'));
 END $$;
 
--- Insert a job with a unique key, unless its key is taken. Return the job that has the key now, and the outcome: created
--- (p_id was inserted), existing (the other job, the twin, is unchanged, or is due earlier), or replaced (the twin waits
--- and has taken everything but its id and its history from this call). Who wants an error instead of the twin
--- (on_conflict 'raise') gets 'existing' here and raises it.
+-- Insert a job with a unique key, unless its key is taken. Return the job that has the key now, and the outcome:
+-- created (p_id was inserted), existing (the other job, the twin, is unchanged, or is due earlier), or replaced (the
+-- twin waits and has taken everything but its id and its history from this call). Who wants an error instead of the
+-- twin (on_conflict 'raise') gets 'existing' here and raises it.
 --
 -- Race: the twin is in a transaction that is still open. The INSERT waits for its end: a commit makes it the twin, and
 -- a rollback lets this job in. Race: the twin starts, ends or is cancelled between the INSERT and the statement that

@@ -23,19 +23,20 @@ RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     END || jsonb_build_array(p_log)
 $$;
 
--- Return the fingerprint of a failure for which nobody gave one: a lost worker, or a worker in another language. Failures
--- of one task with the same error class have the same one. worker/executor/errors.py computes it in the same way for
--- failures without a place in the code.
+-- Return the fingerprint of a failure for which nobody gave one: a lost worker, or a worker in another language.
+-- Failures of one task with the same error class have the same one. worker/executor/errors.py computes it in the same
+-- way for failures without a place in the code.
 CREATE FUNCTION _pgqueue_fingerprint(p_task_path text, p_error jsonb) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT left(encode(sha256(convert_to(
         coalesce(p_error ->> 'class', '') || E'\n' || p_task_path, 'UTF8')), 'hex'), 40)
 $$;
 
--- Note failed attempts for the groups of failures. Only _pgqueue_finish calls this, in the transaction of the report, so
--- an attempt is counted if and only if its report was accepted, whoever sent it. The newest job of each kind is its sample.
+-- Note failed attempts for the groups of failures. Only _pgqueue_finish calls this, in the transaction of the report,
+-- so an attempt is counted if and only if its report was accepted, whoever sent it. The newest job of each kind is its
+-- sample.
 --
--- No job depends on that, so if the role may not write there, the note is left out, and the log of the server says so: a
--- refusal here would be one of the outcomes of the jobs.
+-- No job depends on that, so if the role may not write there, the note is left out, and the log of the server says so:
+-- a refusal here would be one of the outcomes of the jobs.
 CREATE FUNCTION _pgqueue_note_failures(p_failed pgqueue_failed[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

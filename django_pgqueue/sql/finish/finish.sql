@@ -1,16 +1,16 @@
--- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job has finished and moves to
--- history), retry, snooze (run again after a delay), wait (snooze until an event), release (requeued unstarted), unknown (requeued by a worker
--- that does not know the task; started_at keeps the time when this was first found), paused (put aside unstarted,
--- blocked until the pause of its task ends). Of those that run again, only retry counts as an attempt. Unused arrays
--- may be NULL. Returns the ids of the accepted outcomes. The lease of a job that is missing there was lost. cancelled
--- has those that would run again, but were asked to cancel or met a twin; it is NULL if there are none.
+-- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job has finished and moves to history),
+-- retry, snooze (run again after a delay), wait (snooze until an event), release (requeued unstarted), unknown
+-- (requeued by a worker that does not know the task; started_at keeps the time when this was first found), paused (put
+-- aside unstarted, blocked until the pause of its task ends). Of those that run again, only retry counts as an attempt.
+-- Unused arrays may be NULL. Returns the ids of the accepted outcomes. The lease of a job that is missing there was
+-- lost. cancelled has those that would run again, but were asked to cancel or met a twin; it is NULL if there are none.
 --
--- A job is matched only by id and lease. With a test of the status, too, the planner could use the index of
--- running jobs, at twenty times the cost. The ids are given twice, as an array and in the rows that are joined: for
--- an array, the server walks through the index once, and not from its root for each job. It always does so, and so it locks
--- the jobs in the order of id, as all others do: a scan of a small table would lock them in any order. A finished job is moved
--- by DELETE and INSERT: an UPDATE of the shelf would make statements that wait for the row fail with a serialization
--- error.
+-- A job is matched only by id and lease. With a test of the status, too, the planner could use the index of running
+-- jobs, at twenty times the cost. The ids are given twice, as an array and in the rows that are joined: for an array,
+-- the server walks through the index once, and not from its root for each job. It always does so, and so it locks the
+-- jobs in the order of id, as all others do: a scan of a small table would lock them in any order. A finished job is
+-- moved by DELETE and INSERT: an UPDATE of the shelf would make statements that wait for the row fail with a
+-- serialization error.
 CREATE FUNCTION _pgqueue_finish(
     p_ids bigint[],
     p_leases bigint[],
@@ -168,8 +168,8 @@ BEGIN
                 worker = NULL, lease = NULL, deadline = NULL,
                 -- A job that has begun is not cancelled because it starts late.
                 expires_at = CASE WHEN job.marks & 1 = 0 THEN job.expires_at END,
-                -- What did not run keeps its place in the wait queue of its key; what waits for a time, or for the end of a
-                -- pause, is in no line.
+                -- What did not run keeps its place in the wait queue of its key; what waits for a time, or for the end
+                -- of a pause, is in no line.
                 wait_position = CASE
                     WHEN given.outcome = 'release' AND coalesce(given.delay, 0) = 0
                         OR given.outcome = 'paused' AND job.task_path <> ALL (held || changing) THEN job.wait_position END,
@@ -211,9 +211,9 @@ END $$;
 --
 -- Race: a twin is committed between the look and the UPDATE. That raises unique_violation, which would refuse the whole
 -- batch. So it runs in a subtransaction, and this looks again. Race: a twin is in a transaction that is still open. The
--- UPDATE would wait for its end, and with it the whole batch, so this gives up after 50 ms (lock_not_available). Workers
--- then report the jobs one by one, and keep the one that has to wait. A deadlock with an enqueue of several keys
--- would need a second.
+-- UPDATE would wait for its end, and with it the whole batch, so this gives up after 50 ms (lock_not_available).
+-- Workers then report the jobs one by one, and keep the one that has to wait. A deadlock with an enqueue of several
+-- keys would need a second.
 CREATE FUNCTION _pgqueue_finish_keyed(
     p_keyed bigint[], p_ids bigint[], p_leases bigint[], p_outcomes text[], p_results jsonb[], p_errors jsonb[],
     p_fingerprints text[], p_delays double precision[], p_started_ago double precision[],

@@ -1,7 +1,7 @@
 -- The stable name for workers in other languages: CALL pgqueue_finish(5, 77, 'done').
 --
--- What workers in Python cannot send is refused here, before it is stored: an error that is no object, or a time that no
--- date can hold, would break whoever reads the job later.
+-- What workers in Python cannot send is refused here, before it is stored: an error that is no object, or a time that
+-- no date can hold, would break whoever reads the job later.
 CREATE PROCEDURE pgqueue_finish(
     id bigint, lease bigint, outcome text, result jsonb DEFAULT NULL, error jsonb DEFAULT NULL,
     fingerprint text DEFAULT NULL, delay double precision DEFAULT NULL,
@@ -37,7 +37,6 @@ END $$;
 -- Report one outcome, and raise an error if it is refused. This is for atomic tasks, whose transaction must fail
 -- if the lease is lost, and for workers in other languages. The codes are in class 23 (integrity), because
 -- class 55 would look like an outage.
---   23Q01 there is no such live job    23Q02 the lease has changed    23Q03 the job is not running
 CREATE PROCEDURE _pgqueue_finish_one(
     p_id bigint, p_lease bigint, p_outcome text, p_result jsonb DEFAULT NULL, p_error jsonb DEFAULT NULL,
     p_fingerprint text DEFAULT NULL, p_delay double precision DEFAULT NULL,

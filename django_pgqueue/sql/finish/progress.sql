@@ -27,15 +27,16 @@ BEGIN
     RETURN true;
 END $$;
 
--- Write what running jobs tell: how far they are (p_done; NULL: nothing new) and the step that has begun (p_steps; NULL:
--- nothing new). Returns the ids of the jobs that were written. Of the others, the lease was lost, or the row is locked.
+-- Write what running jobs tell: how far they are (p_done; NULL: nothing new) and the step that has begun (p_steps;
+-- NULL: nothing new). Returns the ids of the jobs that were written. Of the others, the lease was lost, or the row is
+-- locked.
 --
--- Race: the job may end, or recovery may take it away, at the same moment. Who comes second waits for the row of the job,
--- or, here, leaves the job out: a worker must not wait, and writes again in a second. If the job ends after this, its end
--- sees the mark 8, and the row that is inserted here, because its statement for that begins after the wait.
--- Race: the job reaches a sleep, or waits for an event, while its worker has an older step to write. Its row has the name
--- of that wait by then (_pgqueue_wait), which the event and the finish compare. So the name of a wait that is not over
--- stays. The rows are locked first, so that the UPDATE, a statement of its own, sees such a wait.
+-- Race: the job may end, or recovery may take it away, at the same moment. Who comes second waits for the row of the
+-- job, or, here, leaves the job out: a worker must not wait, and writes again in a second. If the job ends after this,
+-- its end sees the mark 8, and the row that is inserted here, because its statement for that begins after the wait.
+-- Race: the job reaches a sleep, or waits for an event, while its worker has an older step to write. Its row has the
+-- name of that wait by then (_pgqueue_wait), which the event and the finish compare. So the name of a wait that is not
+-- over stays. The rows are locked first, so that the UPDATE, a statement of its own, sees such a wait.
 CREATE FUNCTION _pgqueue_write_progress(
     p_ids bigint[], p_leases bigint[], p_steps text[], p_done double precision[], p_totals double precision[],
     p_notes text[]
@@ -78,8 +79,8 @@ BEGIN
     RETURN held;
 END $$;
 
--- Return the progress that a job has told, for its error. Recovery does not depend on it, so a role that may not read it
--- recovers the job without.
+-- Return the progress that a job has told, for its error. Recovery does not depend on it, so a role that may not read
+-- it recovers the job without.
 CREATE FUNCTION _pgqueue_last_progress(p_id bigint) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN

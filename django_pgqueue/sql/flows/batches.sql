@@ -1,4 +1,5 @@
--- Open a batch, and return its id. It does not end before it is closed (pgqueue_close_batch), even if it has no members yet.
+-- Open a batch, and return its id. It does not end before it is closed (pgqueue_close_batch), even if it has no members
+-- yet.
 CREATE FUNCTION pgqueue_open_batch(name text DEFAULT '') RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
@@ -15,9 +16,9 @@ END $$;
 -- Close a batch: it ends with its last member, and now if it has none that live. Members that run may still add others.
 -- Returns whether it was open.
 --
--- Race: members end at the same moment. If they have seen that the batch is open, they hold its row until their commit, so
--- this waits for them, and sees their end. Or they have left the end of the batch to a member that lives. Whoever ends
--- the last one waits for the row that this locks, and sees that the batch is closed.
+-- Race: members end at the same moment. If they have seen that the batch is open, they hold its row until their commit,
+-- so this waits for them, and sees their end. Or they have left the end of the batch to a member that lives. Whoever
+-- ends the last one waits for the row that this locks, and sees that the batch is closed.
 CREATE FUNCTION pgqueue_close_batch(id bigint) RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
@@ -35,12 +36,13 @@ BEGIN
     RETURN was_open;
 END $$;
 
--- Cancel a batch: it is closed, it ends as cancelled, and so do its members that have not started. Those that run are asked
--- to stop. No more members may be added. Returns how many members were cancelled or asked to stop.
+-- Cancel a batch: it is closed, it ends as cancelled, and so do its members that have not started. Those that run are
+-- asked to stop. No more members may be added. Returns how many members were cancelled or asked to stop.
 --
--- Race: another session adds members, and has not committed yet. The row of the batch is locked against them, too, so this waits,
--- and then sees their members. It holds nothing else yet, because such a transaction may go on to end a member. A member
--- that ends meanwhile leaves the end of the batch to this after a quarter of a second (_pgqueue_lock_batches).
+-- Race: another session adds members, and has not committed yet. The row of the batch is locked against them, too, so
+-- this waits, and then sees their members. It holds nothing else yet, because such a transaction may go on to end a
+-- member. A member that ends meanwhile leaves the end of the batch to this after a quarter of a second
+-- (_pgqueue_lock_batches).
 CREATE FUNCTION pgqueue_cancel_batch(id bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
@@ -63,8 +65,8 @@ BEGIN
     RETURN cancelled;
 END $$;
 
--- Retry the members of a batch that have failed, and return how many. The batch is not over any more, and what holds until
--- it succeeds still waits for that.
+-- Retry the members of a batch that have failed, and return how many. The batch is not over any more, and what holds
+-- until it succeeds still waits for that.
 CREATE FUNCTION pgqueue_retry_batch(id bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
@@ -121,9 +123,9 @@ END $$;
 -- Count members of a batch that were added, have ended, or (negative numbers) are retried. The numbers never decide if
 -- the batch has finished, only how it ended: two sessions that both see the last number would end it twice, or never.
 --
--- Race: another session counts at the same moment, and holds its slot until its commit. This takes another one, so nobody
--- waits. Under another isolation than READ COMMITTED, a slot may have changed since the snapshot, which would be a
--- serialization error, so a new one is added.
+-- Race: another session counts at the same moment, and holds its slot until its commit. This takes another one, so
+-- nobody waits. Under another isolation than READ COMMITTED, a slot may have changed since the snapshot, which would be
+-- a serialization error, so a new one is added.
 CREATE FUNCTION _pgqueue_count(
     p_batch bigint, p_added integer, p_done integer, p_failed integer, p_cancelled integer
 ) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -148,8 +150,8 @@ END $$;
 -- behind a transaction that enqueues something after the batch: but not for longer than a quarter of a second, as in
 -- _pgqueue_lock_children. Maintenance looks at those that were left (_pgqueue_repair_batches).
 --
--- Race: another session adds members. That is a lock, too, but a weak one (_pgqueue_enter_batch), and this does not wait for it: the
--- members that are added will end the batch. If they are rolled back, maintenance does.
+-- Race: another session adds members. That is a lock, too, but a weak one (_pgqueue_enter_batch), and this does not
+-- wait for it: the members that are added will end the batch. If they are rolled back, maintenance does.
 CREATE FUNCTION _pgqueue_lock_batches(p_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '250ms' AS $$
 DECLARE
@@ -167,8 +169,8 @@ BEGIN
         ORDER BY batch.id FOR UPDATE SKIP LOCKED);
 END $$;
 
--- End those of the batches that have no live member and are not open, and return them, with their outcomes. is_final: no
--- retry can change the outcome any more, because a member that failed was not kept.
+-- End those of the batches that have no live member and are not open, and return them, with their outcomes. is_final:
+-- no retry can change the outcome any more, because a member that failed was not kept.
 --
 -- Race: the last two members end at once, and neither sees the end of the other. So who leaves the end of the batch to
 -- others locks, until its commit, a member that lives: the youngest, because it probably ends last. Who ends that
@@ -177,14 +179,15 @@ END $$;
 -- new snapshot for each statement. Under REPEATABLE READ it is a serialization error, as in _pgqueue_unblock.
 --
 -- Members that nobody has counted as over, although none lives, count as cancelled: their rows were deleted by hand. So
--- such a batch is not a success. Retention cannot look like this: it only removes members that were counted at their ends.
+-- such a batch is not a success. Retention cannot look like this: it only removes members that were counted at their
+-- ends.
 --
 -- Race: a member is added, ends or is retried at this moment. Its row and its count are committed together, and one
 -- statement reads both, under the lock of the batch.
 --
--- The first are batches of which members have ended. The others are looked at by the session that has locked their rows, or
--- who comes again (pgqueue_close_batch, _pgqueue_repair_batches): who ends the last member then queues for the row, and no
--- member has to be locked.
+-- The first are batches of which members have ended. The others are looked at by the session that has locked their
+-- rows, or who comes again (pgqueue_close_batch, _pgqueue_repair_batches): who ends the last member then queues for the
+-- row, and no member has to be locked.
 CREATE FUNCTION _pgqueue_end_batches(p_batches bigint[], p_others bigint[]) RETURNS TABLE (id bigint, outcome text, is_final boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column

@@ -1,7 +1,7 @@
--- What the options of new jobs say about other jobs: the batches that they join, and the jobs and batches after which they
--- run. This comes before they are inserted, and returns for each: its marks, its batch, its parents (an array as text,
--- because arrays in an array must have equal lengths), and why it waits (NULL: it does not wait). When they are inserted,
--- _pgqueue_linked does the rest.
+-- What the options of new jobs say about other jobs: the batches that they join, and the jobs and batches after which
+-- they run. This comes before they are inserted, and returns for each: its marks, its batch, its parents (an array as
+-- text, because arrays in an array must have equal lengths), and why it waits (NULL: it does not wait). When they are
+-- inserted, _pgqueue_linked does the rest.
 --
 -- A job can only wait for one that exists when it is enqueued, so there are no cycles.
 --
@@ -110,12 +110,12 @@ BEGIN
     ) AS made ON made.place = given.place;
 END $$;
 
--- New jobs that name other jobs, or a batch, are inserted: add their edges, and count the members that were added. A job
--- that met a twin with its unique key was not inserted.
+-- New jobs that name other jobs, or a batch, are inserted: add their edges, and count the members that were added. A
+-- job that met a twin with its unique key was not inserted.
 --
--- The parents are noted in a setting until the end of the transaction, which locks them, and settles those that are over
--- (_pgqueue_attach). So a job whose parent was cancelled before is cancelled, too. With an error instead, it would matter
--- whether a parent ends a moment earlier or later.
+-- The parents are noted in a setting until the end of the transaction, which locks them, and settles those that are
+-- over (_pgqueue_attach). So a job whose parent was cancelled before is cancelled, too. With an error instead, it would
+-- matter whether a parent ends a moment earlier or later.
 CREATE FUNCTION _pgqueue_linked(
     p_ids bigint[], p_outcomes text[], p_batches bigint[],
     p_places integer[], p_parents bigint[], p_if_failed text[], p_states text[]
@@ -144,12 +144,13 @@ BEGIN
     WHERE pair.state IN ('live', 'inner') AND p_outcomes[pair.place] = 'created';
 END $$;
 
--- Calls have met a twin that has their unique key. What they say about other jobs must not be lost: the twin joins their
--- batch, and must wait already for what they run after. Otherwise the call is refused, as if on_conflict was 'raise'. A twin
--- that is over needs no batch to wait for it. Comes after _pgqueue_linked: a twin may be an earlier item of the same call.
+-- Calls have met a twin that has their unique key. What they say about other jobs must not be lost: the twin joins
+-- their batch, and must wait already for what they run after. Otherwise the call is refused, as if on_conflict was
+-- 'raise'. A twin that is over needs no batch to wait for it. Comes after _pgqueue_linked: a twin may be an earlier
+-- item of the same call.
 --
--- Race: the twin starts or ends at the same moment. The UPDATE waits for that, and does not find a twin that is over. If
--- the UPDATE is first, whoever ends the twin waits, and then sees its batch.
+-- Race: the twin starts or ends at the same moment. The UPDATE waits for that, and does not find a twin that is over.
+-- If the UPDATE is first, whoever ends the twin waits, and then sees its batch.
 CREATE FUNCTION _pgqueue_meet(
     p_twins bigint[], p_outcomes text[], p_options jsonb[], p_batches bigint[],
     p_places integer[], p_parents bigint[], p_states text[],
@@ -196,8 +197,8 @@ END $$;
 
 -- Lock those of the jobs that are live until the end of the transaction, and mark them: others wait for them. Returns
 -- them. They are locked in one pass, in the order of id. If all have the mark already, a weak lock against their end is
--- enough, which others may share. With p_skips, jobs that another session has locked are left out: for a caller that holds locks
--- of other jobs already.
+-- enough, which others may share. With p_skips, jobs that another session has locked are left out: for a caller that
+-- holds locks of other jobs already.
 CREATE FUNCTION _pgqueue_mark(p_ids bigint[], p_skips boolean DEFAULT false) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -219,8 +220,8 @@ BEGIN
     RETURN live;
 END $$;
 
--- Why a job waits that was enqueued after others. The first words tell such jobs from those that wait for a limit or for
--- the end of a pause (_pgqueue_unblock, _pgqueue_repair_edges).
+-- Why a job waits that was enqueued after others. The first words tell such jobs from those that wait for a limit or
+-- for the end of a pause (_pgqueue_unblock, _pgqueue_repair_edges).
 CREATE FUNCTION _pgqueue_wait_reason(p_parents bigint[]) RETURNS text
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT concat_ws(', and ',
@@ -240,9 +241,9 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     ) AS kinds
 $$;
 
--- Whether jobs that join this batch and run after these jobs and batches would wait for themselves. A job waits only for
--- what exists when it is enqueued, so only a batch can close a circle: it waits for members that are added later. Without
--- a job that waits for the batch there is none. Members of the batch were looked at when they were added.
+-- Whether jobs that join this batch and run after these jobs and batches would wait for themselves. A job waits only
+-- for what exists when it is enqueued, so only a batch can close a circle: it waits for members that are added later.
+-- Without a job that waits for the batch there is none. Members of the batch were looked at when they were added.
 --
 -- Race: two transactions close one circle of two batches together, and do not see each other. Both batches then stay
 -- open, where people see them.
@@ -275,18 +276,19 @@ BEGIN
     RETURN true;
 END $$;
 
--- The transaction ends in which jobs were enqueued after others: mark their parents, so that these settle the edges when
--- they end. This happens at the commit, for all parents at once and in the order of id. Otherwise a transaction that
--- stays open would hold up the reports of workers, and two calls in one transaction could deadlock with a worker that
--- reports several jobs.
+-- The transaction ends in which jobs were enqueued after others: mark their parents, so that these settle the edges
+-- when they end. This happens at the commit, for all parents at once and in the order of id. Otherwise a transaction
+-- that stays open would hold up the reports of workers, and two calls in one transaction could deadlock with a worker
+-- that reports several jobs.
 --
 -- Race: a parent ends at this moment. Its finish waits for the lock of its row, and then sees the edges, which are
 -- committed by then. If it was first, this waits, and settles the edges itself. Batches are locked after the jobs,
 -- in the order in which an end of a member and its batch locks them.
 --
--- Race: a parent that has failed is retried at this moment. The retry waits for the lock of its row in history, and then
--- sees the edge (pgqueue_retry). If it was first, the job is live, so this looks again. It holds locks of other jobs by
--- then, so it waits for nobody: a parent that ends without the mark is found by maintenance (_pgqueue_repair_edges).
+-- Race: a parent that has failed is retried at this moment. The retry waits for the lock of its row in history, and
+-- then sees the edge (pgqueue_retry). If it was first, the job is live, so this looks again. It holds locks of other
+-- jobs by then, so it waits for nobody: a parent that ends without the mark is found by maintenance
+-- (_pgqueue_repair_edges).
 CREATE FUNCTION _pgqueue_attach() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     parents bigint[] := string_to_array(nullif(current_setting('pgqueue.attached', true), ''), ',');

@@ -14,9 +14,9 @@ CREATE FUNCTION pgqueue_parents(
     WHERE edge.child_id = pgqueue_parents.id ORDER BY edge.parent_id
 $$;
 
--- What has become of a job or a batch that others wait for: live (it is not over), done, failed, cancelled, dead (a batch
--- of which a failed member can no longer be retried), or gone (there is none). In one snapshot, a job that is just ending
--- is in one leaf.
+-- What has become of a job or a batch that others wait for: live (it is not over), done, failed, cancelled, dead (a
+-- batch of which a failed member can no longer be retried), or gone (there is none). In one snapshot, a job that is
+-- just ending is in one leaf.
 CREATE FUNCTION _pgqueue_parent_state(p_id bigint) RETURNS text
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT coalesce(
@@ -39,10 +39,11 @@ $$;
 
 -- Lock those of the jobs that are blocked, and return them. Two that end the last parents of a child queue here.
 --
--- Race: another session has the row, and keeps it for longer: a transaction of a user that is still open, or a cancel that
--- waits for an edge that the caller has locked. A worker that reports must not wait for long, and no deadlock may arise.
--- So after a while this takes only the others, and maintenance looks at those that were left (_pgqueue_repair_edges). It is a
--- quarter of a second so that several such waits are over before PostgreSQL looks for deadlocks, which it does after one.
+-- Race: another session has the row, and keeps it for longer: a transaction of a user that is still open, or a cancel
+-- that waits for an edge that the caller has locked. A worker that reports must not wait for long, and no deadlock may
+-- arise. So after a while this takes only the others, and maintenance looks at those that were left
+-- (_pgqueue_repair_edges). It is a quarter of a second so that several such waits are over before PostgreSQL looks for
+-- deadlocks, which it does after one.
 CREATE FUNCTION _pgqueue_lock_children(p_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '250ms' AS $$
 BEGIN

@@ -1,5 +1,6 @@
--- A round of maintenance over at most p_limit batches that are not over, after the batch p_after: end those that have no live
--- member. Returns the last batch that was looked at (NULL: there are no more), how many it looked at, and how many ended.
+-- A round of maintenance over at most p_limit batches that are not over, after the batch p_after: end those that have
+-- no live member. Returns the last batch that was looked at (NULL: there are no more), how many it looked at, and how
+-- many ended.
 --
 -- This is for ends that were left to a session that did not come: a member that was added and rolled back,
 -- a session that held the row for too long, and jobs that were deleted by hand.
@@ -28,13 +29,14 @@ BEGIN
     END IF;
 END $$;
 
--- A round of maintenance over at most p_limit jobs that wait for others, after the job p_after: let those run that wait for
--- nothing any more, and cancel those of which a parent was deleted. Returns the last job that was looked at (NULL: there
--- are no more), how many it looked at, and how many edges and jobs it has settled.
+-- A round of maintenance over at most p_limit jobs that wait for others, after the job p_after: let those run that wait
+-- for nothing any more, and cancel those of which a parent was deleted. Returns the last job that was looked at (NULL:
+-- there are no more), how many it looked at, and how many edges and jobs it has settled.
 --
--- This is for what was left to maintenance: children after the first 1,000 of a parent, and children that another session had locked.
--- And for jobs that were deleted by hand. The end of a parent whose children were left is noted at one of its edges, and
--- counts for all of them: its row may be gone because its history is off or its retention has passed.
+-- This is for what was left to maintenance: children after the first 1,000 of a parent, and children that another
+-- session had locked. And for jobs that were deleted by hand. The end of a parent whose children were left is noted at
+-- one of its edges, and counts for all of them: its row may be gone because its history is off or its retention has
+-- passed.
 CREATE FUNCTION _pgqueue_repair_edges(
     p_after bigint, p_limit integer, OUT looked integer, OUT reached bigint, OUT settled integer
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -132,8 +134,8 @@ BEGIN
     RETURN cardinality(gone);
 END $$;
 
--- Check now the foreign keys that reference a table, which Django makes deferrable: at the commit it would be too late to
--- undo only the deletion of these rows.
+-- Check now the foreign keys that reference a table, which Django makes deferrable: at the commit it would be too late
+-- to undo only the deletion of these rows.
 CREATE FUNCTION _pgqueue_check_references(p_relation regclass) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     names text;

@@ -1,15 +1,15 @@
--- Jobs with marks are over: do what depends on it. Unmarked jobs never come here. p_batches may have ended as well, or not
--- yet: pgqueue_close_batch.
+-- Jobs with marks are over: do what depends on it. Unmarked jobs never come here. p_batches may have ended as well, or
+-- not yet: pgqueue_close_batch.
 --
 -- Mark 1: the job has rows in pgqueue_step, which its row in history contains by now. Mark 8: it may have a row in
--- pgqueue_progress. Mark 4: its batch counts it, and may be over by it. Mark 2: others wait for it. What waits for a job
--- or a batch becomes claimable if it waits for nothing else, or is cancelled if that was its condition. This may end
--- batches and other jobs in turn, so it goes on until nothing ends any more: in a loop, because recursion would limit
--- how many jobs may wait for each other.
+-- pgqueue_progress. Mark 4: its batch counts it, and may be over by it. Mark 2: others wait for it. What waits for a
+-- job or a batch becomes claimable if it waits for nothing else, or is cancelled if that was its condition. This may
+-- end batches and other jobs in turn, so it goes on until nothing ends any more: in a loop, because recursion would
+-- limit how many jobs may wait for each other.
 --
--- Deadlocks: the rows of the jobs that end are locked first, then edges are deleted. Only what is left to others, at the
--- very end, is locked without being deleted (_pgqueue_unblock). Everything else that a session may hold for long is skipped
--- (_pgqueue_cut), or given up after a quarter of a second.
+-- Deadlocks: the rows of the jobs that end are locked first, then edges are deleted. Only what is left to others, at
+-- the very end, is locked without being deleted (_pgqueue_unblock). Everything else that a session may hold for long is
+-- skipped (_pgqueue_cut), or given up after a quarter of a second.
 CREATE FUNCTION _pgqueue_settle(p_ended pgqueue_ended[], p_batches bigint[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -63,12 +63,12 @@ END $$;
 
 -- Let those of the jobs run that wait for nothing any more. Each has lost an edge, in this transaction or before.
 --
--- Race: the last two parents of a child end at once. Neither sees that the other one has deleted its edge, and both would
--- leave the child to the other. So who leaves it to others locks, until its commit, a row that proves that there are
--- others: an edge that stands, that of the youngest parent, because it probably ends last. Who deletes that edge waits
--- for the lock, and its next statement sees everything. If others are deleting all that is left, all of them queue for
--- the row of the child, and the last one sees none. This needs a new snapshot for each statement. A cancel under
--- REPEATABLE READ fails with a serialization error instead, because it tries to lock an edge that is gone.
+-- Race: the last two parents of a child end at once. Neither sees that the other one has deleted its edge, and both
+-- would leave the child to the other. So who leaves it to others locks, until its commit, a row that proves that there
+-- are others: an edge that stands, that of the youngest parent, because it probably ends last. Who deletes that edge
+-- waits for the lock, and its next statement sees everything. If others are deleting all that is left, all of them
+-- queue for the row of the child, and the last one sees none. This needs a new snapshot for each statement. A cancel
+-- under REPEATABLE READ fails with a serialization error instead, because it tries to lock an edge that is gone.
 --
 -- A job with a limit key joins its line at the end. A job whose task is paused is put aside by the claim. A later
 -- run_after stays, and so does the time when the job expires.
@@ -108,11 +108,11 @@ END $$;
 -- those of the cancelled ones that have marks, for _pgqueue_settle. "gone" is a parent that was deleted by hand, and
 -- "dead" one that has failed for good.
 --
--- Of each parent this takes at most 1,000 children, and leaves the rest to maintenance: the first edge that is left says so.
--- A report of a worker must not take seconds.
+-- Of each parent this takes at most 1,000 children, and leaves the rest to maintenance: the first edge that is left
+-- says so. A report of a worker must not take seconds.
 --
--- Race: another session has locked a child that is to be cancelled, and may wait for what the caller has locked. So nobody waits
--- for a child here: its edge stays, and with it the child, until maintenance comes.
+-- Race: another session has locked a child that is to be cancelled, and may wait for what the caller has locked. So
+-- nobody waits for a child here: its edge stays, and with it the child, until maintenance comes.
 CREATE FUNCTION _pgqueue_cut(
     p_ids bigint[], p_outcomes text[],
     p_final boolean[],  -- failed, and never retried
@@ -194,8 +194,8 @@ END $$;
 
 -- Jobs with parents have come back from history: block those that still wait for some of them.
 --
--- Race: such a parent ends at this moment. It deletes the edge, and this waits for its commit. If this is first, the end
--- of the parent waits for the lock of the edge, and then sees the job.
+-- Race: such a parent ends at this moment. It deletes the edge, and this waits for its commit. If this is first, the
+-- end of the parent waits for the lock of the edge, and then sees the job.
 CREATE FUNCTION _pgqueue_hold_back(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -209,8 +209,8 @@ BEGIN
     WHERE job.id = waits.child_id AND job.status IN ('pending', 'retry');
 END $$;
 
--- Members of batches are retried: they no longer count as over, and neither do their batches. What has been started by the
--- end of such a batch is not started again, but what holds until the batch succeeds still waits for that.
+-- Members of batches are retried: they no longer count as over, and neither do their batches. What has been started by
+-- the end of such a batch is not started again, but what holds until the batch succeeds still waits for that.
 --
 -- Race: the batch is ending at this moment, without a look at a member that is not committed yet. Whoever ends it has
 -- locked its row, so this waits, and then sees that it is over. If this is first, its lock keeps others from ending the

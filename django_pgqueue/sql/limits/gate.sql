@@ -9,8 +9,8 @@
 -- taken. In a VOLATILE function each statement has a new snapshot, but only under READ COMMITTED, so every other
 -- isolation is refused. The lock lasts until the commit, after which the next one sees what has started here.
 --
--- A key may also have a rate (_pgqueue_starts_left). What starts is charged here. If no more may start now, the first job
--- of the line stays claimable, but at the time of the next start: an ordinary job of the future is the alarm clock.
+-- A key may also have a rate (_pgqueue_starts_left). What starts is charged here. If no more may start now, the first
+-- job of the line stays claimable, but at the time of the next start: an ordinary job of the future is the alarm clock.
 --
 -- No deadlock: nobody waits here. Locks of keys are only tried, and rows that others have locked are skipped. A key has
 -- one line in each queue, of which one at a time is looked at. The locks of a server are limited in number, so at most
@@ -62,7 +62,8 @@ BEGIN
     -- A job in line that is not due, because a user has moved it by hand, counts as if it were not there.
     --
     -- The winners of a key are the first of its line, claimable and blocked ones alike, and of the picked jobs that
-    -- have just come due (they have no place in the wait queue yet), as many as there is room. Picked winners may start.
+    -- have just come due (they have no place in the wait queue yet), as many as there is room. Picked winners may
+    -- start.
     WITH lane AS MATERIALIZED (
         SELECT DISTINCT ON (pick.key) pick.key, pick.queue_name, array_agg(pick.id ORDER BY pick.place) AS ids,
             array_agg(pick.id ORDER BY pick.place) FILTER (WHERE pick.wait_position IS NULL) AS new_ids,
@@ -222,8 +223,8 @@ BEGIN
     left_behind := left_behind - more - cardinality(granted);
 
     -- The first of a line that waits for its rate becomes an ordinary job of the future: the alarm clock of the line.
-    -- It may be there already. Race: it may be in the hands of a cancel, which has seen an older line. Its lock does not
-    -- let a share pass, and then the next one becomes the alarm clock.
+    -- It may be there already. Race: it may be in the hands of a cancel, which has seen an older line. Its lock does
+    -- not let a share pass, and then the next one becomes the alarm clock.
     IF judged.slow_keys <> '{}' THEN
         armed := ARRAY(
             SELECT slow.key FROM unnest(judged.slow_keys, judged.slow_queues) AS slow (key, queue_name)

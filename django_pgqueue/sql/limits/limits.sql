@@ -8,8 +8,8 @@ CREATE FUNCTION pgqueue_set_limit(
 $$;
 
 -- Set how many jobs of a limit may run at once, or start in a period, whatever the code declares: from now on the code
--- does not change it. What is NULL stays as it is; p_no_concurrency and p_no_rate take a number away. The limit of a queue
--- is named queue:<name>, that of the whole installation *.
+-- does not change it. What is NULL stays as it is; p_no_concurrency and p_no_rate take a number away. The limit of a
+-- queue is named queue:<name>, that of the whole installation *.
 CREATE FUNCTION _pgqueue_set_limit(
     p_name text, p_concurrency integer, p_on_full text DEFAULT NULL, p_rate integer DEFAULT NULL,
     p_per interval DEFAULT NULL, p_burst integer DEFAULT NULL, p_no_concurrency boolean DEFAULT false,

@@ -1,5 +1,6 @@
--- Pause a queue, a task, or everything, until a time (NULL: until a user resumes it). duration counts from now, instead of until. A pause of the same target is replaced. Workers learn it by the notification, at commit. Returns
--- the id of the pause.
+-- Pause a queue, a task, or everything, until a time (NULL: until a user resumes it). duration counts from now, instead
+-- of until. A pause of the same target is replaced. Workers learn it by the notification, at commit. Returns the id of
+-- the pause.
 CREATE FUNCTION pgqueue_pause(
     kind text,
     name text DEFAULT '',
@@ -62,9 +63,9 @@ BEGIN
 END $$;
 
 -- Let at most p_limit jobs continue that wait for a pause of their task that is over: it was resumed, its end has
--- passed, or it was deleted by hand. Workers call this when a pause ends, and maintenance repeats it, so no job stays behind,
--- however quickly a task is paused and resumed. Returns how many jobs continue: p_limit if there may be more, and NULL
--- if another session is doing this.
+-- passed, or it was deleted by hand. Workers call this when a pause ends, and maintenance repeats it, so no job stays
+-- behind, however quickly a task is paused and resumed. Returns how many jobs continue: p_limit if there may be more,
+-- and NULL if another session is doing this.
 --
 -- All jobs of one call are due at the same moment, so they run in the order of their ids. A job whose time was edited
 -- while it waited keeps a later time.

@@ -6,8 +6,8 @@
 -- that waited does not stand behind those that came later (jobs/claim.py).
 --
 -- The first job of a line that waits for its rate is an ordinary job of the future, the alarm clock of that line
--- (_pgqueue_gate), so nothing is released behind it. If p_wakes, because the limit has changed, it is due at once. So it is
--- if its time is later than the rate explains, because the clock has stepped back.
+-- (_pgqueue_gate), so nothing is released behind it. If p_wakes, because the limit has changed, it is due at once. So
+-- it is if its time is later than the rate explains, because the clock has stepped back.
 CREATE FUNCTION _pgqueue_release(p_keys text[], p_wakes boolean DEFAULT false) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -91,8 +91,8 @@ BEGIN
 END $$;
 
 -- A round of maintenance over at most p_limit limit keys that have a line, after the key p_after: release the lines
--- that have room, but whose first job is blocked, or waits for its rate longer than that explains. Returns the last key that was looked at (NULL: there are no more),
--- how many it looked at, and how many jobs were released.
+-- that have room, but whose first job is blocked, or waits for its rate longer than that explains. Returns the last key
+-- that was looked at (NULL: there are no more), how many it looked at, and how many jobs were released.
 --
 -- This is for what the functions cannot see: jobs that were deleted by hand, a cancel of a whole line that was rolled
 -- back after the finish that skipped its locked rows, and a finish in a transaction that is not READ COMMITTED, such as

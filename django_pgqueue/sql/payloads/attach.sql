@@ -1,6 +1,6 @@
 -- Make a table the payload table of a task: the migration operation PayloadTriggers calls this. If it belongs to a task
--- already, that one has a new path, and the earlier one stays among the arguments of the trigger: jobs of old code count
--- as its own, and its policy counts until the new one is declared.
+-- already, that one has a new path, and the earlier one stays among the arguments of the trigger: jobs of old code
+-- count as its own, and its policy counts until the new one is declared.
 CREATE FUNCTION _pgqueue_attach_payload(p_relation regclass, p_task_paths text[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

@@ -1,11 +1,11 @@
--- Delete payloads whose job is no longer kept. Of each table, look at the next p_limit rows in the order of the ids, and
--- begin anew after the last one. Returns how many were deleted, what prevented it, for each table with a problem, and the
--- models in which strays were found.
+-- Delete payloads whose job is no longer kept. Of each table, look at the next p_limit rows in the order of the ids,
+-- and begin anew after the last one. Returns how many were deleted, what prevented it, for each table with a problem,
+-- and the models in which strays were found.
 --
--- Only what once had a job is deleted: a row whose id is among those of the jobs that are gone (pgqueue_gone). Any other
--- row without a job was written without triggers. It is noted as a stray, because later the jobs around it are gone, too.
--- If the queue of the task keeps finished jobs for no time at all, their ids are not noted, and each row without a job
--- counts as one of theirs, unless it is a stray already.
+-- Only what once had a job is deleted: a row whose id is among those of the jobs that are gone (pgqueue_gone). Any
+-- other row without a job was written without triggers. It is noted as a stray, because later the jobs around it are
+-- gone, too. If the queue of the task keeps finished jobs for no time at all, their ids are not noted, and each row
+-- without a job counts as one of theirs, unless it is a stray already.
 --
 -- Race: a retry moves the job from history to the live leaf. One statement looks into all leaves, and so with one
 -- snapshot, in which the job is in exactly one leaf. Two statements could miss it in both.

@@ -1,14 +1,14 @@
 -- After an INSERT into a payload table: make the jobs of the new rows. The arguments are the path of the task, and its
--- earlier paths, which count as the same (_pgqueue_attach_payload). A row whose job exists was inserted by enqueue(), after
--- its job. Any other job is refused, and so is a number that does not come from the sequence: a later job would get it,
--- too. In this way the key tells whose job it is, as a foreign key would.
+-- earlier paths, which count as the same (_pgqueue_attach_payload). A row whose job exists was inserted by enqueue(),
+-- after its job. Any other job is refused, and so is a number that does not come from the sequence: a later job would
+-- get it, too. In this way the key tells whose job it is, as a foreign key would.
 --
 -- Without the column of its key or group, as after a rename, a row is refused: its job would have no limit.
 --
 -- The ids are compared with an array. A join of the transition table with the root took 5 ms a row.
 --
--- Race: a retry may move a job with such an id from history to the live leaf between the two looks. Then the INSERT below
--- violates its primary key, and nothing was inserted.
+-- Race: a retry may move a job with such an id from history to the live leaf between the two looks. Then the INSERT
+-- below violates its primary key, and nothing was inserted.
 CREATE FUNCTION _pgqueue_payload_insert() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     ids bigint[];
@@ -70,9 +70,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Insert the jobs of payloads whose task has a limit key or a group in a column: p_rows contains for each the id,
--- the value of the key, and the group. As at enqueue, a value of NULL means that the job is under no limit, or in no
--- group, and an empty group is refused. The columns are of types whose text is the same in Python (payloads/columns.py).
+-- Insert the jobs of payloads whose task has a limit key or a group in a column: p_rows contains for each the id, the
+-- value of the key, and the group. As at enqueue, a value of NULL means that the job is under no limit, or in no group,
+-- and an empty group is refused. The columns are of types whose text is the same in Python (payloads/columns.py).
 CREATE FUNCTION _pgqueue_insert_keyed_payloads(
     p_kind pgqueue_task, p_task_path text, p_now timestamptz, p_rows jsonb[]
 ) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

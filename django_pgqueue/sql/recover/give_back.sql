@@ -85,10 +85,10 @@ BEGIN
     END IF;
 END $$;
 
--- Requeue jobs whose process is gone one by one (_pgqueue_give_back), and skip those that a session holds up. Each is in a
--- subtransaction of its own, so that a skipped job does not count a crash twice. Each skipped job takes 50 ms, and the
--- supervisor has to send heartbeats, so this stops after ten of them. The order is random, so that the same ten do not
--- keep the others waiting in the next round.
+-- Requeue jobs whose process is gone one by one (_pgqueue_give_back), and skip those that a session holds up. Each is
+-- in a subtransaction of its own, so that a skipped job does not count a crash twice. Each skipped job takes 50 ms, and
+-- the supervisor has to send heartbeats, so this stops after ten of them. The order is random, so that the same ten do
+-- not keep the others waiting in the next round.
 CREATE FUNCTION _pgqueue_give_back_each(
     p_ids bigint[], p_leases bigint[], p_crashed boolean[], p_lost boolean[], p_begun boolean[], p_reason text,
     p_crash_limit integer, p_keep_errors integer, OUT jobs integer, OUT notable jsonb

@@ -122,8 +122,8 @@ BEGIN
 END $$;
 
 -- Return the workers that are dead, and lock their rows. A worker is dead if it was silent for too long
--- (_pgqueue_allowed_silence) and its session lock is free. If the lock proves nothing (its host vanished, it is behind a
--- pooler, it lost its lock), the worker is dead if its last heartbeat is older than the lease.
+-- (_pgqueue_allowed_silence) and its session lock is free. If the lock proves nothing (its host vanished, it is behind
+-- a pooler, it lost its lock), the worker is dead if its last heartbeat is older than the lease.
 --
 -- All locks are free, although all workers are alive, after a start of the server, after a restart because one of its
 -- processes crashed (which resets its statistics), and after the promotion of a standby (which replayed until then).

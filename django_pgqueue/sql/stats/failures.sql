@@ -69,8 +69,8 @@ END $$;
 -- Return the groups of failures that are new, have changed while they were muted, or have more jobs that failed for
 -- good, and note that this is told now. Muted groups are noted, but not returned.
 --
--- Race: maintenance adds failures to groups at this moment, and locks them in another order. Then this returns nothing, and
--- the next call has all of it.
+-- Race: maintenance adds failures to groups at this moment, and locks them in another order. Then this returns nothing,
+-- and the next call has all of it.
 CREATE FUNCTION _pgqueue_tell_failures(p_limit integer) RETURNS TABLE (
     fingerprint text, error_class text, message text, tasks text[], sample_job bigint, is_new boolean, more_failed bigint
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -34,9 +34,9 @@ CREATE INDEX pgqueue_job_line ON pgqueue_job_live (limit_key, queue_name, priori
 CREATE INDEX pgqueue_job_paused ON pgqueue_job_live (task_path, id)
     WHERE status = 'blocked' AND starts_with(waiting_reason, 'paused');
 
--- The live members of a batch, the youngest first. The order is that of an expression, so that only this index has it: a
--- planner that expects members everywhere would look for the first one in the whole table, and after the last member has
--- ended, there is none. Statements use the same order: ORDER BY -id LIMIT 1. Jobs without a batch are not in it.
+-- The live members of a batch, the youngest first. The order is that of an expression, so that only this index has it:
+-- a planner that expects members everywhere would look for the first one in the whole table, and after the last member
+-- has ended, there is none. Statements use the same order: ORDER BY -id LIMIT 1. Jobs without a batch are not in it.
 CREATE INDEX pgqueue_job_batch ON pgqueue_job_live (batch, (-id)) WHERE batch IS NOT NULL;
 
 -- The members of a batch in history.

@@ -1,6 +1,6 @@
 -- How far live jobs are that have reported it. Each job has at most one row, which changes once a second at most, and
--- goes when the job has finished (_pgqueue_settle). It is not a column of the job: each new version of a job in the live
--- leaf costs five times as much, and stands in the way of claims as long as a snapshot keeps it.
+-- goes when the job has finished (_pgqueue_settle). It is not a column of the job: each new version of a job in the
+-- live leaf costs five times as much, and stands in the way of claims as long as a snapshot keeps it.
 CREATE TABLE pgqueue_progress (
     job_id bigint NOT NULL PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),

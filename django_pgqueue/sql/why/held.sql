@@ -1,5 +1,5 @@
--- Why no worker may take a waiting job, whoever they are (pgqueue_why): it has expired, waits for a time, for other jobs,
--- for the end of a pause, or for a limit. NULL: a worker may take it.
+-- Why no worker may take a waiting job, whoever they are (pgqueue_why): it has expired, waits for a time, for other
+-- jobs, for the end of a pause, or for a limit. NULL: a worker may take it.
 CREATE FUNCTION _pgqueue_why_held(p_job pgqueue_job_live, p_now timestamptz, OUT code text, OUT facts jsonb)
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
@@ -27,8 +27,8 @@ BEGIN
     END IF;
 END $$;
 
--- Which pause holds a job (pgqueue_why): that of everything, that of its queue, then that of its task. A job that was put
--- aside for a pause that has ended is let go in a moment, by a worker or by maintenance.
+-- Which pause holds a job (pgqueue_why): that of everything, that of its queue, then that of its task. A job that was
+-- put aside for a pause that has ended is let go in a moment, by a worker or by maintenance.
 CREATE FUNCTION _pgqueue_why_paused(p_job pgqueue_job_live, OUT code text, OUT facts jsonb)
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
@@ -65,9 +65,9 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     ) AS parent
 $$;
 
--- Why a job waits for a time (pgqueue_why): for a sleep or an event, for a worker that knows its task, for its next attempt,
--- because it was snoozed or put back, or because it was enqueued for later. An attempt that failed has left an error that
--- is younger than the claim of the attempt.
+-- Why a job waits for a time (pgqueue_why): for a sleep or an event, for a worker that knows its task, for its next
+-- attempt, because it was snoozed or put back, or because it was enqueued for later. An attempt that failed has left an
+-- error that is younger than the claim of the attempt.
 CREATE FUNCTION _pgqueue_why_later(p_job pgqueue_job_live, OUT code text, OUT facts jsonb)
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT CASE
@@ -129,9 +129,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- How many jobs of its key and queue start before this one, counted up to p_most (pgqueue_why). A job that is not in line
--- yet comes after those of its priority that are. Two conditions instead of one with an OR: only plain bounds end a scan of
--- the index, and the rest of a line may be long.
+-- How many jobs of its key and queue start before this one, counted up to p_most (pgqueue_why). A job that is not in
+-- line yet comes after those of its priority that are. Two conditions instead of one with an OR: only plain bounds end
+-- a scan of the index, and the rest of a line may be long.
 CREATE FUNCTION _pgqueue_why_place(p_job pgqueue_job_live, p_most integer) RETURNS integer
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT count(*)::integer FROM (
@@ -149,8 +149,9 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     ) AS part
 $$;
 
--- How many jobs run under a limit, counted up to it, and those five of them that have run the longest (_pgqueue_why_limited).
--- Without a limit, nothing is read. p_queue: the queue of a limit without a key; NULL: all queues.
+-- How many jobs run under a limit, counted up to it, and those five of them that have run the longest
+-- (_pgqueue_why_limited). Without a limit, nothing is read. p_queue: the queue of a limit without a key; NULL: all
+-- queues.
 CREATE FUNCTION _pgqueue_why_holders(
     p_key text, p_queue text, p_allowed integer, OUT running integer, OUT jobs jsonb
 ) LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$

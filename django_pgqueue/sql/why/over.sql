@@ -8,8 +8,8 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     FROM pgqueue_job AS job WHERE job.id = p_id AND job.shelf <> 0
 $$;
 
--- What a running job is doing (pgqueue_why): it runs, it was asked to stop, or its worker is lost. The ids of workers are
--- text, because a program that reads JSON numbers as floats would round them.
+-- What a running job is doing (pgqueue_why): it runs, it was asked to stop, or its worker is lost. The ids of workers
+-- are text, because a program that reads JSON numbers as floats would round them.
 CREATE FUNCTION _pgqueue_why_running(
     p_job pgqueue_job_live, p_now timestamptz, p_lease double precision, OUT code text, OUT facts jsonb
 ) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$

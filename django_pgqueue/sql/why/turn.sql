@@ -1,9 +1,9 @@
--- Why a job that a worker may take, and for which there is a slot, has not started (pgqueue_why): the workers do not know
--- its task, another session has locked its row, or others come first. Otherwise it should start within a moment, unless the
--- transaction that asks has not committed what it wrote: no worker can see that.
+-- Why a job that a worker may take, and for which there is a slot, has not started (pgqueue_why): the workers do not
+-- know its task, another session has locked its row, or others come first. Otherwise it should start within a moment,
+-- unless the transaction that asks has not committed what it wrote: no worker can see that.
 --
--- The transaction that has locked a row is in its xmax. If several have, that is the number of a group of them, which no
--- row of pg_locks has, and the lock is not found.
+-- The transaction that has locked a row is in its xmax. If several have, that is the number of a group of them, which
+-- no row of pg_locks has, and the lock is not found.
 CREATE FUNCTION _pgqueue_why_turn(
     p_job pgqueue_job_live, p_now timestamptz, p_queues jsonb[], p_excluded jsonb[], OUT code text, OUT facts jsonb
 ) LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
@@ -44,10 +44,11 @@ BEGIN
     facts := ahead;
 END $$;
 
--- Which jobs start before a waiting one (pgqueue_why), as the claim reads them: the due jobs of higher priorities in the
--- queues of its worker, then those of its queue and priority that were due earlier. Of several workers, the one with the
--- fewest of them counts. A job of a group waits for those of its group, while groups take turns. One that is blocked by
--- its limit key is in the wait queue of the key: what stands before it is its place, and the first one starts next.
+-- Which jobs start before a waiting one (pgqueue_why), as the claim reads them: the due jobs of higher priorities in
+-- the queues of its worker, then those of its queue and priority that were due earlier. Of several workers, the one
+-- with the fewest of them counts. A job of a group waits for those of its group, while groups take turns. One that is
+-- blocked by its limit key is in the wait queue of the key: what stands before it is its place, and the first one
+-- starts next.
 --
 -- Counts end at 1,001, which means more than 1,000.
 CREATE FUNCTION _pgqueue_why_ahead(
@@ -96,9 +97,9 @@ BEGIN
         'ahead', higher + same, 'higher', higher, 'priority', p_job.priority, 'group', p_job.group_key, 'groups', groups);
 END $$;
 
--- How many due jobs of a higher priority a worker would take first, counted up to p_most (_pgqueue_why_ahead). p_queues are
--- the queues that it serves; an empty array: all but p_excluded. Each priority of a queue is read from its first job on,
--- so neither jobs of the future nor the entries of jobs that were claimed before are passed.
+-- How many due jobs of a higher priority a worker would take first, counted up to p_most (_pgqueue_why_ahead). p_queues
+-- are the queues that it serves; an empty array: all but p_excluded. Each priority of a queue is read from its first
+-- job on, so neither jobs of the future nor the entries of jobs that were claimed before are passed.
 CREATE FUNCTION _pgqueue_why_higher(
     p_priority integer, p_now timestamptz, p_queues jsonb, p_excluded jsonb, p_paused text[], p_most integer
 ) RETURNS integer LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$

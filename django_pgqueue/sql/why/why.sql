@@ -2,8 +2,9 @@
 -- which the claim would refuse the job, so what is found first has to be cured first. A finished job or runs has a
 -- code, too. heartbeat and lease are the settings of those names, by which workers count as alive.
 --
--- It is STABLE, so all statements of a call see one snapshot: a job that moves to history at this moment is in one leaf.
--- Each read is bounded, whatever waits: sequential scans are ruled out, and so are bitmaps, which read an index to its end.
+-- It is STABLE, so all statements of a call see one snapshot: a job that moves to history at this moment is in one
+-- leaf. Each read is bounded, whatever waits: sequential scans are ruled out, and so are bitmaps, which read an index
+-- to its end.
 CREATE FUNCTION pgqueue_why(
     id bigint, heartbeat double precision DEFAULT 1, lease double precision DEFAULT 30, OUT code text, OUT facts jsonb
 ) RETURNS record LANGUAGE plpgsql STABLE SET search_path FROM CURRENT

@@ -1,7 +1,7 @@
--- Whether workers can take jobs of a queue (pgqueue_why): no_worker if none that is alive serves it, and busy if all slots
--- of those that do are taken. Otherwise the code is NULL. Workers that are silent or ending start nothing; one in another
--- language sends heartbeats at its own pace, so it is silent after half of the lease. Jobs that a worker has lost still take their slots. queues and excluded are what the
--- workers serve, each combination once, as JSON arrays.
+-- Whether workers can take jobs of a queue (pgqueue_why): no_worker if none that is alive serves it, and busy if all
+-- slots of those that do are taken. Otherwise the code is NULL. Workers that are silent or ending start nothing; one in
+-- another language sends heartbeats at its own pace, so it is silent after half of the lease. Jobs that a worker has
+-- lost still take their slots. queues and excluded are what the workers serve, each combination once, as JSON arrays.
 CREATE FUNCTION _pgqueue_why_workers(
     p_queue text, p_now timestamptz, p_heartbeat double precision, p_lease double precision,
     OUT code text, OUT facts jsonb, OUT queues jsonb[], OUT excluded jsonb[]
