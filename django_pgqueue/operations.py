@@ -75,6 +75,23 @@ _OLDEST = """
 """
 
 
+#: ``/*unchanged*/`` stands for these columns, and ``/*gone.unchanged*/`` for those of ``gone``: a job keeps them
+#: when it moves to history and back.
+_UNCHANGED = (
+    "id", "task_path", "args", "kwargs", "metadata", "queue_name", "priority", "enqueued_at", "max_attempts",
+    "timeout", "on_lost", "limit_key", "group_key", "unique_key", "unique_scope", "context", "batch", "parents",
+)  # fmt: skip
+
+
+def read_sql(path: Path) -> str:
+    """Return the text of a file in ``sql/``."""
+
+    def columns(found: re.Match[str]) -> str:
+        return ", ".join(f"{found[1] or ''}{name}" for name in _UNCHANGED)
+
+    return re.sub(r"/\*(\w+\.)?unchanged\*/", columns, path.read_text(encoding="utf-8"))
+
+
 class RunSQLFile(migrations.RunSQL):
     """Create the objects in ``sql/<name>``. ``reverse``: the statements that drop them; by default, all that
     the file creates. Only on PostgreSQL.
@@ -82,7 +99,7 @@ class RunSQLFile(migrations.RunSQL):
 
     def __init__(self, name: str, reverse: str = "") -> None:
         self.name = name
-        text = (SQL_FOLDER / name).read_text(encoding="utf-8")
+        text = read_sql(SQL_FOLDER / name)
         self.reverse = reverse or "; ".join(
             f"DROP {kind} {created}{table and f' ON {table}'}"
             for kind, created, table in reversed(_CREATED.findall(text))

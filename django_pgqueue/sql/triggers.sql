@@ -41,10 +41,14 @@ CREATE TRIGGER pgqueue_schedule_changed
     BEFORE INSERT OR UPDATE OF cron, every, timezone, paused_at, retired_at ON pgqueue_schedule
     FOR EACH ROW EXECUTE FUNCTION _pgqueue_schedule_changed();
 
--- At the end of a transaction that has enqueued something after other jobs or batches, once.
+-- At the end of a transaction that has enqueued something after other jobs or batches, once: a setting of the
+-- transaction remembers that the first edge has queued it. A rollback to a savepoint forgets that, together with the edges.
 CREATE CONSTRAINT TRIGGER pgqueue_attach AFTER INSERT ON pgqueue_edge
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-    WHEN (_pgqueue_attach_once())
+    WHEN (
+        CASE WHEN current_setting('pgqueue.attach_once', true) = 'queued' THEN false
+            ELSE set_config('pgqueue.attach_once', 'queued', true) = 'queued' END
+    )
     EXECUTE FUNCTION _pgqueue_attach();
 
 -- Only jobs of roles that may only enqueue carry a role (_pgqueue_enqueue_only), and only new ones have no attempts.

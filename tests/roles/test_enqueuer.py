@@ -31,7 +31,7 @@ SECRET = "4111111111111111"
 #: that is neither here nor refused fails the test: decide whether the role may call it.
 HARMLESS = {
     "they compute from their arguments, and read no table": {
-        "_pgqueue_add_histograms", "_pgqueue_add_log", "_pgqueue_allowed_silence", "_pgqueue_channel",
+        "_pgqueue_add_histograms", "_pgqueue_append", "_pgqueue_allowed_silence", "_pgqueue_channel",
         "_pgqueue_context_problem", "_pgqueue_enqueue_only", "_pgqueue_fingerprint",
         "_pgqueue_key_problem", "_pgqueue_limit_name", "_pgqueue_limit_problem",
         "_pgqueue_link_problem",
@@ -39,9 +39,7 @@ HARMLESS = {
         "_pgqueue_options_problem", "_pgqueue_problem", "_pgqueue_random", "_pgqueue_shelf",
         "_pgqueue_starts_left", "_pgqueue_why_error", "_pgqueue_why_is_unknown",
     },
-    "they write settings of this transaction": {
-        "_pgqueue_attach_once", "_pgqueue_check_references", "_pgqueue_wake_once",
-    },
+    "it writes settings of this transaction": {"_pgqueue_wake_once"},
     "they read the catalogs, which everybody may read": {
         "_pgqueue_check_key_columns", "_pgqueue_payload_paths",
     },
@@ -50,7 +48,7 @@ HARMLESS = {
     },
     "it ends only sessions of the same role": {"_pgqueue_end_sessions"},
     "they do nothing or raise an error before they need a right, and have those of their caller": {
-        "_pgqueue_add_error", "_pgqueue_detach_payload", "_pgqueue_drop_payload_triggers",
+        "_pgqueue_detach_payload", "_pgqueue_drop_payload_triggers",
         "_pgqueue_insert_keyed_payloads", "_pgqueue_link", "_pgqueue_why_higher",
     },
 }  # fmt: skip

@@ -92,7 +92,7 @@ def columns_between(text: str, start: str, end: str) -> list[str]:
 
 # The columns to which a transition assigns new values. Every other column must be copied by name.
 SET_BY = {
-    "_pgqueue_finish": {"steps", "shelf", "status", "waiting_reason", "finished_at", "duration"},
+    "_pgqueue_end_jobs": {"steps", "shelf", "status", "waiting_reason", "finished_at", "duration"},
     "_pgqueue_drop": {"steps", "shelf", "status", "cancel_requested_at", "finished_at", "waiting_reason"},
     "pgqueue_retry": {
         "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "lost_in_a_row",

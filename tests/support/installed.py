@@ -12,7 +12,7 @@ from django.db.migrations import SeparateDatabaseAndState
 from django.db.migrations.operations.base import Operation
 
 import django_pgqueue.migrations
-from django_pgqueue.operations import SQL_FOLDER, RunSQLFile
+from django_pgqueue.operations import SQL_FOLDER, RunSQLFile, read_sql
 
 __all__ = ["definition", "on_tables_in_use", "operations", "sql_files"]
 
@@ -25,7 +25,7 @@ def sql_files() -> list[Path]:
 def definition(name: str) -> str:
     """Return the statement that creates a function."""
     pattern = rf"^CREATE (?:FUNCTION|PROCEDURE) {name}\(.*?^(?:END )?\$\$;$"
-    found = [re.search(pattern, path.read_text(), re.DOTALL | re.MULTILINE) for path in sql_files()]
+    found = [re.search(pattern, read_sql(path), re.DOTALL | re.MULTILINE) for path in sql_files()]
     (text,) = [each[0] for each in found if each is not None]
     return text
 

@@ -50,23 +50,19 @@ BEGIN
         RETURNING job.*
     ), moved AS (
         INSERT INTO pgqueue_job (
-            id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
-            enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
-            lost_in_a_row, marks, current_step, steps, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
-            waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, wait_position, group_key,
-            unique_key, unique_scope, context, logs, batch, parents
+            /*unchanged*/, shelf, status, run_after, expires_at, attempts, forgiven_attempts, crash_count,
+            lost_in_a_row, marks, current_step, steps, worker, lease, started_at, last_attempted_at, deadline,
+            cancel_requested_at, waiting_reason, finished_at, duration, result, errors, error_fingerprint,
+            wait_position, logs
         )
-        SELECT gone.id, _pgqueue_shelf('cancelled', queue.retention, queue.failed_retention, ring), 'cancelled',
-            gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
-            gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
-            gone.forgiven_attempts, gone.crash_count, gone.lost_in_a_row, gone.marks, gone.current_step,
-            CASE WHEN gone.marks & 1 <> 0 THEN _pgqueue_fold_steps(gone.id, 'cancelled') END,
-            gone.worker, gone.lease, gone.started_at,
-            gone.last_attempted_at, gone.deadline,
+        SELECT /*gone.unchanged*/, _pgqueue_shelf('cancelled', queue.retention, queue.failed_retention, ring),
+            'cancelled', gone.run_after, gone.expires_at, gone.attempts, gone.forgiven_attempts, gone.crash_count,
+            gone.lost_in_a_row, gone.marks, gone.current_step,
+            CASE WHEN gone.marks & 1 <> 0 THEN _pgqueue_fold_steps(gone.id, 'cancelled') END, gone.worker, gone.lease,
+            gone.started_at, gone.last_attempted_at, gone.deadline,
             CASE WHEN p_reasons IS NULL THEN clock_timestamp() ELSE gone.cancel_requested_at END,
-            coalesce(p_reasons[array_position(p_ids, gone.id)], ''), clock_timestamp(),
-            gone.duration, gone.result, gone.errors, gone.error_fingerprint, gone.limit_key, gone.wait_position,
-            gone.group_key, gone.unique_key, gone.unique_scope, gone.context, gone.logs, gone.batch, gone.parents
+            coalesce(p_reasons[array_position(p_ids, gone.id)], ''), clock_timestamp(), gone.duration, gone.result,
+            gone.errors, gone.error_fingerprint, gone.wait_position, gone.logs
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE _pgqueue_shelf('cancelled', queue.retention, queue.failed_retention, ring) IS NOT NULL
     )

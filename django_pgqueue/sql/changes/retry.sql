@@ -39,19 +39,14 @@ BEGIN
         ORDER BY job.id FOR UPDATE
     ), back AS (
         INSERT INTO pgqueue_job_live (
-            id, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, enqueued_at,
-            max_attempts, timeout, on_lost, attempts, forgiven_attempts, marks, current_step, started_at, last_attempted_at,
-            errors, error_fingerprint, limit_key, wait_position, group_key, unique_key, unique_scope, context,
-            logs, batch, parents
+            /*unchanged*/, status, run_after, attempts, forgiven_attempts, marks, current_step, started_at,
+            last_attempted_at, errors, error_fingerprint, wait_position, logs
         )
-        SELECT gone.id, 'pending', gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name,
-            gone.priority, clock_timestamp(), gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost,
-            gone.attempts, gone.attempts,
+        SELECT /*gone.unchanged*/, 'pending', clock_timestamp(), gone.attempts, gone.attempts,
             CASE WHEN gone.status = 'done' THEN gone.marks & ~1 ELSE gone.marks END,
             CASE WHEN gone.status = 'done' THEN '' ELSE gone.current_step END,
-            gone.started_at, gone.last_attempted_at, gone.errors, gone.error_fingerprint, gone.limit_key,
-            CASE WHEN gone.limit_key IS NOT NULL THEN nextval('pgqueue_job_id_seq') END, gone.group_key,
-            gone.unique_key, gone.unique_scope, gone.context, gone.logs, gone.batch, gone.parents
+            gone.started_at, gone.last_attempted_at, gone.errors, gone.error_fingerprint,
+            CASE WHEN gone.limit_key IS NOT NULL THEN nextval('pgqueue_job_id_seq') END, gone.logs
         FROM gone ORDER BY gone.unique_key COLLATE "C" NULLS FIRST, gone.id
         ON CONFLICT DO NOTHING
         RETURNING id
@@ -66,7 +61,16 @@ BEGIN
             FILTER (WHERE gone.marks & 4 <> 0) AS members
     INTO unfolded FROM back JOIN gone ON gone.id = back.id;
     IF unfolded.ids IS NOT NULL THEN
-        PERFORM _pgqueue_unfold_steps(unfolded.ids, unfolded.steps);
+        -- They go on at the step that failed. A wait that ended without its event begins again. A done job has no
+        -- results of its steps, and starts from the beginning.
+        INSERT INTO pgqueue_step (job_id, name, kind, attempt, seconds, wake_at, finished_at, inputs, result)
+        SELECT back.id, step.name, step.kind, step.attempt, step.seconds, step.wake_at, step.finished_at, step.inputs,
+            nullif(step.result, 'null')
+        FROM unnest(unfolded.ids, unfolded.steps) AS back (id, steps)
+        CROSS JOIN LATERAL jsonb_to_recordset(back.steps) AS step (
+            name text, kind text, attempt integer, seconds double precision, wake_at timestamptz,
+            finished_at timestamptz, inputs bigint, result jsonb)
+        WHERE step.kind <> 'timeout';
     END IF;
     IF unfolded.children IS NOT NULL THEN
         PERFORM _pgqueue_hold_back(unfolded.children);

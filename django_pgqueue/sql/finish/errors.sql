@@ -1,26 +1,12 @@
--- Add an error to the errors of a job, with the times of its attempt. The first and the last `p_keep` are kept.
--- It is VOLATILE because clock_timestamp() is: the server inlines no function that claims to be less volatile than
--- its body, and running a function for each row costs more than its body.
-CREATE FUNCTION _pgqueue_add_error(p_errors jsonb, p_error jsonb, p_began timestamptz, p_keep integer)
-RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+-- Append what an attempt leaves to the errors or the logs of a job; NULL: nothing. The first and the last p_keep are kept,
+-- so that a job that is retried or snoozed forever does not grow forever.
+CREATE FUNCTION _pgqueue_append(p_list jsonb, p_item jsonb, p_keep integer) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
-        WHEN p_error IS NULL THEN p_errors
-        ELSE CASE
-            WHEN jsonb_array_length(p_errors) >= 2 * p_keep THEN p_errors - p_keep
-            ELSE p_errors
-        END || jsonb_build_array(
-            p_error || jsonb_build_object('started_at', p_began, 'finished_at', clock_timestamp()))
+        WHEN p_item IS NULL THEN p_list
+        WHEN jsonb_array_length(p_list) >= 2 * p_keep THEN (p_list - p_keep) || jsonb_build_array(p_item)
+        ELSE coalesce(p_list, '[]') || jsonb_build_array(p_item)
     END
-$$;
-
--- Add what an attempt has logged to the logs of a job. As with the errors (_pgqueue_add_error), the first and the last
--- `p_keep` attempts are kept, so that a job that is retried or snoozed forever does not grow forever.
-CREATE FUNCTION _pgqueue_add_log(p_logs jsonb, p_log jsonb, p_keep integer)
-RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE
-        WHEN jsonb_array_length(p_logs) >= 2 * p_keep THEN p_logs - p_keep
-        ELSE coalesce(p_logs, '[]')
-    END || jsonb_build_array(p_log)
 $$;
 
 -- Return the fingerprint of a failure for which nobody gave one: a lost worker, or a worker in another language.

@@ -5,12 +5,11 @@
 -- Unused arrays may be NULL. Returns the ids of the accepted outcomes. The lease of a job that is missing there was
 -- lost. cancelled has those that would run again, but were asked to cancel or met a twin; it is NULL if there are none.
 --
--- A job is matched only by id and lease. With a test of the status, too, the planner could use the index of running
--- jobs, at twenty times the cost. The ids are given twice, as an array and in the rows that are joined: for an array,
--- the server walks through the index once, and not from its root for each job. It always does so, and so it locks the
--- jobs in the order of id, as all others do: a scan of a small table would lock them in any order. A finished job is
--- moved by DELETE and INSERT: an UPDATE of the shelf would make statements that wait for the row fail with a
--- serialization error.
+-- In the functions that this calls, a job is matched only by id and lease. With a test of the status, too, the planner
+-- could use the index of running jobs, at twenty times the cost. The ids are given twice, as an array and in the rows
+-- that are joined: for an array, the server walks through the index once, and not from its root for each job. It always
+-- does so, and so it locks the jobs in the order of id, as all others do: a scan of a small table would lock them in any
+-- order.
 CREATE FUNCTION _pgqueue_finish(
     p_ids bigint[],
     p_leases bigint[],
@@ -29,22 +28,14 @@ CREATE FUNCTION _pgqueue_finish(
     OUT cancelled bigint[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan TO off SET enable_bitmapscan TO off AS $$
 DECLARE
-    ring pgqueue_ring;
-    returned bigint[];
-    freed text[];                        -- the limit keys of jobs that no longer run
-    freed_too text[];
-    keyed bigint[];
-    marked pgqueue_ended[];           -- those that are over and have marks
-    failed pgqueue_failed[];          -- the attempts that failed, of finished jobs
-    failed_too pgqueue_failed[];
-    goes_back boolean := coalesce(
+    requeues boolean := coalesce(
         p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown', 'paused', 'wait'], false);
-    held text[];      -- the paused tasks, whose pauses do not end before this commit
-    changing text[];  -- those whose pause is being resumed at this moment
+    keyed bigint[];
+    ended record;
+    requeued record;
 BEGIN
-    SELECT * INTO STRICT ring FROM pgqueue_ring;
-    IF goes_back THEN
-        -- Race: neither of the two statements below would see a cancel that comes between them.
+    IF requeues THEN
+        -- Race: neither the end nor the requeue would see a cancel that comes between them.
         -- With a WHERE instead of the FILTER, only the jobs with a key would be locked.
         SELECT array_agg(locked.id) FILTER (WHERE locked.unique_scope = 'waiting') INTO keyed FROM (
             SELECT job.id, job.unique_scope FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids)
@@ -58,7 +49,50 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    SELECT * INTO ended FROM _pgqueue_end_jobs(
+        p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_started_ago, p_durations, p_reasons,
+        p_keep_errors, p_logs, p_twins);
+    cancelled := ended.cancelled;
+    IF ended.marked IS NOT NULL THEN
+        PERFORM _pgqueue_settle(ended.marked);
+    END IF;
+    IF requeues THEN
+        SELECT * INTO requeued FROM _pgqueue_requeue_jobs(
+            p_ids, p_leases, p_outcomes, p_errors, p_fingerprints, p_delays, p_started_ago, p_reasons, p_keep_errors,
+            p_logs);
+        accepted := ended.ids || requeued.ids;
+        ended.freed := ended.freed || requeued.freed;
+        ended.failed := ended.failed || requeued.failed;
+    ELSE
+        accepted := ended.ids;
+    END IF;
+    IF ended.freed IS NOT NULL THEN
+        -- Race: a claim may put a job in line behind one that ends here, and locks that one, so the DELETE waited for
+        -- its commit. This is another statement, whose snapshot sees the line.
+        PERFORM _pgqueue_release(ended.freed);
+    END IF;
+    IF ended.failed IS NOT NULL THEN
+        PERFORM _pgqueue_note_failures(ended.failed);
+    END IF;
+    accepted := coalesce(accepted, '{}');
+END $$;
 
+-- Move the jobs that are over to history: those with a final outcome, those that were asked to cancel, and those that
+-- met a twin. freed has their limit keys, marked those with marks, for _pgqueue_settle, and failed their attempts that
+-- failed. Without such jobs, each of them is NULL.
+--
+-- This takes a DELETE and an INSERT: an UPDATE of the shelf would make statements that wait for the row fail with a
+-- serialization error.
+CREATE FUNCTION _pgqueue_end_jobs(
+    p_ids bigint[], p_leases bigint[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_fingerprints text[],
+    p_started_ago double precision[], p_durations double precision[], p_reasons text[], p_keep_errors integer,
+    p_logs jsonb[], p_twins bigint[],
+    OUT ids bigint[], OUT cancelled bigint[], OUT freed text[], OUT marked pgqueue_ended[], OUT failed pgqueue_failed[]
+) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    ring pgqueue_ring;
+BEGIN
+    SELECT * INTO STRICT ring FROM pgqueue_ring;
     WITH given AS (
         SELECT item.id, item.lease, coalesce(item.outcome, 'done') AS outcome, item.result, item.error,
             item.fingerprint, item.started_ago, item.duration, item.reason, item.log
@@ -71,18 +105,20 @@ BEGIN
         WHERE job.id = ANY (p_ids) AND job.id = given.id AND job.lease = given.lease
             AND (given.outcome IN ('done', 'failed', 'cancelled') OR job.cancel_requested_at IS NOT NULL
                 OR job.id = ANY (p_twins))
-        RETURNING job.id, job.task_path, job.args, job.kwargs, job.metadata, job.queue_name, job.priority,
-            job.run_after, job.expires_at, job.enqueued_at, job.max_attempts, job.timeout, job.on_lost,
+        RETURNING /*job.unchanged*/, job.run_after, job.expires_at,
             job.attempts - (
                 given.outcome IN ('snooze', 'release', 'unknown', 'paused', 'wait')
                 OR given.outcome = 'cancelled' AND given.started_ago IS NULL  -- it had expired and never ran
             )::integer AS attempts,
-            job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.marks, job.current_step, job.worker, job.lease, job.started_at,
-            job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.limit_key, job.wait_position, job.group_key,
-            job.unique_key, job.unique_scope, job.context, job.logs, job.batch, job.parents,
+            job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.marks, job.current_step, job.worker,
+            job.lease, job.started_at, job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors,
+            job.wait_position, job.logs,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
             given.outcome AS reported,
-            given.result, given.error,
+            given.result,
+            given.error || jsonb_build_object(
+                'started_at', clock_timestamp() - given.started_ago * interval '1 second',
+                'finished_at', clock_timestamp()) AS error,
             CASE WHEN given.outcome IN ('failed', 'retry')
                 THEN coalesce(nullif(given.fingerprint, ''), _pgqueue_fingerprint(job.task_path, given.error))
                 ELSE coalesce(given.fingerprint, job.error_fingerprint) END AS error_fingerprint,
@@ -91,26 +127,22 @@ BEGIN
             coalesce(given.duration, given.started_ago) AS duration
     ), moved AS (
         INSERT INTO pgqueue_job (
-            id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
-            enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
-            lost_in_a_row, marks, current_step, steps, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
-            waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, wait_position, group_key,
-            unique_key, unique_scope, context, logs, batch, parents
+            /*unchanged*/, shelf, status, run_after, expires_at, attempts, forgiven_attempts, crash_count,
+            lost_in_a_row, marks, current_step, steps, worker, lease, started_at, last_attempted_at, deadline,
+            cancel_requested_at, waiting_reason, finished_at, duration, result, errors, error_fingerprint,
+            wait_position, logs
         )
-        SELECT gone.id, _pgqueue_shelf(gone.outcome, queue.retention, queue.failed_retention, ring), gone.outcome,
-            gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
-            gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
-            gone.forgiven_attempts, gone.crash_count, gone.lost_in_a_row, gone.marks, gone.current_step,
-            CASE WHEN gone.marks & 1 <> 0 THEN _pgqueue_fold_steps(gone.id, gone.outcome) END,
+        SELECT /*gone.unchanged*/,
+            _pgqueue_shelf(gone.outcome, queue.retention, queue.failed_retention, ring), gone.outcome, gone.run_after,
+            gone.expires_at, gone.attempts, gone.forgiven_attempts, gone.crash_count, gone.lost_in_a_row, gone.marks,
+            gone.current_step, CASE WHEN gone.marks & 1 <> 0 THEN _pgqueue_fold_steps(gone.id, gone.outcome) END,
             gone.worker, gone.lease,
             CASE WHEN gone.attempts > (gone.began IS NOT NULL)::integer THEN gone.started_at ELSE gone.began END,
-            coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
-            gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration,
-            gone.result, _pgqueue_add_error(gone.errors, gone.error, gone.began, p_keep_errors),
-            gone.error_fingerprint, gone.limit_key, gone.wait_position, gone.group_key,
-            gone.unique_key, gone.unique_scope, gone.context,
-            CASE WHEN gone.log IS NULL THEN gone.logs ELSE _pgqueue_add_log(gone.logs, gone.log, p_keep_errors) END,
-            gone.batch, gone.parents
+            coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END), gone.deadline,
+            gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration, gone.result,
+            _pgqueue_append(gone.errors, gone.error, p_keep_errors), gone.error_fingerprint,
+            gone.wait_position,
+            _pgqueue_append(gone.logs, gone.log, p_keep_errors)
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE _pgqueue_shelf(gone.outcome, queue.retention, queue.failed_retention, ring) IS NOT NULL
     )
@@ -119,11 +151,20 @@ BEGIN
         array_agg(ROW(gone.id, gone.outcome, gone.marks, gone.batch)::pgqueue_ended) FILTER (WHERE gone.marks <> 0),
         array_agg(ROW(gone.id, gone.task_path, gone.queue_name, gone.error_fingerprint, gone.outcome = 'failed',
             gone.error)::pgqueue_failed) FILTER (WHERE gone.reported IN ('failed', 'retry'))
-    INTO accepted, cancelled, freed, marked, failed FROM gone;
-    IF marked IS NOT NULL THEN
-        PERFORM _pgqueue_settle(marked);
-    END IF;
+    INTO ids, cancelled, freed, marked, failed FROM gone;
+END $$;
 
+-- Let the others run again: at once, after a delay, at the next event, or at the end of a pause. The caller has locked
+-- the jobs. Returns as _pgqueue_end_jobs does.
+CREATE FUNCTION _pgqueue_requeue_jobs(
+    p_ids bigint[], p_leases bigint[], p_outcomes text[], p_errors jsonb[], p_fingerprints text[],
+    p_delays double precision[], p_started_ago double precision[], p_reasons text[], p_keep_errors integer,
+    p_logs jsonb[], OUT ids bigint[], OUT freed text[], OUT failed pgqueue_failed[]
+) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    held text[];      -- the paused tasks, whose pauses do not end before this commit
+    changing text[];  -- those whose pause is being resumed at this moment
+BEGIN
     IF 'paused' = ANY (p_outcomes) THEN
         -- Race: the pause may end before the worker hears of it, and then nobody would let this job continue. So a job
         -- is only put aside under a lock of its pause. A resume waits for that lock, and sees the job afterwards. If
@@ -138,71 +179,60 @@ BEGIN
             WHERE pause.kind = 'task' AND (pause.until IS NULL OR pause.until > clock_timestamp())
                 AND pause.name <> ALL (held));
     END IF;
-
-    IF goes_back THEN
-        WITH given AS MATERIALIZED (
-            SELECT item.*
-            FROM unnest(
-                p_ids, p_leases, p_outcomes, p_errors, p_fingerprints, p_delays, p_started_ago, p_reasons, p_logs
-            ) AS item (id, lease, outcome, error, fingerprint, delay, started_ago, reason, log)
-            WHERE item.outcome IN ('retry', 'snooze', 'release', 'unknown', 'paused', 'wait')
-        ), back AS (
-            UPDATE pgqueue_job_live AS job SET
-                status = CASE
-                    WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN 'blocked'
-                    WHEN given.outcome = 'retry' OR job.attempts > 1 THEN 'retry' ELSE 'pending' END,
-                attempts = job.attempts - (given.outcome <> 'retry')::integer,
-                run_after = CASE
-                    WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN job.run_after
-                    WHEN given.outcome = 'wait' AND _pgqueue_has_event(job.id, job.current_step)
-                        THEN clock_timestamp()
-                    ELSE greatest(job.run_after, clock_timestamp() + interval '1 second' * CASE
-                        WHEN given.outcome = 'paused' AND job.task_path = ANY (changing) THEN 1
-                        ELSE coalesce(given.delay, 0) END) END,
-                started_at = CASE
-                    WHEN job.attempts > 1 OR given.outcome = 'unknown' THEN job.started_at
-                    ELSE clock_timestamp() - given.started_ago * interval '1 second' END,
-                -- What ran to an end was not lost; what goes back without having run proves nothing.
-                lost_in_a_row = CASE
-                    WHEN given.outcome IN ('retry', 'snooze', 'wait') THEN 0 ELSE job.lost_in_a_row END,
-                worker = NULL, lease = NULL, deadline = NULL,
-                -- A job that has begun is not cancelled because it starts late.
-                expires_at = CASE WHEN job.marks & 1 = 0 THEN job.expires_at END,
-                -- What did not run keeps its place in the wait queue of its key; what waits for a time, or for the end
-                -- of a pause, is in no line.
-                wait_position = CASE
-                    WHEN given.outcome = 'release' AND coalesce(given.delay, 0) = 0
-                        OR given.outcome = 'paused' AND job.task_path <> ALL (held || changing) THEN job.wait_position END,
-                waiting_reason = CASE
-                    WHEN given.outcome = 'paused' AND NOT job.task_path = ANY (held) THEN ''
-                    WHEN given.outcome = 'wait' AND _pgqueue_has_event(job.id, job.current_step) THEN ''
-                    ELSE coalesce(given.reason, '') END,
-                errors = _pgqueue_add_error(
-                    job.errors, given.error, clock_timestamp() - given.started_ago * interval '1 second',
-                    p_keep_errors),
-                error_fingerprint = CASE WHEN given.outcome = 'retry'
-                    THEN coalesce(nullif(given.fingerprint, ''), _pgqueue_fingerprint(job.task_path, given.error))
-                    ELSE job.error_fingerprint END,
-                logs = CASE WHEN given.log IS NULL THEN job.logs
-                    ELSE _pgqueue_add_log(job.logs, given.log, p_keep_errors) END
-            FROM given WHERE job.id = given.id AND job.lease = given.lease
-            RETURNING job.id, job.limit_key, job.task_path, job.queue_name, job.error_fingerprint, given.outcome,
-                given.error
-        )
-        SELECT array_agg(back.id), array_agg(back.limit_key) FILTER (WHERE back.limit_key IS NOT NULL),
-            array_agg(ROW(back.id, back.task_path, back.queue_name, back.error_fingerprint, false, back.error
-                )::pgqueue_failed) FILTER (WHERE back.outcome = 'retry')
-        INTO returned, freed_too, failed_too FROM back;
-    END IF;
-    IF freed IS NOT NULL OR freed_too IS NOT NULL THEN
-        -- Race: a claim may put a job in line behind one that ends here, and locks that one, so the DELETE above
-        -- waited for its commit. This is another statement, whose snapshot sees the line.
-        PERFORM _pgqueue_release(coalesce(freed, '{}') || coalesce(freed_too, '{}'));
-    END IF;
-    IF failed IS NOT NULL OR failed_too IS NOT NULL THEN
-        PERFORM _pgqueue_note_failures(failed || failed_too);
-    END IF;
-    accepted := coalesce(accepted, '{}') || coalesce(returned, '{}');
+    WITH given AS MATERIALIZED (
+        SELECT item.id, item.lease, item.outcome, item.fingerprint, item.delay, item.started_ago, item.reason, item.log,
+            item.error || jsonb_build_object(
+                'started_at', clock_timestamp() - item.started_ago * interval '1 second',
+                'finished_at', clock_timestamp()) AS error
+        FROM unnest(
+            p_ids, p_leases, p_outcomes, p_errors, p_fingerprints, p_delays, p_started_ago, p_reasons, p_logs
+        ) AS item (id, lease, outcome, error, fingerprint, delay, started_ago, reason, log)
+        WHERE item.outcome IN ('retry', 'snooze', 'release', 'unknown', 'paused', 'wait')
+    ), back AS (
+        UPDATE pgqueue_job_live AS job SET
+            status = CASE
+                WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN 'blocked'
+                WHEN given.outcome = 'retry' OR job.attempts > 1 THEN 'retry' ELSE 'pending' END,
+            attempts = job.attempts - (given.outcome <> 'retry')::integer,
+            run_after = CASE
+                WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN job.run_after
+                WHEN given.outcome = 'wait' AND _pgqueue_has_event(job.id, job.current_step)
+                    THEN clock_timestamp()
+                ELSE greatest(job.run_after, clock_timestamp() + interval '1 second' * CASE
+                    WHEN given.outcome = 'paused' AND job.task_path = ANY (changing) THEN 1
+                    ELSE coalesce(given.delay, 0) END) END,
+            started_at = CASE
+                WHEN job.attempts > 1 OR given.outcome = 'unknown' THEN job.started_at
+                ELSE clock_timestamp() - given.started_ago * interval '1 second' END,
+            -- What ran to an end was not lost; what goes back without having run proves nothing.
+            lost_in_a_row = CASE
+                WHEN given.outcome IN ('retry', 'snooze', 'wait') THEN 0 ELSE job.lost_in_a_row END,
+            worker = NULL, lease = NULL, deadline = NULL,
+            -- A job that has begun is not cancelled because it starts late.
+            expires_at = CASE WHEN job.marks & 1 = 0 THEN job.expires_at END,
+            -- What did not run keeps its place in the wait queue of its key; what waits for a time, or for the end
+            -- of a pause, is in no line.
+            wait_position = CASE
+                WHEN given.outcome = 'release' AND coalesce(given.delay, 0) = 0
+                    OR given.outcome = 'paused' AND job.task_path <> ALL (held || changing)
+                THEN job.wait_position END,
+            waiting_reason = CASE
+                WHEN given.outcome = 'paused' AND NOT job.task_path = ANY (held) THEN ''
+                WHEN given.outcome = 'wait' AND _pgqueue_has_event(job.id, job.current_step) THEN ''
+                ELSE coalesce(given.reason, '') END,
+            errors = _pgqueue_append(job.errors, given.error, p_keep_errors),
+            error_fingerprint = CASE WHEN given.outcome = 'retry'
+                THEN coalesce(nullif(given.fingerprint, ''), _pgqueue_fingerprint(job.task_path, given.error))
+                ELSE job.error_fingerprint END,
+            logs = _pgqueue_append(job.logs, given.log, p_keep_errors)
+        FROM given WHERE job.id = given.id AND job.lease = given.lease
+        RETURNING job.id, job.limit_key, job.task_path, job.queue_name, job.error_fingerprint, given.outcome,
+            given.error
+    )
+    SELECT array_agg(back.id), array_agg(back.limit_key) FILTER (WHERE back.limit_key IS NOT NULL),
+        array_agg(ROW(back.id, back.task_path, back.queue_name, back.error_fingerprint, false, back.error
+            )::pgqueue_failed) FILTER (WHERE back.outcome = 'retry')
+    INTO ids, freed, failed FROM back;
 END $$;
 
 -- Finish a batch in which jobs with a unique key go back to waiting (scope 'waiting'; the others cannot meet a twin).

@@ -265,17 +265,6 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
         SELECT FROM before WHERE before.id = p_batch)
 $$;
 
--- Return whether this transaction must still attach its new edges at its end: true once, until that has happened
--- (_pgqueue_attach). A rollback to a savepoint forgets it, together with the edges.
-CREATE FUNCTION _pgqueue_attach_once() RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    IF current_setting('pgqueue.attach_once', true) = 'queued' THEN
-        RETURN false;
-    END IF;
-    PERFORM set_config('pgqueue.attach_once', 'queued', true);
-    RETURN true;
-END $$;
-
 -- The transaction ends in which jobs were enqueued after others: mark their parents, so that these settle the edges
 -- when they end. This happens at the commit, for all parents at once and in the order of id. Otherwise a transaction
 -- that stays open would hold up the reports of workers, and two calls in one transaction could deadlock with a worker

@@ -23,6 +23,7 @@ DECLARE
     over bigint[];
     reached bigint;
     deleted integer;
+    deferred text;
 BEGIN
     swept := 0;
     FOR kind IN
@@ -64,7 +65,15 @@ BEGIN
                 END IF;
                 EXECUTE format('DELETE FROM %s AS row WHERE row.job_id = ANY ($1)', kind.relation) USING over;
                 GET DIAGNOSTICS deleted = ROW_COUNT;
-                PERFORM _pgqueue_check_references(kind.relation);
+                -- Check the foreign keys now that reference the table, which Django makes deferrable: at the commit it
+                -- would be too late to undo only the deletion of these rows.
+                SELECT string_agg(format('%I.%I', schema.nspname, reference.conname), ', ') INTO deferred
+                FROM pg_constraint AS reference JOIN pg_namespace AS schema ON schema.oid = reference.connamespace
+                WHERE reference.contype = 'f' AND reference.confrelid = kind.relation AND reference.condeferrable;
+                IF deferred IS NOT NULL THEN
+                    EXECUTE format('SET CONSTRAINTS %s IMMEDIATE', deferred);
+                    EXECUTE format('SET CONSTRAINTS %s DEFERRED', deferred);
+                END IF;
                 swept := swept + deleted;
             END IF;
         EXCEPTION WHEN OTHERS THEN

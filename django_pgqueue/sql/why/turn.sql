@@ -80,7 +80,7 @@ BEGIN
         higher := _pgqueue_why_higher(p_job.priority, p_now, served.queues, served.excluded, paused, higher);
     END LOOP;
     IF p_job.group_key IS NULL THEN
-        same := _pgqueue_why_earlier(p_job, p_now, most - higher);
+        same := _pgqueue_why_earlier(p_job, most - higher);
     ELSE
         SELECT count(*) INTO same FROM (
             SELECT FROM pgqueue_job_live AS job
@@ -141,7 +141,7 @@ END $$;
 
 -- How many jobs of the same queue and priority, without a group, were due before this one, counted up to p_most
 -- (_pgqueue_why_ahead).
-CREATE FUNCTION _pgqueue_why_earlier(p_job pgqueue_job_live, p_now timestamptz, p_most integer) RETURNS integer
+CREATE FUNCTION _pgqueue_why_earlier(p_job pgqueue_job_live, p_most integer) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     first record;
