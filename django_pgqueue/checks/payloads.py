@@ -84,7 +84,7 @@ def check_declared_tasks(
         try:
             if unapplied(alias, Job._meta.app_label) or not is_installed(alias):
                 continue  # W003, E009
-            changed = undeclared(alias).changed
+            _, changed, _ = undeclared(alias)
         except (OperationalError, NotSupportedError):
             continue  # E012, E011
         if not changed:

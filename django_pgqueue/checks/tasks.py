@@ -96,7 +96,24 @@ def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Itera
     if settings_are_broken():
         return
     broken: set[str] = set()
-    yield from _modules(apps.get_app_configs() if app_configs is None else app_configs, broken)
+    for name in task_modules(app_configs):
+        try:
+            import_module(name)
+        except INVALID_TASKS as problem:
+            broken.add(name)
+            yield message(
+                "E008",
+                f"{name} declares an invalid task: {problem}",
+                "Correct it. Until then, the module cannot be imported, so none of its tasks can run.",
+            )
+        except Exception as problem:  # a module may raise anything; its tasks may not belong to this queue
+            broken.add(name)
+            yield message(
+                "W002",
+                f"{name} cannot be imported, so no worker can run its tasks: {type(problem).__name__}: "
+                f"{problem}",
+                f'Try: python manage.py shell -c "import {name}"',
+            )
     yield from (*_paths(broken), *_not_imported(broken), *_limits())
 
 
@@ -178,28 +195,6 @@ def _uncallable(declaration: Declaration) -> Iterator[CheckMessage]:
     except (TypeError, InvalidTask) as problem:
         hint = "Set 'args' and 'kwargs' to what the task takes."
         yield message("E015", f"{where} cannot be called: {problem}", hint)
-
-
-def _modules(configs: Iterable[AppConfig], broken: set[str]) -> Iterator[CheckMessage]:
-    """Import the modules of each app that may declare tasks, as a worker does. Add those that raise."""
-    for name in task_modules(configs):
-        try:
-            import_module(name)
-        except INVALID_TASKS as problem:
-            broken.add(name)
-            yield message(
-                "E008",
-                f"{name} declares an invalid task: {problem}",
-                "Correct it. Until then, the module cannot be imported, so none of its tasks can run.",
-            )
-        except Exception as problem:  # a module may raise anything; its tasks may not belong to this queue
-            broken.add(name)
-            yield message(
-                "W002",
-                f"{name} cannot be imported, so no worker can run its tasks: {type(problem).__name__}: "
-                f"{problem}",
-                f'Try: python manage.py shell -c "import {name}"',
-            )
 
 
 def _paths(broken: set[str]) -> Iterator[CheckMessage]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
@@ -52,17 +52,6 @@ _STORED_SQL = """
 _DECLARE_SQL = "SELECT _pgqueue_declare_tasks(%s::jsonb)"
 
 
-class Difference(NamedTuple):
-    """What the table does not say as the code does."""
-
-    declared: list[dict[str, Any]]
-    """The rows of all tasks."""
-    changed: dict[str, list[str]]
-    """By the path of a task, the columns that differ; with ``task_path`` if it has no row."""
-    without_triggers: list[Task[..., Any]]
-    """Tasks whose table of payloads exists, but makes no jobs of them."""
-
-
 def payload_models() -> list[type[JobPayload]]:
     """Return the models that inherit from ``JobPayload`` and have a table of their own."""
     return [
@@ -78,28 +67,32 @@ def synchronize_tasks(alias: str, level: int = logging.INFO) -> None:
     """
     if conf.problems() or connections[alias].vendor != "postgresql":
         return
-    found = undeclared(alias)
-    for task in found.without_triggers:
+    declared, changed, without_triggers = undeclared(alias)
+    for task in without_triggers:
         logger.warning(  # as E021 does, because few people run the checks of the database
             "a row that is inserted into the table of %s is not a job of %s, because its triggers are "
             "missing. A migration must add them: python manage.py check --database %s",
             task.payload._meta.label if task.payload is not None else "", task.module_path, alias,
         )  # fmt: skip
-    if not found.changed:
+    if not changed:
         return
     try:
         with transaction.atomic(using=alias):
-            changed = fetch_value(alias, _DECLARE_SQL, json.dumps(found.declared))
+            written = fetch_value(alias, _DECLARE_SQL, json.dumps(declared))
     except OperationalError as error:
         logger.error(
             "the tasks were not written to pgqueue_task: %s. Restart this worker.", str(error).strip()
         )
     else:
-        logger.log(level, "the code declares other tasks: %s changed", counted(changed, "row"))
+        logger.log(level, "the code declares other tasks: %s changed", counted(written, "row"))
 
 
-def undeclared(alias: str) -> Difference:
-    """Compare the tasks whose jobs go to ``alias`` with their rows, in one query."""
+def undeclared(alias: str) -> tuple[list[dict[str, Any]], dict[str, list[str]], list[Task[..., Any]]]:
+    """Compare the tasks whose jobs go to ``alias`` with their rows, in one query.
+
+    Return the rows of all tasks; by the path of a task, the columns that differ, with ``task_path`` if it has
+    no row; and the tasks whose table of payloads exists, but makes no jobs of them.
+    """
     tasks = _tasks(alias)
     quote = connections[alias].ops.quote_name
     paid = [task for task in tasks if task.payload is not None]
@@ -117,7 +110,7 @@ def undeclared(alias: str) -> Difference:
         task for task in paid
         if table_of[task.module_path][0] is not None and task.module_path not in table_of[task.module_path][1]
     ]  # fmt: skip
-    return Difference(declared, changed, without_triggers)
+    return declared, changed, without_triggers
 
 
 def after_migrate(*, using: str, **kwargs: Any) -> None:

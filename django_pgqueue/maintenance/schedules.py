@@ -99,12 +99,17 @@ def _changes(rows: list[Schedule], declared: dict[str, Declaration]) -> dict[str
     """Return the columns to write, by the name of the schedule; those of a new one are complete."""
     present = {row.name: row for row in rows}
     changes = {name: _update(present.get(name), each) for name, each in declared.items()}
-    for name, row in present.items():
-        if name not in declared:
-            changes[name] = _retirement(row)
-            policy = known_policy(row.task_path, row.args, row.kwargs)
-            if not changes[name] and policy not in (None, row.policy):
-                changes[name] = {"policy": policy}
+    for name in present.keys() - declared.keys():
+        row = present[name]
+        if row.source == "settings":
+            is_gone = row.declared_by == settings_module() and name not in conf.current().schedules
+        else:
+            is_gone = row.source == "code" and is_visible(row.declared_by)
+        policy = known_policy(row.task_path, row.args, row.kwargs)
+        if is_gone and row.retired_at is None:
+            changes[name] = {"retired_at": Now()}
+        elif policy not in (None, row.policy):
+            changes[name] = {"policy": policy}
     return {name: values for name, values in changes.items() if values}
 
 
@@ -130,16 +135,6 @@ def _update(row: Schedule | None, declaration: Declaration) -> dict[str, Any]:
             "it another name.", row.name, declaration.declared_by, row.declared_by,
         )  # fmt: skip
     return values
-
-
-def _retirement(row: Schedule) -> dict[str, Any]:
-    if row.source == "admin" or row.retired_at is not None:
-        return {}
-    if row.source == "settings":
-        is_gone = row.declared_by == settings_module() and row.name not in conf.current().schedules
-    else:
-        is_gone = is_visible(row.declared_by)
-    return {"retired_at": Now()} if is_gone else {}
 
 
 def _write(alias: str, changes: dict[str, dict[str, Any]]) -> None:

@@ -178,14 +178,13 @@ def several(calls: Any, function: str) -> Iterator[BoundTask]:
         )
     if is_task(calls) or not isinstance(calls, Iterable):
         raise TypeError(f"{function}() takes a list of calls such as task.bind(1), not {calls!r:.200}.")
-    return _each_call(calls, function)
 
-
-def _each_call(calls: Iterable[Any], function: str) -> Iterator[BoundTask]:
-    for call in calls:
+    def checked(call: Any) -> BoundTask:
         if not isinstance(call, BoundTask):
             raise TypeError(f"{function}() takes calls such as task.bind(1), not {call!r:.200}.")
-        yield call
+        return call
+
+    return map(checked, calls)
 
 
 def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Call]:

@@ -317,16 +317,6 @@ def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str 
 # The group of a job (``Job.group_key``) is the value of its key: the claim takes the groups in turn.
 
 
-def checked_group(task: Any, known: Collection[str] | None) -> Key:
-    """Return the ``group`` of a task. Raise InvalidTask if it does not fit its function."""
-    group: Key = task.group
-    check_form("group", group)
-    if group == ():
-        raise InvalidTask("group=() would put all jobs into one group. Leave it out for no group.")
-    check_key(group, "group", task.module_path, known)
-    return group
-
-
 def group_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
     """Return the group of a call; None if it has none. Raise ``InvalidKey`` if it cannot be computed."""
     if task.group_key is not None:

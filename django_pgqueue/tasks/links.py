@@ -75,10 +75,10 @@ if TYPE_CHECKING:
 
 
 def changed_links(task: Any, changes: dict[str, Any]) -> dict[str, Any]:
-    """Move ``after``, ``if_failed`` and ``batch`` from the changes of a task into its new ``links``."""
+    """Move ``after``, ``if_failed`` and ``batch`` from the changes of a task into its new ``links``. Refuse a
+    unique key whose other job would have to change what it waits for, or its batch.
+    """
     given = {name: changes.pop(name) for name in ("after", "if_failed", "batch") if name in changes}
-    if not given:
-        return changes
     links = (task.links or Links())._replace(**given)
     if "if_failed" in given and not links.after and "after" not in given:
         raise InvalidTask("if_failed says what a job does whose parent fails. Pass the parent: after=job.")
@@ -87,17 +87,13 @@ def changed_links(task: Any, changes: dict[str, Any]) -> dict[str, Any]:
             f"The call is to belong to the batch {links.batch.id}, and to run after it. It would wait for "
             "itself. Leave out batch= for a job that runs when the batch has finished."
         )
-    changes["links"] = None if links == Links() else links
-    return changes
-
-
-def check_conflict(links: Links | None, unique: Any) -> None:
-    """Refuse a unique key whose other job would have to change what it waits for, or its batch."""
-    if links is not None and unique is not None and unique.on_conflict in ("replace", "earliest"):
+    unique = changes.get("unique", task.unique)
+    if links != Links() and unique is not None and unique.on_conflict in ("replace", "earliest"):
         raise InvalidTask(
             f"Unique(on_conflict={unique.on_conflict!r}) changes the job with the key, but that job keeps "
             "what it waits for and its batch. Use on_conflict='existing' or 'raise' with after= or batch=."
         )
+    return {**changes, "links": None if links == Links() else links}
 
 
 def after(value: Any) -> tuple[Link, ...]:

@@ -15,7 +15,7 @@ from django.db import models, router
 from django.db.models.expressions import DatabaseDefault
 
 from ..compat import InvalidTask
-from .signatures import argument_names, parameters_of_call
+from .signatures import parameters_of_call
 
 tasks_of_models: WeakValueDictionary[type[Any], Any] = WeakValueDictionary()
 """The task whose payload a model is, as far as tasks were imported."""
@@ -47,13 +47,6 @@ def checked(task: Any) -> type[Any] | None:
     if other is None or other.func is not task.func:  # a copy of a task does not take its place
         tasks_of_models[model] = task
     return model  # type: ignore[no-any-return]
-
-
-def key_names(task: Any) -> list[str] | None:
-    """Return what keys may name: arguments of the function, or columns of the payload. None: any name."""
-    if task.payload is None:
-        return argument_names(task)
-    return sorted(key_fields(task.payload))
 
 
 def _check_model(path: str, model: Any) -> None:

@@ -110,9 +110,6 @@ def _signature(func: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(func, follow_wrapped=False)
 
 
-def _nothing() -> None: ...
-
-
 _CONTEXT_DECORATORS: tuple[Any, ...] = (ContextDecorator(), AsyncContextDecorator())
 #: The code of the wrappers that `contextlib` makes.
-_PASS_ON = {decorate(_nothing).__code__ for decorate in _CONTEXT_DECORATORS}
+_PASS_ON = {decorate(lambda: None).__code__ for decorate in _CONTEXT_DECORATORS}

@@ -27,7 +27,7 @@ from .misuse import Habits, check_names
 from .options import Backoff, OnLost
 from .paths import AT_SETUP, import_task
 from .routing import IMPLICIT, is_ours, resolve
-from .signatures import check_call, show_options
+from .signatures import argument_names, check_call, show_options
 from .unique import Unique, check_unique
 
 if TYPE_CHECKING:
@@ -360,16 +360,20 @@ def _checked_values(task: Any) -> dict[str, Any]:
     options.check_function(task.func, takes_context=task.takes_context, atomic=task.atomic)
     run_after, delta = options.run_after(task.run_after)
     payload = payloads.checked(task)
-    has_key = any(each is not None for each in (task.concurrency, task.rate_limit, task.group))
-    arguments = payloads.key_names(task) if has_key else None
-    concurrency, rate_limit = keys.checked_limits(task, arguments)
+    names = None  # that keys may name: of arguments of the function, or of columns of the payload
+    if any(each is not None for each in (task.concurrency, task.rate_limit, task.group)):
+        names = argument_names(task) if payload is None else sorted(payloads.key_fields(payload))
+    keys.check_form("group", task.group)
+    if task.group == ():
+        raise InvalidTask("group=() would put all jobs into one group. Leave it out for no group.")
+    keys.check_key(task.group, "group", task.module_path, names)
+    concurrency, rate_limit = keys.checked_limits(task, names)
     return {
         **values,
         "run_after": run_after,
         "run_after_delta": task.run_after_delta if delta is None else delta,
         "concurrency": concurrency,
         "rate_limit": rate_limit,
-        "group": keys.checked_group(task, arguments),
         "unique": check_unique(task, task.unique),
         "payload": payload,
     }
@@ -387,9 +391,7 @@ def _changed_values(task: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         changes["metadata"] = {**task.metadata, **changes["metadata"]}
     if "unique_key" in changes:  # a key needs a `unique`, that of the call or that of the task
         changes["unique"] = changes.get("unique", task.unique) or Unique()
-    changes = links.changed_links(task, changes)
-    links.check_conflict(changes.get("links", task.links), changes.get("unique", task.unique))
-    return changes
+    return links.changed_links(task, changes)
 
 
 _OF_CALLS: dict[str, Any] = {

@@ -100,8 +100,15 @@ def check_unique(task: Any, value: Any) -> Unique | None:
     check_key(value.key, "Unique(key=...)", task.module_path, argument_names(task))
     named = (value.key,) if isinstance(value.key, str) else value.key
     for name in parameters if named is None else named:
-        if name in parameters:
-            _check_default(task.module_path, parameters[name])
+        default = parameters[name].default if name in parameters else None
+        try:
+            _encode(None if default is inspect.Parameter.empty else default)
+        except (TypeError, ValueError, RecursionError):
+            raise InvalidTask(
+                f"The default of {name!r} of {task.module_path}, {default!r:.100}, cannot be written as "
+                "JSON, so it cannot be part of a unique key. Name the other arguments with key=(...), or use "
+                "None as the default."
+            ) from None
     return value
 
 
@@ -155,16 +162,3 @@ def _text(task: DjangoTask[..., Any], value: object) -> str:
             f"The unique key of {task.module_path} has a character that cannot be stored: {text!r:.100}."
         )
     return text
-
-
-def _check_default(path: str, parameter: inspect.Parameter) -> None:
-    if parameter.default is parameter.empty:
-        return
-    try:
-        _encode(parameter.default)
-    except (TypeError, ValueError, RecursionError):
-        raise InvalidTask(
-            f"The default of {parameter.name!r} of {path}, {parameter.default!r:.100}, cannot be written as "
-            "JSON, so it cannot be part of a unique key. Name the other arguments with key=(...), or use "
-            "None as the default."
-        ) from None
