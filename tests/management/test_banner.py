@@ -13,7 +13,7 @@ from django.test import override_settings
 from django.urls import get_script_prefix, path, set_script_prefix
 
 from django_pgqueue import task
-from django_pgqueue.management._banner import admin_urls, banner
+from django_pgqueue.management.commands.runqueueworker import admin_urls, banner
 from django_pgqueue.models import Job
 from django_pgqueue.worker.options import WorkerOptions
 from tests.admin import sites
@@ -85,7 +85,7 @@ def test_the_tasks_are_listed_on_request() -> None:
 
 
 def test_without_any_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_pgqueue.management._banner.declared_tasks", list)
+    monkeypatch.setattr("django_pgqueue.management.commands.runqueueworker.declared_tasks", list)
     assert shown()["Tasks"] == "none found in the tasks modules of the installed apps"
 
 

@@ -1,4 +1,5 @@
-"""``manage.py pgqueue workers``, ``database``, ``roles`` and ``metrics``: for who operates the queue.
+"""``manage.py pgqueue pause``, ``resume``, ``pauses``, ``workers``, ``drain-worker``, ``database``, ``roles``
+and ``metrics``: for who operates the queue.
 
 The port of ``metrics`` answers one scrape at a time on the main thread, so it holds one connection for each
 database. There is no token: whoever reaches the port may read.
@@ -7,7 +8,7 @@ database. There is no token: whoever reaches the port may read.
 from __future__ import annotations
 
 import signal
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from threading import Event
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -16,16 +17,106 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, close_old_connections, connections, transaction
 
 from ...checks.tasks import queue_databases
-from ...formatting import get_logger, period
+from ...formatting import date_time, get_logger, local, period
+from ...jobs.limits import drain_worker, pause, resume
+from ...models import Pause
+from ...models.queue import IN_FORCE
 from ...monitoring.database import PartState, database
 from ...monitoring.workers import Crew, busy_text, queues_text, state_text
 from ...postgres.roles import forbidden, installation, shortened, statements_to_drop, statements_to_make
-from .._arguments import at_least
+from .._arguments import at_least, moment, seconds, user_name
+from .._conditions import find_worker, warn_of_unknown_queues
 from .._output import Output
 from .._parser import argument, subcommand
 
 logger = get_logger(__name__)
 
+_QUIET = argument("--quiet", action="store_true", help="print nothing but errors")
+REASON = argument("--reason", default="", metavar="TEXT", help="why, for others to read")
+AUTHOR = argument("--author", metavar="NAME", help="who (default: your user name)")
+
+
+def _done(options: dict[str, Any], document: dict[str, Any], text: str) -> Output:
+    """Return what was done."""
+    return Output(() if options["quiet"] else [text], {"database": options["database"], **document})
+
+
+# ----------------------------------------------------------------------------
+# ``pause``, ``resume`` and ``pauses``: a queue, a task or everything.
+
+
+def _add_targets(parser: ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--queue", metavar="NAME", help="a queue")
+    group.add_argument("--task", metavar="PATH", help="a task, such as shop.tasks.sync")
+    group.add_argument("--everything", action="store_true", help="all queues")
+
+
+def _add_end(parser: ArgumentParser) -> None:
+    add = parser.add_mutually_exclusive_group().add_argument
+    until = "when it ends by itself, such as 2026-11-23T18:00"
+    length = "for how long, such as 90s, 30m, 2h or 1d"
+    add("--until", type=moment, metavar="TIME", help=until)
+    add("--for", dest="duration", type=seconds(), metavar="DURATION", help=length)
+
+
+def _target(options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the target as arguments of ``pause()`` and ``resume()``, and in words."""
+    target = {name: options[name] for name in ("queue", "task", "everything")}
+    words = (f"the {name} {target[name]}" for name in ("queue", "task") if target[name])
+    return target, next(words, "everything")
+
+
+def _pause_json(row: Pause) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in ("kind", "name", "reason", "author", "paused_at", "until")}
+
+
+@subcommand(
+    "pause", "Pause a queue, a task, or everything; running jobs finish",
+    _add_targets, REASON, AUTHOR, _QUIET, _add_end,
+)  # fmt: skip
+def _pause(options: dict[str, Any]) -> Output:
+    target, words = _target(options)
+    author, rest = options["author"], {name: options[name] for name in ("reason", "until", "duration")}
+    if target["queue"]:
+        warn_of_unknown_queues(options["database"], "--queue", [target["queue"]])
+    try:
+        author = user_name() if author is None else author
+        paused = pause(**target, **rest, author=author, using=options["database"])
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+    end = f" until {local(paused.until):%Y-%m-%d %H:%M:%S %Z}" if paused.until else ""
+    return _done(options, {"action": "pause", **_pause_json(paused)}, f"Paused {words}{end}.")
+
+
+@subcommand("resume", "End the pause of a queue, a task, or everything", _add_targets, _QUIET)
+def _resume(options: dict[str, Any]) -> Output:
+    target, words = _target(options)
+    try:
+        was_paused = resume(**target, using=options["database"])
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+    if not was_paused:
+        raise CommandError(f"{words} is not paused. See: manage.py pgqueue pauses".capitalize())
+    [(kind, name)] = [(kind, name) for kind, name in target.items() if name]
+    found = {"kind": "all", "name": ""} if kind == "everything" else {"kind": kind, "name": name}
+    return _done(options, {"action": "resume", **found}, f"Resumed {words}.")
+
+
+@subcommand("pauses", "List what is paused, by whom, why, and until when")
+def _pauses(options: dict[str, Any]) -> Output:
+    pauses = Pause.objects.using(options["database"]).filter(IN_FORCE).order_by("kind", "name")
+    text = []
+    for row in pauses:
+        author = f" by {row.author}" if row.author else ""
+        end = f", until {date_time(row.until)}" if row.until else ""
+        reason = f": {row.reason}" if row.reason else ""
+        text.append(f"{row} paused{author} since {date_time(row.paused_at)}{end}{reason}")
+    return Output(text or ["Nothing is paused."], [_pause_json(row) for row in pauses])
+
+
+# ----------------------------------------------------------------------------
+# ``workers`` and ``drain-worker``; and ``database``.
 
 _WORKER = (
     "id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain", "lost", "started_at",
@@ -46,6 +137,27 @@ def _workers(options: dict[str, Any]) -> Output:
         columns = {name: getattr(worker, name) for name in _WORKER}
         document.append({**columns, "state": worker.vital.value, "running": worker.busy - worker.lost})
     return Output(text or ["No worker is registered."], document)
+
+
+@subcommand(
+    "drain-worker",
+    "Ask a worker process to finish its jobs and end; its supervisor starts another one",
+    argument("worker", metavar="WORKER", help="its name or its id, as in the list of “pgqueue workers”"),
+    argument("--stop", action="store_true", help="end its supervisor, too, with all of its processes"),
+    _QUIET,
+)
+def _drain(options: dict[str, Any]) -> Output:
+    alias, replaces = options["database"], not options["stop"]
+    worker = find_worker(alias, options["worker"])
+    drain_worker(worker, replace=replaces, using=alias)
+    if worker.supervisor is None:
+        what = f"{worker} to finish its jobs and end"
+    elif replaces:
+        what = f"{worker} to finish its jobs and end. Another process will replace it"
+    else:
+        what = f"{worker} and all processes of its supervisor to finish their jobs and end"
+    document = {"action": "drain-worker", "worker": worker.pk, "name": str(worker), "replace": replaces}
+    return _done(options, document, f"Asked {what}.")
 
 
 @subcommand(

@@ -27,33 +27,32 @@ from ...tasks.registry import known_tasks, source_place
 from ...tasks.task import Task
 from .._arguments import user_name
 from .._output import Block, Output, how_soon
-from .._parser import accept_options, subcommand
+from .._parser import accept_options, argument, subcommand
+from .operating import AUTHOR, REASON
 
 NEXT_RUNS = 5
 LAST_RUNS = 5
+_NAME = argument("name", metavar="NAME", help="the name of the schedule")
+_JSON = argument(
+    "--json", action="store_true", default=SUPPRESS, help="print the list or the schedule as JSON"
+)
 
 
 def _add_actions(parser: ArgumentParser) -> None:
     """Add the actions. Without one, the schedules are listed."""
-    json_text = "print the list or the schedule as JSON"
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (default: list)")
-    for name, text in (
-        ("list", "list all schedules"),
-        ("show", f"show a schedule with its next {NEXT_RUNS} runs"),
-        ("pause", "do not run it until it is resumed"),
-        ("resume", "end the pause; what it has missed is not run"),
-        ("enqueue", "enqueue one job of it now"),
+    for name, text, *arguments in (
+        ("list", "list all schedules", _JSON),
+        ("show", f"show a schedule with its next {NEXT_RUNS} runs", _NAME, _JSON),
+        ("pause", "do not run it until it is resumed", _NAME, REASON, AUTHOR),
+        ("resume", "end the pause; what it has missed is not run", _NAME),
+        ("enqueue", "enqueue one job of it now", _NAME),
     ):
         action = actions.add_parser(name, help=text, formatter_class=parser.formatter_class)
-        if name != "list":
-            action.add_argument("name", metavar="NAME", help="the name of the schedule")
-        if name == "pause":
-            action.add_argument("--reason", default="", metavar="TEXT", help="why, for others to read")
-            action.add_argument("--author", metavar="NAME", help="who (default: your user name)")
-        if name in {"list", "show"}:
-            action.add_argument("--json", action="store_true", default=SUPPRESS, help=json_text)
+        for add in arguments:
+            add(action)
         accept_options(action, parser)
-    parser.add_argument("--json", action="store_true", help=json_text)
+    _JSON(parser)
 
 
 @subcommand(
@@ -207,7 +206,6 @@ def _json(schedule: Any) -> dict[str, Any]:
 
 # ----------------------------------------------------------------------------
 # ``tasks``: the tasks that the apps declare.
-
 
 #: The options of a task that the list shows if they are not the default.
 _POLICY = (
