@@ -13,6 +13,7 @@ raise is also an exception of the backport, its signals are sent, and its tasks 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Coroutine
 from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,8 +26,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from typing_extensions import TypeIs
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):

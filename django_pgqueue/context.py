@@ -6,10 +6,11 @@ job enqueues carries it on. A call that has nothing of this stores nothing.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -19,10 +20,6 @@ from . import conf
 from .conf import BUILT_IN
 from .encoding import encode_context
 from .telemetry import tracing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
 __all__ = ["acting_as", "capture", "restored", "user_from", "variable"]
 

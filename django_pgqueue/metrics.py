@@ -10,15 +10,17 @@ databases are not affected.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import Error
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily as Counter
 from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import HistogramMetricFamily as Histogram
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from .checks.tasks import queue_databases
@@ -29,11 +31,6 @@ from .monitoring.queues import Depth, depths
 from .monitoring.spans import OUTCOMES, Figures, totals
 from .monitoring.workers import Crew, Vital
 from .postgres.timeout import TimeLimitReached, time_limit
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from prometheus_client.core import Metric
 
 __all__ = ["PgQueueCollector", "registry"]
 

@@ -7,19 +7,15 @@ response does not get ``Vary: Cookie``.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import HttpRequest, HttpResponseBase
 
 from .context import user_from
 from .telemetry.tracing import CARRIER
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from django.http import HttpRequest, HttpResponseBase
 
 __all__ = ["CurrentUserMiddleware", "TraceContextMiddleware"]
 

@@ -14,24 +14,19 @@ If the callable of the project raises, or returns what is not JSON, ``FAILED`` i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from . import conf
 from .encoding import TOO_DEEP
 from .exceptions import UnknownTask
 from .formatting import get_logger
-from .redaction_rules import DEFAULT_NAMES
+from .redaction_rules import DEFAULT_NAMES, Rules
 from .tasks.paths import import_task
 from .tasks.signatures import parameters_of_call
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .redaction_rules import Rules
 
 __all__ = [
     "DEFAULT_NAMES", "FAILED", "REDACTED", "Names", "beginning", "names_of_call", "redact", "redact_call",

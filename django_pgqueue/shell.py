@@ -11,7 +11,9 @@ Jobs are given as ids (``5``, or ``"other:5"`` in another database) or objects.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from django.db.models import QuerySet
 
 from . import explanation
 from .compat import DjangoTask, is_task
@@ -21,9 +23,6 @@ from .models.changes import cancel, locate, retry
 from .redaction import redact_call, redact_text
 from .tasks.routing import default_backend
 from .worker.one_process import run_job
-
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
 
 __all__ = ["Job", "cancel", "enqueue", "failure", "jobs", "retry", "run_here", "why"]
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -22,9 +21,6 @@ from . import conf
 from .checks.tasks import queue_databases
 from .formatting import plain
 from .monitoring import health as figures
-
-if TYPE_CHECKING:
-    from django.http import HttpRequest
 
 __all__ = ["health", "may_monitor", "metrics"]
 

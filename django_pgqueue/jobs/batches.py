@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, Never, Self, TypeAlias
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
@@ -25,9 +25,6 @@ from ..tasks.misuse import Habits, hints
 from ..tasks.routing import default_backend
 from ..tasks.task import BoundTask
 from .enqueue import MISTAKES, JobList, enqueue, enqueue_many, explained
-
-if TYPE_CHECKING:
-    from typing import Never, Self
 
 BatchAction: TypeAlias = Literal["open", "close", "cancel", "retry"]
 _LONGEST_NAME = 200

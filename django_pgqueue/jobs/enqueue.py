@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -40,9 +40,6 @@ from ..tasks.task import AnyTask, BoundTask, Task
 from ..tasks.unique import EnqueueOutcome
 from ..telemetry import tracing
 from .payloads import store_calls, store_one
-
-if TYPE_CHECKING:
-    from typing import Self
 
 logger = get_logger(__name__)
 

@@ -6,19 +6,15 @@ The jobs come first, because only the enqueue knows their options; the trigger o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from django.db import ProgrammingError
 from django.db.models.expressions import DatabaseDefault
 
 from ..exceptions import CancelJob
 from ..postgres.roles import filtered
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..tasks.unique import EnqueueOutcome
+from ..tasks.unique import EnqueueOutcome
 
 
 def store_one(alias: str, payload: Any, job_id: int, outcome: EnqueueOutcome) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ObjectDoesNotExist
@@ -19,9 +20,6 @@ from ..tasks.misuse import Habits
 from ..tasks.routing import is_ours, resolve
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-    from typing import Self
-
     from ..models import Job
 
 #: The fields that are redacted.

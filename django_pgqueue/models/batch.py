@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from django.db import models
 from django.db.models.functions import Now
@@ -15,9 +15,6 @@ from ..exceptions import ParentGone
 from .fields import InternalMeta, ViewMeta
 from .job import Job
 from .joins import Joins
-
-if TYPE_CHECKING:
-    from typing import Self
 
 
 class BatchCounts(NamedTuple):

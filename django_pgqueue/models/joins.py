@@ -30,7 +30,7 @@ from functools import cached_property
 from pathlib import Path
 from threading import Condition, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ObjectDoesNotExist
@@ -45,9 +45,6 @@ from ..postgres.clock import server_now
 from ..postgres.session import LOST_CONNECTION, Session, connect
 from ..tasks.links import Link
 from ..tasks.routing import is_test
-
-if TYPE_CHECKING:
-    from typing import Self
 
 logger = get_logger(__name__)
 
