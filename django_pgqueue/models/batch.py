@@ -137,30 +137,20 @@ class Edge(models.Model):
 class Parents(Mapping[int, Job]):
     """The jobs that a job was enqueued after, by their ids, in the order in which they were given.
 
-    They are read together, at the first use. Batches are in `batches`.
+    They are read together. Batches are in `batches`.
     """
 
-    def __init__(self, ids: Sequence[int], alias: str) -> None:
-        self._ids = list(ids)
-        self._alias = alias
+    def __init__(self, ids: Sequence[int], jobs: Mapping[int, Job], batches: Mapping[int, JobBatch]) -> None:
+        self._ids, self._jobs = ids, jobs
+        self.batches = {each: batches[each] for each in ids if each in batches}
+        """The batches that the job was enqueued after, by their ids."""
 
     @classmethod
-    def known(cls, jobs: Mapping[int, Job]) -> Self:
-        """Return parents that need not be read."""
-        parents = cls(list(jobs), "default")
-        parents.__dict__.update(_jobs=dict(jobs), batches={}, results_of_batches={})
-        return parents
-
-    @cached_property
-    def _jobs(self) -> dict[int, Job]:
-        return Job.objects.using(self._alias).in_bulk(self._ids) if self._ids else {}
-
-    @cached_property
-    def batches(self) -> dict[int, JobBatch]:
-        """The batches that the job was enqueued after, by their ids."""
-        others = [each for each in self._ids if each not in self._jobs]
-        found = JobBatch.objects.using(self._alias).in_bulk(others) if others else {}
-        return {each: found[each] for each in others if each in found}
+    def read(cls, ids: Sequence[int], alias: str) -> Self:
+        """Read the parents with these ids."""
+        jobs = Job.objects.using(alias).in_bulk(ids)
+        others = [each for each in ids if each not in jobs]
+        return cls(ids, jobs, JobBatch.objects.using(alias).in_bulk(others))
 
     @property
     def gone(self) -> list[int]:

@@ -135,7 +135,7 @@ class _FakeRunning(RunningJob):
     def parents(self) -> Parents:
         """The parents that the test has given."""
         given = self._fields.get("parents", {})
-        return Parents.known({key: _parent(key, value) for key, value in given.items()})
+        return Parents(list(given), {key: _parent(key, value) for key, value in given.items()}, {})
 
     @cached_property
     def steps(self) -> JobSteps:

@@ -194,9 +194,8 @@ INTERNAL = {
 INTERNAL_MEMBERS = {
     "Task": "policy get_backend with_values",
     "Schedule": "clean is_active save timing",
-    "JobList": "of",
     "Batch": "as_link of",
-    "Parents": "known read",
+    "Parents": "read",
     "Job": "as_link",
     "CurrentJob": "as_link from_db",
 }

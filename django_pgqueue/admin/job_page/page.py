@@ -203,7 +203,7 @@ def shown_jobs(
 
 def _parents(show: Formatter) -> Section:
     """Return the table of what a job runs after, with what it does if one of them fails."""
-    parents = Parents(show.job.parent_ids or (), show.alias)
+    parents = Parents.read(show.job.parent_ids or [], show.alias)
     known = [key for key in parents if key not in parents.gone]
     hidden = hidden_of(show.site, show.request, show.alias, known)
     absent = absent_text(show.site, show.request)

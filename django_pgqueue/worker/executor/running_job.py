@@ -189,7 +189,7 @@ class RunningJob:
     @cached_property
     def parents(self) -> Parents:
         """What the job was enqueued after. The claim leaves it out, as few jobs have it."""
-        return Parents(self.job.parent_ids or (), self.alias)
+        return Parents.read(self.job.parent_ids or [], self.alias)
 
     @cached_property
     def batch(self) -> Batch | None:
