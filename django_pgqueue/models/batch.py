@@ -142,8 +142,7 @@ class Parents(Mapping[int, Job]):
 
     def __init__(self, ids: Sequence[int], jobs: Mapping[int, Job], batches: Mapping[int, JobBatch]) -> None:
         self._ids, self._jobs = ids, jobs
-        self.batches = {each: batches[each] for each in ids if each in batches}
-        """The batches that the job was enqueued after, by their ids."""
+        self._batches = {each: batches[each] for each in ids if each in batches}
 
     @classmethod
     def read(cls, ids: Sequence[int], alias: str) -> Self:
@@ -151,6 +150,11 @@ class Parents(Mapping[int, Job]):
         jobs = Job.objects.using(alias).in_bulk(ids)
         others = [each for each in ids if each not in jobs]
         return cls(ids, jobs, JobBatch.objects.using(alias).in_bulk(others))
+
+    @property
+    def batches(self) -> dict[int, JobBatch]:
+        """The batches that the job was enqueued after, by their ids."""
+        return self._batches
 
     @property
     def gone(self) -> list[int]:
