@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
@@ -29,6 +27,7 @@ from . import display
 from .base import DatabaseAdmin
 from .charts import MEDIA, Chart, chosen_span, numbers, span_tabs, sparkline
 from .console import console_page, hides
+from .history import note_and_tell
 from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .jobs.texts import breakable
 from .lists import queue_names, task_paths
@@ -161,11 +160,8 @@ class FailurePages(DatabaseAdmin[Job]):
         else:
             changed = mute(self.writes_to, [known.pk], request.user.get_username())
             words = _("The group is muted until it changes.")
-        if changed:
-            LogEntry.objects.log_actions(request.user.pk, [known], CHANGE, change_message=words)  # type: ignore[arg-type]
-            self.message_user(request, words, messages.SUCCESS)
-        else:
-            self.message_user(request, _("Nothing changed: another user was first."), messages.WARNING)
+        told = words if changed else _("Nothing changed: another user was first.")
+        note_and_tell(self, request, [known] if changed else [], words, told)
         return HttpResponseRedirect(self.address("failure", known.pk))
 
     def _check_failures(self, request: HttpRequest) -> None:

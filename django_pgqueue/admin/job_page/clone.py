@@ -64,21 +64,16 @@ class _Indented(json.JSONEncoder):
         super().__init__(**{**options, "indent": 2})
 
 
+def _json_field(label: Any, rows: int) -> forms.JSONField:
+    area = forms.Textarea(attrs={"rows": rows})
+    return forms.JSONField(label=label, required=False, encoder=_Indented, widget=area)
+
+
 class CloneForm(ArgumentsForm, EditForm):
     """The values of a new job, checked as ``enqueue()`` checks them. At first, they are those of the job."""
 
-    args = forms.JSONField(
-        label=gettext_lazy("Arguments"),
-        required=False,
-        encoder=_Indented,
-        widget=forms.Textarea(attrs={"rows": 4}),
-    )
-    kwargs = forms.JSONField(
-        label=gettext_lazy("Keyword arguments"),
-        required=False,
-        encoder=_Indented,
-        widget=forms.Textarea(attrs={"rows": 6}),
-    )
+    args = _json_field(gettext_lazy("Arguments"), rows=4)
+    kwargs = _json_field(gettext_lazy("Keyword arguments"), rows=6)
     field_order = ("args", "kwargs", "queue_name", "priority", "run_after")
 
     def __init__(self, job: Job, using: str, data: Any = None, *, is_restricted: bool = False) -> None:

@@ -156,8 +156,7 @@ def _next_runs(schedule: Any) -> Section:
         (display.time(here), display.zone_time(there), how_soon(here, schedule.now)) for here, there in runs
     ]
     if rows and words.is_late(schedule):
-        *times, soon = rows[0]
-        rows[0] = (*times, format_html('<span class="pgqueue-alarm">{}</span>', soon))
+        rows[0] = (*rows[0][:-1], display.alarm(rows[0][-1]))
     here_name = format_html("<span data-pgqueue-zone-name>{}</span>", display.zone_name())
     caption = _("Next runs") if schedule.is_active else _("Next runs, if it were active")
     heads = (here_name, schedule.timezone, _("how soon"))
