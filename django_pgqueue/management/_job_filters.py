@@ -17,7 +17,7 @@ from ..models import FailureGroup, Job
 from ..models.job import Status
 from ..postgres.clock import server_now
 from ..tasks.registry import declared_queues, known_tasks, queues_in_use
-from ._arguments import since
+from ._arguments import job_id, since
 from ._conditions import find_worker
 
 LIVE_SHELF, KEPT_SHELF = 0, 9
@@ -82,7 +82,8 @@ def statuses(text: str) -> tuple[Status, ...]:
 
 
 def add_filters(parser: ArgumentParser, *, status: str) -> None:
-    """Add the options. ``status`` says which states are chosen without the option of this name."""
+    """Add the ids and the options. ``status`` says which states are chosen without the option."""
+    parser.add_argument("job", type=job_id, nargs="*", metavar="ID", help="ids, such as 5 or other:5")
     since_text = "that ended since, or were enqueued since if they are not finished: 30m, 2h, or a time"
     error_text = "that are not finished or have failed, and whose last error has this fingerprint"
     for name, read, metavar, text in (

@@ -67,9 +67,11 @@ class SourceFiles(StatReloader):
         yield from super().watched_files(include_globs)
         installed = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")]
         for config in apps.get_app_configs():
-            folder = Path(config.path)
-            if not any(folder.is_relative_to(parent) for parent in installed):
-                yield from _package_files(folder)
+            if not any(Path(config.path).is_relative_to(parent) for parent in installed):
+                for folder, folders, files in os.walk(config.path):
+                    # Only packages: skip node_modules and the like.
+                    folders[:] = [name for name in folders if Path(folder, name, "__init__.py").exists()]
+                    yield from (Path(folder, name) for name in files if name.endswith(".py"))
 
     def changed(self) -> Path | None:
         """Return a file that has changed since the last call, or, in the first call, since the start.
@@ -84,18 +86,6 @@ class SourceFiles(StatReloader):
                 found = path
             self._times[path] = modified
         return found
-
-
-def _package_files(folder: Path) -> Iterator[Path]:
-    try:
-        entries = list(folder.iterdir())
-    except OSError:  # it was removed a moment ago
-        return
-    for entry in entries:
-        if entry.suffix == ".py":
-            yield entry
-        elif (entry / "__init__.py").exists():  # skip node_modules and the like
-            yield from _package_files(entry)
 
 
 def watch(since: float, on_change: Callable[[Path], None]) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
 from time import time
+from types import SimpleNamespace
 
 import pytest
+from django.apps import apps
 
 from django_pgqueue.management import _reload
 from django_pgqueue.management._parser import USAGE
@@ -70,14 +72,19 @@ def test_the_files_of_the_apps_count_also_where_nothing_has_imported_them() -> N
     assert not any("node_modules" in path.parts for path in found)
 
 
-def test_packages_are_walked_and_other_folders_are_not(tmp_path: Path) -> None:
+def test_packages_are_walked_and_other_folders_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a.py", "inner/__init__.py", "inner/b.py", "node_modules/c.py", "notes.txt"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    found = {str(path.relative_to(tmp_path)) for path in _reload._package_files(tmp_path)}
+    files = SourceFiles(0)
+    folders = [SimpleNamespace(path=str(folder)) for folder in (tmp_path, tmp_path / "removed")]
+    monkeypatch.setattr(apps, "get_app_configs", lambda: folders)
+    watched = [path for path in files.watched_files() if path.is_relative_to(tmp_path)]
+    found = {str(path.relative_to(tmp_path)) for path in watched}
     assert found == {"a.py", "inner/__init__.py", "inner/b.py"}
-    assert list(_reload._package_files(tmp_path / "removed")) == []
 
 
 def test_a_child_knows_its_reloader_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from ...models import Job
 from ...models.changes import cancel, retry, run_now
 from ...models.job import Status
 from ...postgres.timeout import TimeLimitReached, time_limit
-from .._arguments import job_id, of_one_database
+from .._arguments import of_one_database
 from .._job_filters import LIVE_SHELF, Filters, add_filters, check_names, filters_of, with_ids
 from .._output import Output
 from .._parser import INTERRUPTED, argument, subcommand
@@ -308,7 +308,6 @@ for _change in CHANGES:
     subcommand(
         _change.name,
         _change.help,
-        argument("job", type=job_id, nargs="*", metavar="ID", help="ids, such as 5 or other:5"),
         partial(add_filters, status=f"default: {','.join(_change.usual)}"),
         argument("--yes", action="store_true", help="do not ask"),
         argument("--dry-run", action="store_true", help="tell how many jobs it would be, and end"),

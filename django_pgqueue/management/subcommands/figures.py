@@ -6,6 +6,7 @@ The figures are those of the admin and of the metrics. Each subcommand prints th
 from __future__ import annotations
 
 import math
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from shlex import quote
@@ -43,6 +44,11 @@ _NAMED_DEPTH: Columns = {
     **DEPTH,
 }
 _QUEUE = argument("--queue", default="", metavar="NAME", help="only this queue")
+
+
+def _span(default: str) -> Callable[[ArgumentParser], Any]:
+    text = f"1h, 24h, 7d or 30d back (default: {default})"
+    return argument("--span", type=span, default=default, metavar="SPAN", help=text)
 
 
 def oldest_text(depth: Depth) -> str:
@@ -129,7 +135,7 @@ def _next_commands(state: monitoring.QueueState) -> Iterator[tuple[str, str]]:
 @subcommand(
     "stats",
     "Show what waits in each queue, and what ran in a span of time",
-    argument("--span", type=span, default="1h", metavar="SPAN", help="1h, 24h, 7d or 30d back (default: 1h)"),
+    _span("1h"),
     argument("--by", choices=["queue", "task", "time"], default="task", help="one row for each of these"),
     _QUEUE,
     argument("--task", default="", metavar="PATH", help="only what ran of this task"),
@@ -247,16 +253,8 @@ def _queues(options: dict[str, Any]) -> Output:
                 **kept,
             }
         )
-    head = (
-        *_NAMED_DEPTH,
-        "Failed in 24 h",
-        "Oldest",
-        "Rate",
-        "Workers",
-        "Limit",
-        "Keeps done",
-        "Keeps failed",
-    )
+    head = [*_NAMED_DEPTH, "Failed in 24 h", "Oldest", "Rate", "Workers", "Limit"]
+    head += ["Keeps done", "Keeps failed"]
     return Output([Table(head, text, range(1, len(head)), "No queue is in use.")], document)
 
 
@@ -316,9 +314,7 @@ _FAILURES: Columns = {
     "failures",
     "List failures by error and place, or show one group",
     argument("fingerprint", nargs="?", default="", help="show this group, with its newest failure"),
-    argument(
-        "--span", type=span, default="24h", metavar="SPAN", help="1h, 24h, 7d or 30d back (default: 24h)"
-    ),
+    _span("24h"),
     argument("--queue", default="", metavar="NAME", help="only failures of this queue"),
     argument("--task", default="", metavar="PATH", help="only failures of this task"),
     argument("--muted", action="store_true", help="the groups that are muted, instead of the others"),
@@ -332,9 +328,8 @@ def _failures(options: dict[str, Any]) -> Output:
     found = groups(alias, back, **which, most=min(options["limit"], 1_000))
     document = {"database": alias, "span": back.name, "groups": [_group_json(each) for each in found]}
     what = "No muted group" if options["muted"] else "Nothing"
-    return Output(
-        [Table.of(_FAILURES, found, (1, 2), f"{what} has failed in the last {back.name}.")], document
-    )
+    table = Table.of(_FAILURES, found, (1, 2), f"{what} has failed in the last {back.name}.")
+    return Output([table], document)
 
 
 def _one_group(alias: str, back: TimeSpan, fingerprint: str) -> Output:
@@ -353,7 +348,7 @@ def _one_group(alias: str, back: TimeSpan, fingerprint: str) -> Output:
     document = {"database": alias, "span": back.name, **_group_json(found), "traceback": found.traceback}
     for kind, some in parts(alias, found.fingerprint, back).items():
         document[f"by_{kind}"] = {
-            part.name: {"failed": part.failed, "retried": part.retried} for part in some
+            each.name: {"failed": each.failed, "retried": each.retried} for each in some
         }
         names = [f"{part.name} ({part.failed} failed, {part.retried} retried)" for part in some if part.name]
         known[f"By {kind}"] = ", ".join(names)

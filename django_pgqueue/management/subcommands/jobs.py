@@ -18,8 +18,9 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
-from django.db.models import CharField, F, Func, QuerySet
-from django.db.models.functions import Now
+from django.db.models import QuerySet
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Left, Now
 from django.utils import translation
 
 from ... import conf
@@ -46,7 +47,6 @@ _ID = argument("job", type=job_id, metavar="ID", help="the id of the job, such a
 @subcommand(
     "jobs",
     "List jobs, newest first, or show everything about the jobs with these ids",
-    argument("job", type=job_id, nargs="*", metavar="ID", help="ids, such as 5 or other:5"),
     partial(add_filters, status="default: all"),
     argument("--limit", type=at_least(1), default=50, metavar="N",
              help=f"at most N jobs, up to {MOST} (default: 50)"),
@@ -123,11 +123,7 @@ def readable(jobs: QuerySet[Job]) -> QuerySet[Any]:
     """Let jobs be read with what a row shows, and nothing large. ``now`` is the time of the server."""
     most = _MESSAGE if conf.current().redact.are_names else _READ
     last = {
-        f"last_{name}": Func(
-            F("errors"),
-            template=f"left(%(expressions)s -> -1 ->> '{name}', {most})",
-            output_field=CharField(),
-        )
+        f"last_{name}": Left(KeyTextTransform(name, KeyTransform("-1", "errors")), most)
         for name in ("class", "message")
     }
     large = ("args", "kwargs", "metadata", "context", "parent_ids", "result", "steps", "errors", "logs")
