@@ -160,7 +160,7 @@ def write(call: Call) -> Job:
     """Insert the job of a call that was checked, with its payload if it has one, and return it."""
     options, alias = call.options, call.options.alias
     with nullcontext() if call.payload is None else transaction.atomic(using=alias):
-        pk, *times, outcome = _execute(alias, _ONE, (*call.row(), call.more_with_context()))
+        pk, *times, outcome = _execute(alias, _ONE, (*call.row(), call.more(with_context=True)))
         if outcome == "created" and options.links is None:
             job = new_job(call, pk, *times)
             job._state.adding = False

@@ -107,12 +107,8 @@ def call_keys(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any] | 
     return None if options is None else json.loads(options)
 
 
-# ----------------------------------------------------------------------------
-# What is wrong with a row that someone has entered, by field, for ``Schedule.clean()``.
-
-
 def problems(row: Any) -> dict[str, list[str]]:
-    """Return the problems of a ``Schedule``, each for the field that can correct it."""
+    """Return what is wrong with a ``Schedule``, each problem for the field that can correct it."""
     timing = "every" if row.cron is None else "cron"
     return {
         **_first_problem(

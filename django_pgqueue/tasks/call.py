@@ -72,10 +72,10 @@ class Call(NamedTuple):
         """Return the arguments of the SQL functions that every call has, in their order."""
         return (self.options.task_path, self.args, self.kwargs, *self.options.row)
 
-    def more(self, *, in_shared_batch: bool = False) -> str | None:
+    def more(self, *, in_shared_batch: bool = False, with_context: bool = False) -> str | None:
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing.
 
-        ``in_shared_batch``: the batch of all calls is sent once.
+        Of many calls, the context is the same and sent only once; ``in_shared_batch``: the batch, too.
         """
         unique, links = self.options.task.unique, self.options.links
         more: dict[str, Any] = {} if links is None else dict(links)
@@ -87,14 +87,10 @@ class Call(NamedTuple):
             more["group_key"] = self.group_key
         if unique is not None:
             more |= {"unique_key": self.unique_key, **unique_options(unique)}
-        return json.dumps(more) if more else None
-
-    def more_with_context(self) -> str | None:
-        """Like `more`, with the context. Of many jobs it is the same, so it is sent only once."""
-        more = self.more()
-        if self.context is None:
-            return more
-        return f'{{"context":{self.context}' + ("}" if more is None else f",{more[1:]}")
+        text = json.dumps(more) if more else None
+        if not with_context or self.context is None:
+            return text
+        return f'{{"context":{self.context}' + ("}" if text is None else f",{text[1:]}")
 
     def check_outcome(self, outcome: EnqueueOutcome | None, job_id: int, where: str = "") -> None:
         """Raise ``JobExists`` if the call wants that for its outcome. `where`: the start of the message."""
@@ -261,16 +257,9 @@ def after_hooks(call: BoundTask) -> BoundTask:
     return call
 
 
-# ----------------------------------------------------------------------------
-# Check the links of a call against its database, and write them as the SQL functions take them.
-#
-# Whether the jobs and batches exist, and what has become of them, only the database knows.
-
-
 def link_options(links: Links, alias: str, keeper: Any) -> dict[str, Any] | None:
-    """Return the ``options`` for the links of a call that goes to the database ``alias``.
-
-    Raise InvalidTask if one of them is elsewhere. In memory there is only one place.
+    """Return the ``options`` for the links of a call that goes to the database ``alias``. Only that knows
+    whether the jobs and batches exist. Raise InvalidTask if one is elsewhere; in memory there is one place.
     """
     if keeper is None or not keeper.in_memory:
         for link in links.after:
@@ -302,15 +291,12 @@ def _check_place(what: str, link: Link, alias: str) -> None:
         )
 
 
-# ----------------------------------------------------------------------------
-# Atomic tasks: the body and the finish of the job are one transaction, so the effect happens exactly once.
-#
-# This is true only for what the body writes on the connection of its job. So the job of an atomic task must
-# be in the database that the task works on: the one that its decorator names, or ``default``.
-
-
 def check_atomic(task: Task[..., Any], alias: str) -> None:
-    """Raise ``InvalidTask`` if the job of an atomic task would be in a different database than its work."""
+    """Raise ``InvalidTask`` if the job of an atomic task would be in a different database than its work.
+
+    The body and the finish of the job are one transaction, so the effect happens exactly once: but only of
+    what the body writes in the database of its job, the one that its decorator names, or ``default``.
+    """
     works_on = find_task(task.module_path).database or DEFAULT_DB_ALIAS
     if alias != works_on:
         raise InvalidTask(

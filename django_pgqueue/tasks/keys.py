@@ -1,8 +1,8 @@
 """The keys of a task: ``Concurrency`` and ``RateLimit``, under whose keys jobs wait, and groups.
 
 The limit key of a job (``Job.limit_key``) is the name of a limit, or ``<name>/<value>``. Jobs with the same
-key share the slots of the limit. Nothing here reads settings or the database: the claim decides which jobs
-may start.
+key share the slots of the limit. The group of a job (``Job.group_key``) is whose job it is. Nothing here
+reads settings or the database: the claim decides which jobs may start, and takes the groups in turn.
 
 A key is declared in one way everywhere, also in ``Unique``: by the names of arguments, or by a callable.
 """
@@ -33,10 +33,6 @@ OnFull = Literal["wait", "cancel_new", "cancel_old"]
 
 KEY_LENGTH = 200
 _VALUES = (str, int, float, Decimal, UUID, date)
-
-
-# ----------------------------------------------------------------------------
-# A key, as it is declared, and its value for the arguments of a call.
 
 
 def check_form(option: str, key: Any) -> None:
@@ -131,12 +127,6 @@ def _key_text(task: Any, what: str, value: object, prefix: str = "") -> str:
     if problem := text_problem(f"{prefix}{text}"):
         raise InvalidKey(f"The {what} of {task.module_path} {problem}")
     return f"{prefix}{text}"
-
-
-# ----------------------------------------------------------------------------
-# ``Concurrency``: how many jobs of a task, or of each of its keys, may run at once. ``RateLimit``: how many
-# may start in a period. Both are one limit, with two numbers: the key of a job is computed in the same way,
-# and the claim decides which jobs may start.
 
 
 @hints
@@ -309,12 +299,6 @@ def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str 
             return name
         value = key_value(task, "limit key", rule.key, args, kwargs)
     return None if value is None else _key_text(task, "limit key", value, f"{name}/")
-
-
-# ----------------------------------------------------------------------------
-# ``group``: whose job it is. Workers go through the groups of a queue in turn.
-#
-# The group of a job (``Job.group_key``) is the value of its key: the claim takes the groups in turn.
 
 
 def group_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

@@ -142,9 +142,6 @@ def _link(name: str, value: Any) -> Link:
     raise InvalidTask(f"after must be jobs, batches or their ids. It has {value!r:.200}.{hint}")
 
 
-# ----------------------------------------------------------------------------
-# The public id of a job.
-
 #: The longest alias with which every id is shorter than 64 characters, which `django.tasks` promises.
 LONGEST_ALIAS = 63 - len(f":{MAX_BIGINT}")
 

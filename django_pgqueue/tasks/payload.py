@@ -82,13 +82,8 @@ def _check_keys(path: str, task: Any) -> None:
             )
 
 
-# ----------------------------------------------------------------------------
-# The columns of a payload that may be a limit key or a group.
-#
-# A plain INSERT makes a job, too, so the database must compute the same key as Python. It can do so for
-# columns whose values have the same text in both: whole numbers, strings and UUIDs, and foreign keys to such
-# columns.
-
+# A plain INSERT makes a job, too, so the database must compute the same limit key or group as Python. It can
+# do so for columns whose values have the same text in both, and for foreign keys to such columns.
 _TYPES = (models.IntegerField, models.CharField, models.TextField, models.UUIDField)
 
 
@@ -114,10 +109,6 @@ def _target(field: Any) -> Any:
             return models.BigIntegerField()
         field = field.target_field
     return field
-
-
-# ----------------------------------------------------------------------------
-# The payload of one call: found among the arguments, and checked before anything reaches the database.
 
 
 def payload_of_call(task: Any, alias: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """Find the tasks of all apps, in the modules that TASK_MODULES names (``paths``), and the names of queues.
 
-Nothing is imported while apps load. Whoever needs all tasks calls `known_tasks`: the pages of the admin that
-suggest tasks, and the commands.
+Nothing here reads the history of jobs, and nothing is imported while apps load. Whoever needs all tasks calls
+`known_tasks`: the pages of the admin that suggest tasks, and the commands.
 """
 
 from __future__ import annotations
@@ -38,11 +38,6 @@ def source_place(task: Task[..., Any]) -> str:
     base = next((each for each in folders if len(each.parts) > 1 and file.is_relative_to(each)), None)
     return f"{file if base is None else file.relative_to(base)}:{function.__code__.co_firstlineno}"
 
-
-# ----------------------------------------------------------------------------
-# Find the names of queues: those in tasks and settings, and those that the database contains.
-#
-# Nothing here reads the history of jobs.
 
 BACKLOG_WINDOW = 5_000  # jobs to read at each end of the backlog, to find queues whose jobs are all blocked
 

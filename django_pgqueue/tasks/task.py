@@ -24,7 +24,7 @@ from . import payload as payloads
 from .keys import Concurrency, Key, RateLimit
 from .links import BatchLike, Links
 from .misuse import Habits, check_names
-from .options import Backoff, OnLost
+from .options import Backoff, OnLost, checked
 from .paths import AT_SETUP, import_task
 from .routing import IMPLICIT, is_ours, resolve
 from .signatures import argument_names, check_call, show_options
@@ -172,7 +172,17 @@ class Task(Habits, GenericTask[P, R]):
         says. `batch`: the batch that the job belongs to. Raise InvalidTask for invalid values.
         """
         check_names("Task.using", options, UsingOptions.__annotations__)
-        changes = _changed_values(self, {name: each for name, each in options.items() if each is not None})
+        changes = {
+            name: _OF_CALLS[name](self, value) if name in _OF_CALLS else checked(name, value)
+            for name, value in options.items() if value is not None
+        }  # fmt: skip
+        if "run_after" in changes:
+            changes["run_after"], changes["run_after_delta"] = changes["run_after"]
+        if "metadata" in changes:
+            changes["metadata"] = {**self.metadata, **changes["metadata"]}
+        if "unique_key" in changes:  # a key needs a `unique`, that of the call or that of the task
+            changes["unique"] = changes.get("unique", self.unique) or Unique()
+        changes = links.changed_links(self, changes)
         variant = self.with_values(changes)
         # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.
         # The backend of a task that names none is ours, and restricts nothing but the queue.
@@ -333,25 +343,14 @@ def adopt(other: DjangoTask[P, R]) -> Task[P, R]:
         return other
     if not is_task(other):
         raise InvalidTask(f"{other!r} is not a task. Decorate the function with @task.")
-    return Task(
-        func=other.func,
-        priority=other.priority,
-        queue_name=other.queue_name,
-        backend=other.backend,
-        run_after=other.run_after,
-        takes_context=other.takes_context,
-        max_attempts=1,
-    )
+    names = ("func", "priority", "queue_name", "backend", "run_after", "takes_context")
+    return Task(**{name: getattr(other, name) for name in names}, max_attempts=1)
 
 
 def _restore(path: str, changes: dict[str, Any]) -> Task[..., Any]:
     """Unpickle a task."""
     found = find_task(path)
     return found.with_values(changes) if changes else found
-
-
-# ----------------------------------------------------------------------------
-# The values of a task: those of its declaration, and those that ``task.using(...)`` changes for one call.
 
 
 def _checked_values(task: Any) -> dict[str, Any]:
@@ -379,21 +378,6 @@ def _checked_values(task: Any) -> dict[str, Any]:
     }
 
 
-def _changed_values(task: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the new values of the fields of `task`. Raise InvalidTask for invalid ones."""
-    changes = {
-        name: _OF_CALLS[name](task, value) if name in _OF_CALLS else options.checked(name, value)
-        for name, value in given.items()
-    }
-    if "run_after" in changes:
-        changes["run_after"], changes["run_after_delta"] = changes["run_after"]
-    if "metadata" in changes:
-        changes["metadata"] = {**task.metadata, **changes["metadata"]}
-    if "unique_key" in changes:  # a key needs a `unique`, that of the call or that of the task
-        changes["unique"] = changes.get("unique", task.unique) or Unique()
-    return links.changed_links(task, changes)
-
-
 _OF_CALLS: dict[str, Any] = {
     "run_after": lambda _, value: options.run_after(value),
     "limit_key": keys.checked_limit_key,
@@ -412,19 +396,13 @@ def differences(one: Task[..., Any], other: Task[..., Any]) -> dict[str, Any]:
     return {name: getattr(other, name) for name in names if getattr(other, name) != getattr(one, name)}
 
 
-# ----------------------------------------------------------------------------
-# ``DjangoMadeTask``: what Django's own ``@task`` makes if its backend is ours.
-#
-# From Django 6.1 on, and in ``django-tasks``, the decorator passes the options that it does not know to this
-# class, so a task may have a policy there as well. Django 6.0 refuses them.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DjangoMadeTask(Task[P, R]):
     """A task made by Django's own ``@task`` on our backend, which follows Django's contract.
 
     It has one attempt and is validated against its backend when it is declared (Django's decorator has read
-    TASKS by then).
+    TASKS by then). From Django 6.1 on, and in ``django-tasks``, the decorator passes the options that it does
+    not know to this class, so a task may have a policy there as well. Django 6.0 refuses them.
     """
 
     max_attempts: int | None = 1
