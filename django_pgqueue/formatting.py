@@ -131,7 +131,6 @@ def plain(text: str) -> str:
 
 MOST_BYTES = 64 * 2**10
 """Of an exception. The messages of exceptions may be of any size, and each attempt prints one."""
-_CUT = "\n... {} bytes left out ...\n"
 _LONGEST_CHAIN = 10
 
 
@@ -194,8 +193,6 @@ def shorten(text: str, limit: int) -> str:
     data = text.encode(errors="surrogatepass")
     if len(data) <= limit:
         return text
-    head = limit // 4
-    tail = limit - head
-    left_out = len(data) - limit
-    first, last = (part.decode(errors="ignore") for part in (data[:head], data[len(data) - tail :]))
-    return first + _CUT.format(left_out) + last
+    head, left_out = limit // 4, len(data) - limit
+    first, last = (part.decode(errors="ignore") for part in (data[:head], data[head + left_out :]))
+    return f"{first}\n... {left_out} bytes left out ...\n{last}"

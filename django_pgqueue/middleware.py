@@ -20,7 +20,6 @@ from .telemetry.tracing import CARRIER
 __all__ = ["CurrentUserMiddleware", "TraceContextMiddleware"]
 
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
-_MOST_TRACESTATE = 512
 
 
 class _Around:
@@ -71,7 +70,7 @@ class TraceContextMiddleware(_Around):
         """Accept a valid trace context, as https://www.w3.org/TR/trace-context/ describes it."""
         parent, state = request.headers.get("traceparent", ""), request.headers.get("tracestate", "")
         carrier = {"traceparent": parent} if _TRACEPARENT.fullmatch(parent) and len(parent) <= 200 else None
-        if carrier is not None and 0 < len(state) <= _MOST_TRACESTATE:
+        if carrier is not None and 0 < len(state) <= 512:
             carrier["tracestate"] = state
         token = CARRIER.set(carrier)
         try:

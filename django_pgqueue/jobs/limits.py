@@ -195,9 +195,8 @@ def write_limit(
     using: str,
 ) -> None:
     """Write a limit that was checked."""
-    rate = (None, None, None)
-    if isinstance(rate_limit, RateLimit):
-        rate = (rate_limit.limit, rate_limit.per, rate_limit.burst)  # type: ignore[assignment]
+    given = rate_limit if isinstance(rate_limit, RateLimit) else None
+    rate = (given.limit, given.per, given.burst) if given else (None, None, None)
     fetch_value(
         using,
         "SELECT _pgqueue_set_limit(%s, %s::integer, %s, %s::integer, %s::interval, %s::integer, %s, %s)",

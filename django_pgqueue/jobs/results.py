@@ -22,9 +22,6 @@ from ..tasks.routing import is_ours, resolve
 if TYPE_CHECKING:
     from ..models import Job
 
-#: The fields that are redacted.
-_REDACTED = ("args", "kwargs", "errors", "_return_value")
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -44,7 +41,12 @@ class QueueTaskResult(Habits, GenericResult[P, R]):
         args, kwargs = redact_call(self.args, self.kwargs, path)
         errors = [replace(error, traceback=redact_text(error.traceback, path)) for error in self.errors]
         result = redact(getattr(self, "_return_value", None), path)
-        for name, value in zip(_REDACTED, (args, kwargs, errors, result), strict=True):
+        for name, value in {
+            "args": args,
+            "kwargs": kwargs,
+            "errors": errors,
+            "_return_value": result,
+        }.items():
             object.__setattr__(shown, name, value)
         return super(QueueTaskResult, shown).__repr__()
 

@@ -110,9 +110,6 @@ def step_result(name: str, value: Any) -> str | None:
         raise StepError(f"The result of the step {name!r} cannot be recorded: {error}") from error
 
 
-_NO_SUCH_JOB = "23Q01"
-
-
 def send_event(job: Job | int | str | TaskResult[Any, Any], name: str, value: Any = None, /) -> bool:
     """Send the event ``name`` to a job (a ``Job``, an id, a ``TaskResult``), with a ``value`` (JSON).
 
@@ -128,7 +125,7 @@ def send_event(job: Job | int | str | TaskResult[Any, Any], name: str, value: An
     try:
         return bool(fetch_value(alias, "SELECT pgqueue_send_event(%s, %s, %s::jsonb)", pk, name, text))
     except IntegrityError as error:
-        if getattr(error.__cause__, "sqlstate", None) != _NO_SUCH_JOB:
+        if getattr(error.__cause__, "sqlstate", None) != "23Q01":  # no such job
             raise
         raise JobFinished(
             f"Job {pk} cannot receive the event {name!r}: it is over, or there is no such job."

@@ -54,9 +54,6 @@ SLICE = 1.0
 FIRST_PAUSE = 0.005  # seconds until the first look; doubled after each look
 LONGEST_PAUSE = 0.25
 LINGER = 1.0
-#: Pauses of the attempts to connect again.
-FIRST_RETRY = 0.1
-LONGEST_RETRY = 2.0
 
 
 class Joins:
@@ -310,7 +307,7 @@ class Poller:
             self._close()
             if not self._retry_pause:
                 logger.warning("waiting for jobs in the database %r: %s", self._alias, str(error).strip())
-            self._retry_pause = min(2 * self._retry_pause or FIRST_RETRY, LONGEST_RETRY)
+            self._retry_pause = min(2 * self._retry_pause or 0.1, 2.0)
             for waiter in waiters:
                 waiter.due = monotonic() + self._retry_pause
             return
