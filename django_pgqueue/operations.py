@@ -72,11 +72,12 @@ _OLDEST = """
 """
 
 
-#: ``/*unchanged*/`` stands for these columns, and ``/*gone.unchanged*/`` for those of ``gone``: a job keeps them
-#: when it moves to history and back.
+#: ``/*unchanged*/`` stands for these columns, and ``/*gone.unchanged*/`` for those of ``gone``: a job keeps
+#: them when it moves to history and back.
 _UNCHANGED = (
     "id", "task_path", "args", "kwargs", "metadata", "queue_name", "priority", "enqueued_at", "max_attempts",
-    "timeout", "on_lost", "limit_key", "group_key", "unique_key", "unique_scope", "context", "batch", "parents",
+    "timeout", "on_lost", "limit_key", "group_key", "unique_key", "unique_scope", "context", "batch",
+    "parents",
 )  # fmt: skip
 
 
