@@ -86,14 +86,11 @@ def one_queue(alias: str, name: str) -> QueueFigures | None:
 
 def _standing(alias: str, names: Iterable[str]) -> dict[str, QueueFigures]:
     """Return how many jobs wait, run, and have failed."""
-    found, lost, failures = depths(alias, names), lost_jobs(alias), _failures(alias)
+    found, lost = depths(alias, names), lost_jobs(alias)
+    failures = dict(fetch_rows(alias, _FAILURES, {"most": MOST_FAILURES}))
     return {
         name: QueueFigures(depth, lost.get(name, 0), failures.get(name, 0)) for name, depth in found.items()
     }
-
-
-def _failures(alias: str) -> dict[str, int]:
-    return dict(fetch_rows(alias, _FAILURES, {"most": MOST_FAILURES}))
 
 
 # ----------------------------------------------------------------------------

@@ -31,21 +31,15 @@ class Vital(models.TextChoices):
 
 
 def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
-    """Annotate workers ``with_age``, and with the ``busy`` slots, also those that lost jobs take."""
+    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, the seconds of
+    ``allowed_silence``, after which one may be dead, and the ``busy`` slots, also those that lost jobs take.
+    """
+    settings = conf.current()
     running = LiveJob.objects.filter(status="running", worker=OuterRef("pk")).order_by()  # type: ignore[attr-defined]
     busy = Subquery(
         running.values("worker").annotate(n=models.Count("pk")).values("n"),
         output_field=models.IntegerField(),
     )
-    rows: QuerySet[Any] = with_age(workers).annotate(busy=Coalesce(busy, 0) + F("lost"))
-    return rows
-
-
-def with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
-    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and the seconds of
-    ``allowed_silence``, after which one may be dead.
-    """
-    settings = conf.current()
     age = models.ExpressionWrapper(Now() - F("heartbeat_at"), output_field=models.DurationField())
     allowed = models.Func(
         F("started_jobs"),
@@ -54,7 +48,7 @@ def with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
         function="_pgqueue_allowed_silence",
         output_field=models.FloatField(),
     )
-    return workers.annotate(age=age, allowed_silence=allowed)
+    return workers.annotate(age=age, allowed_silence=allowed, busy=Coalesce(busy, 0) + F("lost"))
 
 
 def vital(worker: Any) -> Vital:
@@ -72,12 +66,6 @@ def vital(worker: Any) -> Vital:
 def is_dead(age: timedelta) -> bool:
     """Return whether a worker counts as dead if its last heartbeat is that old."""
     return age > timedelta(seconds=conf.current().lease)
-
-
-def listed() -> QuerySet[Worker]:
-    """Return the workers that have a row and are not dead. Jobs of other workers are lost."""
-    lease = timedelta(seconds=conf.current().lease)
-    return Worker.objects.filter(heartbeat_at__gte=Now() - lease)
 
 
 # A supervisor writes no row. Its processes do so when they have loaded the project. Everybody may read this

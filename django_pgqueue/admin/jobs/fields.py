@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from ... import formatting
 from ...models import Job, Queue, Worker
 from ...models.job import Status
-from ...monitoring.workers import is_dead, with_age
+from ...monitoring.workers import is_dead, with_vitals
 from ...redaction import beginning, redact, redact_text
 from .. import display
 from ..base import ReadOnlyAdmin
@@ -58,7 +58,7 @@ def with_clock(jobs: QuerySet[Any]) -> QuerySet[Any]:
     """Annotate jobs with the time ``now`` of the database, because the clocks of machines may differ, and
     with the ``silence`` of the worker: the time since its last heartbeat, None if the worker does not exist.
     """
-    worker = with_age(Worker.objects.filter(pk=OuterRef("worker")))
+    worker = with_vitals(Worker.objects.filter(pk=OuterRef("worker")))
     timed: QuerySet[Any] = jobs.annotate(now=Now(), silence=Subquery(worker.values("age")))
     return timed
 

@@ -4,7 +4,7 @@ history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.contrib import admin
@@ -19,7 +19,7 @@ from ...models.job import Status
 from ...models.queue import Worker
 from ...monitoring.states import shared_counts
 from ..console import hides
-from ..lists import PERIODS, is_span, queue_names, read_span, task_paths, within_span
+from ..lists import PERIODS, queue_names, read_span, task_paths, within_span
 from .texts import breakable, short_name
 
 AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
@@ -44,81 +44,84 @@ def clock(request: HttpRequest) -> Any:
     return Now() if as_of is None else Value(as_of)
 
 
-class _NameFilter(admin.SimpleListFilter):
-    """Filter by a column with names or keys. The choices are those in use, up to a limit, and the chosen."""
+class _Filter(admin.SimpleListFilter):
+    """Filter by a column. The choices are those in use, up to a limit, and the chosen."""
 
     column: str
     names: Callable[[str], list[str]]
     """Returns the names in use in the database with this alias."""
-    label: Callable[[str], str] = staticmethod(breakable)
 
-    def __init__(self, request: HttpRequest, params: dict[str, Any], *args: Any) -> None:
-        given = params.get(self.parameter_name or "")
-        super().__init__(request, params, *args)
-        if given and not self._is_valid(given[-1]):
-            self.used_parameters.clear()
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         chosen = self.value()
-        if chosen and chosen not in {value for value, _label in self.lookup_choices}:
-            self.lookup_choices.append((chosen, self.label(chosen)))
+        if chosen and chosen not in dict(self.lookup_choices):
+            if label := self.label(chosen):
+                self.lookup_choices.append((chosen, label))
+            else:
+                self.used_parameters.clear()
 
-    def _is_valid(self, text: str) -> bool:
-        return "\0" not in text  # PostgreSQL would refuse the statement
+    def label(self, chosen: str) -> str:
+        """Return how a chosen value is shown; empty if no row can have it."""
+        return "" if "\0" in chosen else breakable(chosen)  # PostgreSQL would refuse the statement
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        """Return the names in use."""
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """Return the values in use."""
         return [(name, breakable(name)) for name in self.names(model_admin.database)[:MOST_CHOICES]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows with the chosen name."""
+        """Return the rows with the chosen value."""
         return queryset.filter(**{self.column: self.value()}) if self.value() else queryset
 
 
-class QueueFilter(_NameFilter):
+class QueueFilter(_Filter):
     """Filter by queue."""
 
     title = _("queue")
     parameter_name = "queue"
     column = "queue_name"
-    names = staticmethod(lambda alias: queue_names(alias))
+    names = staticmethod(queue_names)
 
 
-class TaskFilter(_NameFilter):
+class TaskFilter(_Filter):
     """Filter by task."""
 
     title = _("task")
     parameter_name = "task"
     column = "task_path"
-    names = staticmethod(lambda alias: task_paths(alias))
+    names = staticmethod(task_paths)
 
 
-class WorkerFilter(_NameFilter):
+class WorkerFilter(_Filter):
     """Filter by the worker that runs the job, or was the last one to run it."""
 
     title = _("worker")
     parameter_name = column = "worker"
-    label = staticmethod(lambda key: short_name(int(key)))
 
-    def _is_valid(self, text: str) -> bool:
-        return whole_number(text, -MAX_BIGINT - 1) is not None
+    def label(self, chosen: str) -> str:
+        """Return the short name of a worker that no longer exists."""
+        key = whole_number(chosen, -MAX_BIGINT - 1)
+        return "" if key is None else short_name(key)
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return the workers."""
         workers = Worker.objects.using(model_admin.database).order_by("host", "pid", "pk")
         return [(str(worker.pk), str(worker)) for worker in workers[:MOST_CHOICES]]
 
 
-class _TimeFilter(admin.SimpleListFilter):
-    """Filter by a time: by a recent period on the clock of the database, or from one time to another."""
+class EnqueuedFilter(_Filter):
+    """Filter by the time when the job was enqueued: by a recent period on the clock of the database, or from
+    one time to another.
+    """
 
-    column: str
+    title = _("enqueued")
+    parameter_name = "enqueued"
+    column = "enqueued_at"
 
-    def __init__(self, request: HttpRequest, params: dict[str, Any], *args: Any) -> None:
-        super().__init__(request, params, *args)
-        chosen = self.value() or ""
-        if span := read_span(chosen):
-            self.lookup_choices.append((chosen, str(span)))
+    def label(self, chosen: str) -> str:
+        """Return the span in words."""
+        return str(read_span(chosen) or "")
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return the periods."""
         return [(key, label) for key, (_length, label) in PERIODS.items()]
 
@@ -127,26 +130,16 @@ class _TimeFilter(admin.SimpleListFilter):
         return queryset.filter(within_span(self.column, self.value() or "", clock(request)))
 
 
-class EnqueuedFilter(_TimeFilter):
-    """Filter by the time when the job was enqueued."""
-
-    title = _("enqueued")
-    parameter_name = "enqueued"
-    column = "enqueued_at"
-
-
-class FinishedFilter(_TimeFilter):
-    """Filter by the time when the job was over."""
+class FinishedFilter(EnqueuedFilter):
+    """Filter by the time when the job was over, without reading live jobs."""
 
     title = _("finished")
     parameter_name = "finished"
     column = "finished_at"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the jobs that were over in the chosen span, without reading live jobs."""
-        if is_span(self.value() or ""):
-            queryset = queryset.filter(shelf__gt=LIVE_SHELF)
-        return super().queryset(request, queryset)
+        """Return the jobs that were over in the chosen span."""
+        return super().queryset(request, queryset.filter(shelf__gt=LIVE_SHELF) if self.value() else queryset)
 
 
 PAUSE = 5  # seconds until the list is read again

@@ -1,13 +1,9 @@
 """The search field of the list of jobs.
 
-A number, or an id in the form of ``TaskResult.id``, finds the job with this id. ``key:`` and a
-limit key or unique key finds the jobs that hold a slot of the key, stand in its line, or have the
-unique key: each of these has an index. ``batch:`` and the id of a batch finds its members, and
-``fingerprint:`` the jobs of a group of failures, unless they have succeeded since. A place in the arguments
-and a value, such as ``kwargs.order_id=17``, finds the jobs with this value. Any other term is searched
-in the path of the task, the keys, the arguments and the errors, as far as this user may see them. No index
-supports such a search, so it is limited: it reads the jobs that are not over and those that finished
-recently, in windows of ``WINDOW_OF_SCAN`` rows.
+``HELP`` says what a term may be. An index finds the job with an id, also in the form of ``TaskResult.id``,
+the live jobs with a key, those of a batch, and those of a group of failures, unless they have succeeded.
+Other terms are searched in each job, as far as this user may see it. Such a search is limited: it reads the
+jobs that are not over and those that finished recently, in windows of ``WINDOW_OF_SCAN`` rows.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django.db import connections, transaction
 
-from django_pgqueue.monitoring.workers import listed
+from django_pgqueue.monitoring.workers import Crew, Vital
 
 from .crew import beat, enlist
 from .history import fill, queues
@@ -29,7 +29,9 @@ _TABLES = "pgqueue_job, pgqueue_stat, pgqueue_stat_rollup, pgqueue_worker"
 
 def used_by(alias: str) -> Iterator[str]:
     """Yield in words who else uses this database."""
-    workers = listed().using(alias).exclude(host__startswith="demo-").count()
+    workers = sum(
+        worker.vital != Vital.DEAD and not worker.host.startswith("demo-") for worker in Crew(alias).workers
+    )
     if workers:
         yield f"{workers} live workers would see these jobs"
     with connections[alias].cursor() as cursor:
