@@ -41,11 +41,8 @@ class LimitForm(DatabaseForm):
         conflict = cleaned.get("on_full", self.instance.on_full)
         if (name == "*" or name.startswith("queue:")) and conflict != "wait":
             self.add_error("on_full", _("Jobs always wait for the limit of a queue or of all jobs."))
-        if not self.errors:
-            self._check_rate(cleaned, conflict)
-        return cleaned
-
-    def _check_rate(self, cleaned: dict[str, Any], conflict: str) -> None:
+        if self.errors:
+            return cleaned
         rate, per, burst = (cleaned.get(name) for name in ("rate", "per", "burst"))
         if rate is None:
             if (per, burst) != (None, None):
@@ -61,6 +58,7 @@ class LimitForm(DatabaseForm):
             self.add_error("burst", _("The period, or the time for the whole burst, is over 100 years."))
         elif conflict != "wait":
             self.add_error(None, _("Jobs always wait for a rate: no other choice is possible with it."))
+        return cleaned
 
 
 class LimitAdmin(DatabaseAdmin[Limit]):

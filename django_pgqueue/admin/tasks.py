@@ -31,8 +31,6 @@ from .task_page import task_page
 MOST_TASKS = 1000
 PER_PAGE = 50
 ORDER_VAR, PAGE_VAR, QUEUE_VAR, SEARCH_VAR = "o", "p", "queue", "q"
-
-
 _COLUMNS: dict[str, tuple[Any, Any]] = {
     "task": (_("task"), lambda row: row.task_path),
     "rate": (_("rate"), lambda row: row.attempts),
@@ -69,15 +67,13 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
     rows, is_cut, is_slow = _rows(alias, span, queue)
     words = _given(request, SEARCH_VAR).casefold().split()
     found = [row for row in rows if all(word in row.task_path.casefold() for word in words)]
-    order = _given(request, ORDER_VAR) or DEFAULT_ORDER
-    if order.removeprefix("-") not in _COLUMNS:
-        order = DEFAULT_ORDER
+    order = _given(request, ORDER_VAR)
+    order = order if order.removeprefix("-") in _COLUMNS else DEFAULT_ORDER
     _sort(found, order)
     page = Paginator(found, PER_PAGE).get_page(_given(request, PAGE_VAR))
-    names = [row.task_path for row in page if row.attempts]
     lines: dict[str, Trend] = {}
     with suppress(TimeLimitReached):
-        lines = trends(alias, span, "task", names)
+        lines = trends(alias, span, "task", [row.task_path for row in page if row.attempts])
     pages = [
         {"number": each, "url": address(request, {PAGE_VAR: each}), "is_current": each == page.number}
         for each in page.paginator.page_range
@@ -152,10 +148,9 @@ def _headings(request: HttpRequest, order: str) -> list[dict[str, Any]]:
     """Return the headings with links that sort. A second press turns the order around."""
     found = []
     for name, (label, _key) in _COLUMNS.items():
-        first = name if name == "task" else f"-{name}"
-        other = f"-{name}" if order == name else name
-        is_sorted = order.removeprefix("-") == name
-        direction = "descending" if order.startswith("-") else "ascending"
-        target = address(request, {ORDER_VAR: other if is_sorted else first, PAGE_VAR: None})
-        found.append({"name": name, "label": label, "url": target, "sort": direction if is_sorted else ""})
+        directions = {name: "ascending", f"-{name}": "descending"}
+        first, second = directions if name == "task" else reversed(directions)
+        target = address(request, {ORDER_VAR: second if order == first else first, PAGE_VAR: None})
+        sort = directions.get(order, "")
+        found.append({"name": name, "label": label, "url": target, "sort": sort})
     return found
