@@ -21,7 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from .. import conf
 from ..compat import PACKAGES, DjangoTask, task_backends
-from ..tasks.routing import backend_class, is_ours, our_aliases, sets_tasks
+from ..tasks.routing import QueueBackend, backend_class, our_aliases, sets_tasks
 
 TAG = "pgqueue"
 OURS = "django_pgqueue.backend.PgQueueBackend"
@@ -75,7 +75,7 @@ def broken_entries() -> Iterator[CheckMessage]:
                 f"{where}: the BACKEND {params['BACKEND']!r} cannot be imported, or is not a task backend.",
                 f'Use "{OURS}".' if is_meant else f'Correct the path. The backend of this queue is "{OURS}".',
             )
-        elif is_ours(cls):
+        elif issubclass(cls, QueueBackend):
             try:
                 cls(alias, dict(params))
             except ImproperlyConfigured as problem:
@@ -88,7 +88,7 @@ def default_elsewhere() -> Iterator[CheckMessage]:
     """W001: tasks that use Django's own decorator do not go to this queue."""
     default = task_backends.settings.get("default", {})  # if it is missing, Django refuses such tasks itself
     cls = backend_class(default)
-    if cls is None or is_ours(cls):
+    if cls is None or issubclass(cls, QueueBackend):
         return
     decorator, ours = f"@{DjangoTask.__module__.removesuffix('.base')}.task", our_aliases()
     text = (

@@ -55,8 +55,8 @@ _FREE_SQL = """
 class Rounds:
     """When this supervisor does each round next. Jitter spreads out the rounds of many supervisors."""
 
-    def __init__(self, *, fires: bool = True) -> None:
-        self.schedules = Firing(is_on=fires)
+    def __init__(self) -> None:
+        self.schedules = Firing()
         self._next = {
             self._recover: 0.0, self._sweep: 0.0, self._rotate: 0.0, self._spread_nets: 0.0,
             self._repair_wait_queues: _NEVER,

@@ -88,8 +88,7 @@ _FIRE_SQL = (
 class Firing:
     """When this supervisor looks next, and which schedules it leaves out because they are broken."""
 
-    def __init__(self, *, is_on: bool = True) -> None:
-        self._is_on = is_on  # a burst does not look
+    def __init__(self) -> None:
         self.broken: dict[str, str] = {}
         """The versions of rows that cannot fire, by the name of the schedule."""
         self.next_round = float("inf")
@@ -97,7 +96,7 @@ class Firing:
 
     def look_in(self, seconds: float | None, now: float) -> None:
         """Look then, or earlier if that was planned. None: there is nothing to look at."""
-        if seconds is not None and self._is_on:
+        if seconds is not None:
             self.next_round = min(self.next_round, now + max(0.0, seconds) + random.uniform(0.0, SPREAD))
 
     def run(self, session: Session, now: float) -> None:

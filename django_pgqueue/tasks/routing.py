@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
 from django.conf import global_settings, settings
 from django.utils.module_loading import import_string
@@ -41,13 +41,9 @@ class QueueBackend(BaseTaskBackend):
         return None
 
 
-@overload
-def is_ours(backend: BaseTaskBackend) -> TypeIs[PgQueueBackend]: ...
-@overload
-def is_ours(backend: type[BaseTaskBackend]) -> TypeIs[type[PgQueueBackend]]: ...
-def is_ours(backend: BaseTaskBackend | type[BaseTaskBackend]) -> bool:
-    """Return whether a backend, or a backend class, belongs to this package."""
-    return issubclass(backend if isinstance(backend, type) else type(backend), QueueBackend)
+def is_ours(backend: BaseTaskBackend) -> TypeIs[PgQueueBackend]:
+    """Return whether a backend belongs to this package."""
+    return isinstance(backend, QueueBackend)
 
 
 def our_aliases() -> list[str]:
@@ -58,7 +54,7 @@ def our_aliases() -> list[str]:
     return [
         alias
         for alias in sorted(configured, key=lambda alias: alias != "default")
-        if (cls := backend_class(configured[alias])) is not None and is_ours(cls)
+        if (cls := backend_class(configured[alias])) is not None and issubclass(cls, QueueBackend)
     ]
 
 

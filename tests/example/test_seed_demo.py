@@ -85,7 +85,7 @@ def test_there_is_every_kind_of_job_and_upkeep_leaves_them_as_they_are() -> None
     before, done = rows(jobs), counted("done")
     session = connect("default")
     try:
-        rounds = Rounds(fires=False)
+        rounds = Rounds()
         for now in (100.0, 200.0, 300.0):
             rounds.run(session, now)
     finally:

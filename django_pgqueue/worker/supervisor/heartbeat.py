@@ -88,7 +88,7 @@ class Heartbeat:
         self.session: Session | None = None  # that has not been found to be lost
         self._fires = options.schedules and not options.burst
         self._fires_once = options.schedules and options.burst
-        self._rounds = Rounds(fires=self._fires)
+        self._rounds = Rounds()
         self._alerts = AlertRounds(options.alias)
         self._listens_in: Session | None = None  # the session that hears of changed schedules
         self._ended = EndedProcesses()
@@ -213,9 +213,8 @@ class Heartbeat:
         late, due = session.row(_BEAT_SQL, {**states, **times, **left_out(self._rounds.schedules.broken)})
         self._sent = states
         self._may_skip = late is None and settings.lease >= 6 * settings.heartbeat
-        if due is not None and self._fires and self._listen(session):
-            due = 0.0
-        self._rounds.schedules.look_in(due, monotonic())
+        if due is not None and self._fires:
+            self._rounds.schedules.look_in(0.0 if self._listen(session) else due, monotonic())
         if late is not None:
             self._rounds.recover_at(monotonic() + max(0.0, late) + _AFTER)
 
