@@ -24,8 +24,7 @@ logger = get_logger(__name__)
 
 def check_vendor(alias: str) -> None:
     """Require PostgreSQL."""
-    vendor = connections[alias].vendor
-    if vendor != "postgresql":
+    if (vendor := connections[alias].vendor) != "postgresql":
         raise CommandError(
             f"The jobs must be in a PostgreSQL database, but the database {alias!r} is {vendor}. "
             "Name another one with --database."

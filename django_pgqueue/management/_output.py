@@ -41,7 +41,7 @@ def no_reader(stdout: OutputWrapper | TextIO) -> None:
     os.close(nowhere)
 
 
-Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
+Columns: TypeAlias = Mapping[str, Callable[..., str]]
 """What each column says of a row."""
 
 

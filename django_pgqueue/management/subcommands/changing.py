@@ -182,7 +182,16 @@ def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tupl
 
 def _by_filters(change: Change, filters: Filters, alias: str) -> tuple[dict[str, int], str, Steps]:
     """Return how many of the chosen jobs are in each state, what to ask, and what changes them."""
-    jobs, counts = _bounded(_with_states(change, filters).jobs(alias).filter(change.where))
+    if wrong := [state for state in filters.status if state not in change.possible]:
+        raise ArgumentTypeError(f"--status {wrong[0]}: such jobs cannot change. {change.rule}")
+    if filters.worker is not None and Status.RUNNING not in change.possible:
+        raise ArgumentTypeError(f"--worker chooses jobs that run now. {change.rule}")
+    if not filters.status and filters.worker is None:
+        usual = tuple(state for state in change.usual if not (filters.key and state.is_terminal))
+        if not usual:
+            raise ArgumentTypeError("--key finds jobs that are not finished. Add --status retry.")
+        filters = replace(filters, status=usual)
+    jobs, counts = _bounded(filters.jobs(alias).filter(change.where))
     if not counts:
         check_names(filters, alias)
 
@@ -192,20 +201,6 @@ def _by_filters(change: Change, filters: Filters, alias: str) -> tuple[dict[str,
 
     chunks = walk([jobs], change.run, commit)
     return counts, _would(change, counts), ((chunk.found, chunk.changed, []) for chunk in chunks)
-
-
-def _with_states(change: Change, filters: Filters) -> Filters:
-    """Return the filters with the states that are meant."""
-    if wrong := [state for state in filters.status if state not in change.possible]:
-        raise ArgumentTypeError(f"--status {wrong[0]}: such jobs cannot change. {change.rule}")
-    if filters.worker is not None and Status.RUNNING not in change.possible:
-        raise ArgumentTypeError(f"--worker chooses jobs that run now. {change.rule}")
-    if filters.status or filters.worker is not None:
-        return filters
-    usual = tuple(state for state in change.usual if not (filters.key and state.is_terminal))
-    if not usual:
-        raise ArgumentTypeError("--key finds jobs that are not finished. Add --status retry.")
-    return replace(filters, status=usual)
 
 
 def _bounded(jobs: QuerySet[Job]) -> tuple[QuerySet[Job], dict[str, int]]:

@@ -32,13 +32,11 @@ from .._parser import argument, subcommand
 
 STATS_TIMEOUT = 10.0  # seconds that one statement of ``stats`` may take
 
-
-def _counter(name: str) -> Callable[[Depth], str]:
-    return lambda depth: capped(getattr(depth, name))
-
-
 #: How many jobs are in each of these states.
-DEPTH = {name: _counter(name.lower()) for name in ("Ready", "Scheduled", "Retrying", "Blocked", "Running")}
+DEPTH: Columns = {
+    name.capitalize(): lambda depth, name=name: capped(getattr(depth, name))
+    for name in ("ready", "scheduled", "retrying", "blocked", "running")
+}
 _NAMED_DEPTH: Columns = {
     "Queue": lambda depth: f"{depth.queue_name} (paused)" if depth.is_paused else depth.queue_name,
     **DEPTH,

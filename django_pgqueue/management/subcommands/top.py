@@ -188,8 +188,8 @@ class Pane(NamedTuple):
     """A table. The name of its first column says what it is about."""
 
     rows: Callable[[Look], Iterable[Any]]
-    columns: dict[str, Callable[[Look, Any], str | tuple[str, str]]]
-    """What each column says of a row: a text, or one with its style in the words of Rich."""
+    columns: dict[str, Callable[..., str | tuple[str, str]]]
+    """What each column says of a row of a look: a text, or one with its style in the words of Rich."""
     right: range
     """The columns that are aligned to the right."""
     empty: str
@@ -209,10 +209,6 @@ def _queues(found: Look) -> list[Depth]:
     return [waiting.get(each) or Depth(each) for each in {*waiting, *found.rates}]
 
 
-def _of_depth(count: Callable[[Depth], str], _: Look, depth: Depth) -> str:
-    return count(depth)
-
-
 def _serving(found: Look, depth: Depth) -> tuple[str, str]:
     count = found.state.crew.serving(depth.queue_name) if found.state.crew else 0
     return str(count), _BAD if not count and depth.ready and not depth.is_paused else ""
@@ -229,7 +225,7 @@ PANES = {
         _queues,
         {
             "Queues": lambda _, depth: depth.queue_name,
-            **{head: partial(_of_depth, count) for head, count in DEPTH.items()},
+            **{head: lambda _, depth, count=count: count(depth) for head, count in DEPTH.items()},
             "Oldest": lambda _, depth: oldest_text(depth),
             "Rate": lambda found, depth: rate_of_jobs(found.rates.get(depth.queue_name)),
             "Workers": _serving,
@@ -420,16 +416,15 @@ _TICK = 0.2  # seconds until a new look or a new size is noticed
 class _Poller(threading.Thread):
     """Looks at the queue, again and again, on a connection of its own."""
 
+    is_over = is_paused = False
+    now: Look | None = None
+    failure: BaseException | None = None
+
     def __init__(self, alias: str, interval: float) -> None:
         super().__init__(name="pgqueue-top", daemon=True)
-        self._alias = alias
-        self._interval = interval
+        self._alias, self._interval = alias, interval
         self.wake = threading.Event()
         """Set to look at once."""
-        self.is_over = False
-        self.is_paused = False
-        self.now: Look | None = None
-        self.failure: BaseException | None = None
 
     @translation.override("en")  # as the command, whose thread this is not
     def run(self) -> None:
