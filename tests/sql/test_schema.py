@@ -224,3 +224,23 @@ def test_a_job_that_exists_is_neither_saved_nor_deleted(change: Callable[[Job], 
     with pytest.raises(TypeError, match=r"job\.cancel\(\)"):
         change(job)
     assert Job.objects.filter(pk=job.pk, status="pending").exists()
+
+
+@pytest.mark.django_db
+def test_database_tools_show_what_each_function_and_table_is_for() -> None:
+    """And the names and comments of those that may change say so."""
+    described: dict[str, str | None] = dict(
+        rows(
+            "SELECT proname::text, obj_description(oid, 'pg_proc') FROM pg_proc WHERE proname ~ '^_?pgqueue_'"
+            " UNION ALL SELECT relname, obj_description(oid, 'pg_class') FROM pg_class"
+            " WHERE relname LIKE 'pgqueue%' AND relkind IN ('r', 'p') AND NOT relispartition"
+        )
+    )
+    undescribed = {name for name, words in described.items() if not words}
+    assert undescribed <= {
+        model._meta.db_table for model in apps.get_app_config("django_pgqueue").get_models()
+    }
+    internal = {name for name, words in described.items() if (words or "").startswith("Internal. ")}
+    assert {name for name in described if name.startswith("_")} <= internal
+    assert {"pgqueue_ring", "pgqueue_duty", "pgqueue_edge", "pgqueue_step"} <= internal
+    assert (described["pgqueue_cancel"] or "").startswith("Cancel jobs: ")

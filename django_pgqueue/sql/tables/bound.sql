@@ -1,4 +1,4 @@
--- How large a job may be that a role enqueues which may only enqueue, in one row. A worker that starts writes
+-- Internal. How large a job may be that a role enqueues which may only enqueue, in one row. A worker that starts writes
 -- MAX_JSON_BYTES here (_pgqueue_retain_bound): what the caller passes as its limit is its own affair.
 CREATE TABLE pgqueue_bound (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),

@@ -1,6 +1,6 @@
--- Who waits for whom. The parent is a job or a batch: their ids come from one sequence. An edge goes when its parent
--- ends in a way that is final for the child; that of a failed parent stays, for a child that holds. Rows come and go
--- with each job, so the table is vacuumed by their number.
+-- Internal. Who waits for whom. The parent is a job or a batch: their ids come from one sequence. An edge goes when its
+-- parent ends in a way that is final for the child; that of a failed parent stays, for a child that holds. Rows come
+-- and go with each job, so the table is vacuumed by their number.
 CREATE TABLE pgqueue_edge (
     parent_id bigint NOT NULL,
     child_id bigint NOT NULL,

@@ -1,3 +1,5 @@
+CREATE SEQUENCE pgqueue_job_id_seq;
+
 -- The logical table of jobs. A job is on one shelf: 0 is the live leaf, 1 to 8 are the ring of history, and 9
 -- keeps jobs that must outlive the ring. The id comes from a sequence, because partitioned tables have identity
 -- columns only from PostgreSQL 17 on. Only the functions that move jobs copy an id from leaf to leaf. So the id
@@ -6,8 +8,6 @@
 -- The order of the columns saves WAL. What the claim writes (status to waiting_reason) stands together: if the new
 -- version of a row fits on the page of the old one, the WAL contains only what lies between the first and the last
 -- byte that differ. The columns of fixed length come first because they need no padding there.
-CREATE SEQUENCE pgqueue_job_id_seq;
-
 CREATE TABLE pgqueue_job (
     id bigint NOT NULL DEFAULT nextval('pgqueue_job_id_seq'),
     shelf smallint NOT NULL DEFAULT 0,

@@ -1,4 +1,4 @@
--- The position of the ring of history, in one row. A finish reads `current`, and maintenance changes it.
+-- Internal. The position of the ring of history, in one row. A finish reads `current`, and maintenance changes it.
 CREATE TABLE pgqueue_ring (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     current smallint NOT NULL DEFAULT 1 CHECK (current BETWEEN 1 AND 8),

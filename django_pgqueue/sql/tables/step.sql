@@ -1,5 +1,5 @@
--- What a live job has recorded of its steps, sleeps and signals. When the job has finished, they move to its row in
--- history (_pgqueue_fold_steps). Rows come and go with each job, so the table is vacuumed by their number.
+-- Internal. What a live job has recorded of its steps, sleeps and signals. When the job has finished, they move to its
+-- row in history (_pgqueue_fold_steps). Rows come and go with each job, so the table is vacuumed by their number.
 CREATE TABLE pgqueue_step (
     job_id bigint NOT NULL,
     name varchar(100) NOT NULL,

@@ -1,5 +1,5 @@
--- How many members a batch has, and how they ended: the sum over its slots. Several sessions count members of one batch
--- at once, so each takes a slot that nobody else has locked, or adds one (_pgqueue_count).
+-- Internal. How many members a batch has, and how they ended: the sum over its slots. Several sessions count members of
+-- one batch at once, so each takes a slot that nobody else has locked, or adds one (_pgqueue_count).
 CREATE TABLE pgqueue_tally (
     batch_id bigint NOT NULL,
     slot bigint NOT NULL,

@@ -1,6 +1,7 @@
--- The tasks of the project, with the policy that enqueue() would give their jobs. The processes that can import a task
--- write its row (maintenance/payloads.py); pgqueue_enqueue reads it for calls from SQL, and the trigger of a payload
--- table for each INSERT. Maintenance goes through payloads in the order of the ids, and has come to `swept_to`.
+-- Internal. The tasks of the project, with the policy that enqueue() would give their jobs. The processes that can
+-- import a task write its row (maintenance/payloads.py); pgqueue_enqueue reads it for calls from SQL, and the trigger
+-- of a payload table for each INSERT. Maintenance goes through payloads in the order of the ids, and has come to
+-- `swept_to`.
 CREATE TABLE pgqueue_task (
     task_path varchar(255) PRIMARY KEY,
     queue_name varchar(100) NOT NULL,
