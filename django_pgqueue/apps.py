@@ -21,6 +21,7 @@ class PgQueueConfig(AppConfig):
         """Register the system checks, and what a ``migrate``, a load and a connection entail; remember the
         databases before anything changes them.
         """
+        from . import operations
         from .checks import backends, database, payloads, tasks  # noqa: F401
         from .maintenance.payloads import after_migrate
         from .postgres import aliases, roles
@@ -28,6 +29,7 @@ class PgQueueConfig(AppConfig):
         aliases.remember()
         connection_created.connect(aliases.set_interval_style)
         pre_migrate.connect(roles.before_migrate, sender=self)
+        post_migrate.connect(operations.after_migrate, sender=self)
         post_migrate.connect(roles.after_migrate, sender=self)
         for model in filter(_id_fields, self.get_models()):
             pre_save.connect(keep_sequence_ahead, sender=model)

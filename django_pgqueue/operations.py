@@ -1,4 +1,4 @@
-"""Migration operations: one that installs an object from its file in ``sql/``, and ``PayloadTriggers``.
+"""Migration operations: one that installs the objects of a file in ``sql/``, and ``PayloadTriggers``.
 
 Both may need a lock on a table that is in use. A migration that waits for it stands in line there, and
 whoever uses the table then comes after it: one old transaction that is still open would stop all workers and
@@ -17,7 +17,7 @@ from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
-from django.db import OperationalError, migrations, transaction
+from django.db import OperationalError, connections, migrations, transaction
 from django.db.migrations.operations.base import Operation
 
 if TYPE_CHECKING:
@@ -127,6 +127,36 @@ class RunSQLFile(migrations.RunSQL):
         # Each is run as one string with its comments: Django need not split it into statements.
         texts = [sqls] if isinstance(sqls, str) else sqls
         _with_lock_retry(schema_editor, self.describe(), [(sql, None) for sql in texts])
+
+
+# ALTER SCHEMA .. RENAME leaves the old name in the search paths of the functions.
+_LOST = """
+    SELECT split_part(setting, '=', 2),
+        format('ALTER ROUTINE %s SET search_path = %I, pg_temp', oid::regprocedure, home)
+    FROM (
+        SELECT routine.oid, place.nspname AS home, unnest(routine.proconfig) AS setting
+        FROM pg_proc AS routine JOIN pg_namespace AS place ON place.oid = routine.pronamespace
+        WHERE place.oid = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('pgqueue_job'))
+            AND routine.proname ~ '^_?pgqueue_'
+    ) AS configured
+    WHERE starts_with(setting, 'search_path=') AND setting <> format('search_path=%I, pg_temp', home)
+"""
+
+
+def lost_functions(alias: str) -> list[tuple[str, str]]:
+    """Return the functions whose search path is not the schema of the tables: the path of each, and the
+    statement that corrects it.
+    """
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_LOST)
+        return [(path, statement) for path, statement in cursor.fetchall()]
+
+
+def after_migrate(*, using: str, **kwargs: Any) -> None:
+    """Let the functions find their tables again if the schema was renamed."""
+    if connections[using].vendor == "postgresql" and (lost := lost_functions(using)):
+        with connections[using].cursor() as cursor:
+            cursor.execute("; ".join(statement for _, statement in lost))
 
 
 class PayloadTriggers(Operation):

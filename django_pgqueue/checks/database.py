@@ -22,7 +22,7 @@ from django.db.models import Max, Model
 from .. import conf
 from ..maintenance.payloads import payload_models
 from ..models import Job, JobBatch, LiveJob, QueueStatus, Ring
-from ..operations import SQL_FOLDER
+from ..operations import SQL_FOLDER, lost_functions
 from ..postgres import fetch_rows, fetch_value
 from ..postgres.roles import filtered, kept_roles, lacking, shortened
 from .backends import check, message
@@ -76,9 +76,10 @@ def database_problems(alias: str) -> list[CheckMessage]:
     """Return the problems of the database ``alias``: errors that prevent workers from working, and warnings.
 
     E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
-    history has lost its row. W004: there are functions of another version. W005: the ring has another
-    retention than PGQUEUE. W009: roles lack rights. W011: the table of statuses has lost rows. W013: the
-    encoding is not UTF8. E028, W015: row-level security hides jobs, or payloads.
+    history has lost its row. E030: the functions look for their tables in another schema. W004: there are
+    functions of another version. W005: the ring has another retention than PGQUEUE. W009: roles lack rights.
+    W011: the table of statuses has lost rows. W013: the encoding is not UTF8. E028, W015: row-level security
+    hides jobs, or payloads.
 
     Raises ``OperationalError`` if the server cannot be reached.
     """
@@ -114,6 +115,14 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
             f"The database {alias!r} has functions that this version does not know: "
             f"{', '.join(sorted(unknown))}.",
             "If this process is older than the last migration, restart it with the new version.",
+        )
+    # A migrate corrects this, and an error would prevent it.
+    if sys.argv[1:2] != ["migrate"] and (lost := lost_functions(alias)):
+        yield message(
+            "E030",
+            f"The functions of the database {alias!r} look for their tables in the schema "
+            f"{lost[0][0].removesuffix(', pg_temp')}, but the tables are in another one.",
+            f"The schema was probably renamed. Run: python manage.py migrate --database {alias}",
         )
     hidden = list(_row_security(alias, tables))
     yield from hidden

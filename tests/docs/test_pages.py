@@ -184,7 +184,7 @@ INTERNAL = {
         BatchCounts CurrentJob DeclaredTask Edge FailureNote JobProgress LiveJob QueueStatus RaisedAlert
         RateState Ring Tally UniqueWindow
     """,
-    "operations": "RunSQLFile SQL_FOLDER",
+    "operations": "RunSQLFile SQL_FOLDER after_migrate lost_functions read_sql",
     "redaction": """
         FAILED Names beginning logger names_of_call redact redact_call redact_text restore
     """,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connections
 
+from django_pgqueue.checks.database import database_problems
 from django_pgqueue.operations import SQL_FOLDER, RunSQLFile
 from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
 from tests.support.installed import operations, sql_files
@@ -174,6 +176,26 @@ def test_a_schema_of_its_own_under_a_role_that_owns_nothing_else(connect: Connec
         assert sorted(left) == [
             "django_migrations", "django_migrations_id_seq", "django_migrations_pkey",
         ]  # fmt: skip
+
+
+def test_a_schema_that_is_renamed(database: str, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    with alias("fresh", NAME=database) as fresh:
+        owner = connect(fresh, autocommit=True)
+        owner.execute("CREATE SCHEMA jobs")
+        with alias("before", NAME=database, OPTIONS=in_schema("jobs")) as before:
+            migrate(before)
+            assert database_problems(before) == []
+        owner.execute('ALTER SCHEMA jobs RENAME TO "Later jobs"')
+        with alias("after", NAME=database, OPTIONS=in_schema('"Later\\ jobs"')) as after:
+            (error,) = database_problems(after)
+            assert error.id == "pgqueue.E030"
+            assert "look for their tables in the schema jobs, but" in error.msg
+            monkeypatch.setattr(sys, "argv", ["manage.py", "migrate"])
+            assert database_problems(after) == [], "migrate must not be prevented"
+            migrate(after)
+            monkeypatch.undo()
+            assert database_problems(after) == []
+            whole_life(connect(after, autocommit=True))
 
 
 def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
