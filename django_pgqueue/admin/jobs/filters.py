@@ -79,7 +79,7 @@ class QueueFilter(_Filter):
     title = _("queue")
     parameter_name = "queue"
     column = "queue_name"
-    names = staticmethod(queue_names)
+    names = staticmethod(lambda alias: queue_names(alias))
 
 
 class TaskFilter(_Filter):
@@ -88,7 +88,7 @@ class TaskFilter(_Filter):
     title = _("task")
     parameter_name = "task"
     column = "task_path"
-    names = staticmethod(task_paths)
+    names = staticmethod(lambda alias: task_paths(alias))
 
 
 class WorkerFilter(_Filter):
