@@ -30,7 +30,6 @@ from ..tasks.payload import payload_argument
 from ..tasks.signatures import check_call
 from ..worker.executor import calls
 from ..worker.executor.outcomes import BadCall
-from ..worker.executor.progress import ReportedProgress
 from ..worker.executor.running_job import RunningJob
 from ..worker.executor.steps import LONGEST_WAIT, JobSteps, from_text
 
@@ -141,7 +140,7 @@ class _FakeRunning(RunningJob):
     def steps(self) -> JobSteps:
         """Steps that are only called."""
         self.has_steps = True
-        return FakeSteps(self.row, self.task, self.alias, self.progress, self._fields.get("events", {}))
+        return FakeSteps(self, self._fields.get("events", {}))
 
 
 def _parent(key: int, value: Any) -> Job:
@@ -228,15 +227,8 @@ def _checked(value: Any) -> Any:
 class FakeSteps(JobSteps):
     """The steps of a job of `call_task`. ``events``: the values of those that it may wait for."""
 
-    def __init__(
-        self,
-        row: Claimed,
-        task: Task[..., Any],
-        alias: str,
-        progress: ReportedProgress,
-        events: Mapping[str, Any],
-    ) -> None:
-        super().__init__(row, task, alias, progress)
+    def __init__(self, running: RunningJob, events: Mapping[str, Any]) -> None:
+        super().__init__(running)
         self._events = events
 
     run_atomic = JobSteps.run

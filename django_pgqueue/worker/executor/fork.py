@@ -80,9 +80,6 @@ class _Steps(Generator[Any, Any, T]):
     def throw(self, *error: Any) -> Any:
         return _waits(self._coroutine.throw(*error))
 
-    def close(self) -> None:
-        self._coroutine.close()
-
 
 def _waits(awaited: Any) -> Any:
     if _is_child:
