@@ -23,7 +23,7 @@ def _work(assignment: str) -> int:
 
         return main(assignment, link)
     except BaseException as error:
-        link.failed(error)
+        link.say(error=error)
         raise
 
 

@@ -73,7 +73,7 @@ def main(assignment_json: str, link: ParentLink) -> int:
     producer.run()
     lifetime = producer.lifetime
     code = RETIRED if lifetime.retired else RECYCLED if lifetime.replaced else FINISHED
-    link.finished(code)
+    link.say(code)
     if producer.jobs.overdue:  # with the processes that they have started, they would run on
         sentry.flush()
         tracing.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import json
 import os
 import signal
 import socket
@@ -25,7 +26,6 @@ from django.conf import Settings, UserSettingsHolder, settings
 from django.utils.module_loading import import_string
 
 from .. import conf
-from ..encoding import whole_number
 from ..formatting import get_logger
 
 logger = get_logger(__name__)
@@ -174,41 +174,24 @@ class ParentLink:
             while os.read(self.file, 1024):
                 pass
 
-    def finished(self, code: int) -> None:
-        """Report that the work is done, and with which exit code this process will end."""
-        self._say(f"exit {code}")
-
-    def failed(self, error: BaseException) -> None:
-        """Report the exception that ends this process."""
-        cause = " ".join("".join(traceback.format_exception_only(error)).split())
-        self._say(f"failed {cause[:LONGEST_CAUSE]}")
-
-    def _say(self, words: str) -> None:
-        # Only once, and only in this process: a process that a task has forked must not send anything.
-        if os.getpid() == self._owner and not self._spoken:
-            self._spoken = True
-            with suppress(OSError):  # nobody listens
-                os.write(self.file, words.encode(errors="replace"))
+    def say(self, code: int | None = None, error: BaseException | None = None) -> None:
+        """Report how this process ends: with an exit code after its work, or because of an exception. This
+        counts once, and only in this process: one that a task has forked must not send anything.
+        """
+        if os.getpid() != self._owner or self._spoken:
+            return
+        self._spoken = True
+        cause = "" if error is None else " ".join("".join(traceback.format_exception_only(error)).split())
+        with suppress(OSError):  # nobody listens
+            os.write(self.file, json.dumps(Farewell(code, cause[:LONGEST_CAUSE])).encode())
 
 
-def has_spoken(line: socket.socket) -> bool:
-    """Return whether the process at the other end has sent its last message."""
-    try:
-        return bool(line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-    except OSError:  # it has not
-        return False
-
-
-def last_words(line: socket.socket) -> Farewell:
-    """Return the last message of the process at the other end, which has ended."""
-    line.setblocking(False)
-    words = ""
-    with suppress(OSError):  # there is no message, and a process that it started still holds its end open
-        words = line.recv(65536).decode(errors="replace")
-    kind, _, rest = words.partition(" ")
-    if kind == "exit" and (code := whole_number(rest)) is not None:
-        return Farewell(code=code)
-    return Farewell(cause=rest)
+def last_words(line: socket.socket) -> Farewell | None:
+    """Return the last message of the process at the other end; None if it has not sent one."""
+    # This must not wait: a process that it has started may hold its end open.
+    with suppress(OSError, ValueError):
+        return Farewell(*json.loads(line.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)))
+    return None
 
 
 def take_standard_input() -> int:

@@ -29,7 +29,6 @@ from ..spawn import (
     child_command,
     child_environment,
     has_ended,
-    has_spoken,
     how_it_ended,
     is_stopped,
     last_words,
@@ -195,7 +194,7 @@ class Child:
         if self._process is None or self._killed_because:
             return
         until = self.jobs.drains_until
-        if self._line is not None and has_spoken(self._line):
+        if self._line is not None and last_words(self._line):
             state = ENDING
         elif not self.jobs.is_set_up:
             state = STARTING
@@ -222,9 +221,7 @@ class Child:
         process, line = self._process, self._line
         if process is None or line is None or not has_ended(process):
             return None
-        farewell = last_words(line)
-        if self._killed_because and farewell == Farewell():
-            farewell = Farewell(cause=self._killed_because)
+        farewell = last_words(line) or Farewell(cause=self._killed_because)
         # Race: another process may get its number, which is also the number of the group, as soon as it is
         # reaped. So the group is signaled before. A process that ended in an orderly way may have started
         # another one that cleans up after it, as multiprocessing does: that one gets SIGTERM. What a crashed
