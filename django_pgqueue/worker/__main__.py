@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 
 from django_pgqueue.worker.spawn import (
     ParentLink,
@@ -15,9 +14,10 @@ from django_pgqueue.worker.spawn import (
 )
 
 
-def _work(assignment: str) -> int:
+def _work() -> int:
     link = ParentLink(take_standard_input())
     try:
+        assignment = link.receive()
         set_up_django()
         from django_pgqueue.worker.process import main
 
@@ -35,7 +35,7 @@ def _run_isolated() -> int:
 
 
 if __name__ == "__main__":
-    kind, parent, rest = sys.argv[1:]
+    kind, parent = sys.argv[1:]
     die_with(int(parent))
     prepare_output()
-    leave_after(_run_isolated if kind == "isolated" else partial(_work, rest))
+    leave_after(_run_isolated if kind == "isolated" else _work)

@@ -70,7 +70,7 @@ def run(
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
-            child_command("isolated", str(os.getpid()), ""),
+            child_command("isolated", str(os.getpid())),
             stdin=theirs.fileno(),
             env=child_environment(),
             process_group=0,  # so that the processes that it starts end with it

@@ -55,7 +55,7 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a supervisor passes to a worker process."""
+    """What a supervisor sends to a worker process, as one line of JSON."""
 
     options: WorkerOptions
     worker: int
@@ -65,11 +65,13 @@ class Assignment:
     """The file descriptor of the memory in which the worker process records its started jobs."""
     database_name: str = ""
     """The NAME of the database that the supervisor uses."""
-    databases: int | None = None
-    """The file descriptor of the memory with the connection parameters that its own settings do not have."""
+    databases: str = ""
+    """The connection parameters that its own settings do not have (``postgres.aliases``). They contain
+    passwords, which other users could read on a command line or in an environment.
+    """
 
     def to_json(self) -> str:
-        """Return the assignment as text, for the command line."""
+        """Return the assignment as text."""
         return json.dumps(asdict(self))
 
     @classmethod

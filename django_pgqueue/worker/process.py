@@ -27,21 +27,18 @@ from .logs import configure_logging
 from .options import FINISHED, RECYCLED, RETIRED, Assignment
 from .producer.producer import Producer
 from .spawn import ParentLink
-from .started_jobs import StartedJobs, read_memory
+from .started_jobs import StartedJobs
 
 logger = get_logger(__name__)
 
 
-def build_producer(assignment: Assignment, databases: str = "") -> Producer:
-    """Create and connect all components of a worker process.
-
-    ``databases``: the connection parameters to pass to its own child processes (``postgres.aliases``).
-    """
+def build_producer(assignment: Assignment) -> Producer:
+    """Create and connect all components of a worker process."""
     options, worker = assignment.options, assignment.worker
     file = assignment.started_jobs
     started_jobs = StartedJobs.private(options.slots) if file is None else StartedJobs.inherited(file)
     started_jobs.is_set_up = True
-    isolate = partial(isolation.run, assignment.verbosity, databases)
+    isolate = partial(isolation.run, assignment.verbosity, assignment.databases)
     return Producer(
         options,
         worker=worker,
@@ -55,8 +52,8 @@ def main(assignment_json: str, link: ParentLink) -> int:
     """Run until stopped, and return the exit code."""
     assignment = Assignment.from_json(assignment_json)
     configure_logging(assignment.verbosity)
-    databases = _enter_databases(assignment)
-    producer = build_producer(assignment, databases)
+    _enter_databases(assignment)
+    producer = build_producer(assignment)
     fork.prepare(lambda: {*producer.files(), link.file})
     _stop_on_signals(producer)
 
@@ -84,11 +81,10 @@ def main(assignment_json: str, link: ParentLink) -> int:
     return code
 
 
-def _enter_databases(assignment: Assignment) -> str:
-    """Use the supervisor's connection parameters, before the first connection. Return what it has sent."""
-    databases = "" if assignment.databases is None else read_memory(assignment.databases)
-    if databases:
-        aliases.apply(databases)
+def _enter_databases(assignment: Assignment) -> None:
+    """Use the supervisor's connection parameters, before the first connection."""
+    if assignment.databases:
+        aliases.apply(assignment.databases)
     # The supervisor cannot detect a change that was made before django.setup().
     ours = aliases.database_name(assignment.options.alias)
     if ours != assignment.database_name:
@@ -96,7 +92,6 @@ def _enter_databases(assignment: Assignment) -> str:
             f"the supervisor uses the database {assignment.database_name!r}, but the settings of this worker "
             f"process name {ours!r}; change DATABASES in the settings module, or after django.setup()"
         )
-    return databases
 
 
 def _stop_on_signals(producer: Producer) -> None:

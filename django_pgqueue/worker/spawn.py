@@ -144,10 +144,10 @@ def leave_after(main: Callable[[], int]) -> NoReturn:
 # ----------------------------------------------------------------------------
 # The link between a process and the one that started it: a pair of sockets, and on Linux a death signal.
 #
-# The supervisor sends nothing on it; its end shows that the supervisor is gone. The worker process sends one
-# message when it ends: that it ended as intended, or which error ended it. Its exit code alone is not enough:
-# a task that calls ``os._exit(0)`` ends the process as well, and only the process itself can name a module
-# that failed to import.
+# The supervisor sends one line on it, the assignment, and its end shows that the supervisor is gone. The
+# worker process sends one message when it ends: that it ended as intended, or which error ended it. Its exit
+# code alone is not enough: a task that calls ``os._exit(0)`` ends the process as well, and only the process itself
+# can name a module that failed to import.
 
 LONGEST_CAUSE = 1_000  # characters
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
@@ -167,6 +167,11 @@ class ParentLink:
         self.file = file
         self._owner = os.getpid()
         self._spoken = False
+
+    def receive(self) -> str:
+        """Return the line that the supervisor has sent."""
+        with os.fdopen(self.file, encoding="utf-8", closefd=False) as lines:
+            return lines.readline()
 
     def wait_for_end(self) -> None:
         """Return when the supervisor is gone."""

@@ -66,7 +66,11 @@ class StartedJobs:
     def create(cls, slots: int) -> StartedJobs:
         """Create new memory for a process that runs ``slots`` jobs at a time."""
         seats = 4 * max(1_000, slots)  # the most that a producer holds, and those that wait to be reported
-        file = _new_memory()
+        if hasattr(os, "memfd_create"):
+            file = os.memfd_create("pgqueue")
+        else:  # pragma: no cover - not on Linux
+            with tempfile.TemporaryFile() as temporary:
+                file = os.dup(temporary.fileno())
         os.ftruncate(file, _WORD * (_HEAD + 2 * seats))
         return cls(file)
 
@@ -124,26 +128,3 @@ class StartedJobs:
     def overdue(self, now: float) -> list[int]:
         """Return the jobs whose process was to be replaced before ``now`` (monotonic time)."""
         return [self._ids[seat] for seat, until in enumerate(self._limits) if 0 < until < now]
-
-
-def _new_memory() -> int:
-    """Return a descriptor of empty memory that a child process may inherit. It is no file in a directory."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("pgqueue")
-    with tempfile.TemporaryFile() as temporary:  # pragma: no cover - not on Linux
-        return os.dup(temporary.fileno())
-
-
-def write_memory(text: str) -> int:
-    """Return a descriptor of new memory that contains a text. Unlike a pipe, it takes any length at once."""
-    file = _new_memory()
-    with os.fdopen(os.dup(file), "w", encoding="utf-8") as memory:
-        memory.write(text)
-    return file
-
-
-def read_memory(file: int) -> str:
-    """Return the text behind an inherited descriptor, and close it."""
-    with os.fdopen(file, encoding="utf-8") as memory:
-        memory.seek(0)
-        return memory.read()

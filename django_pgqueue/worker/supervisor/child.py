@@ -33,7 +33,7 @@ from ..spawn import (
     is_stopped,
     last_words,
 )
-from ..started_jobs import StartedJobs, write_memory
+from ..started_jobs import StartedJobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -138,12 +138,9 @@ class Child:
         """Whether there is a process that has been in its state for longer than usual."""
         return self._process is not None and monotonic() > self._since + self.state.told_after
 
-    def start(self, assignment: Assignment, databases: str = "") -> None:
+    def start(self, assignment: Assignment) -> None:
         """Start a process; there must be none. Raises ``OSError`` if the system refuses. Call it on the main
         thread: on Linux, the process dies with the *thread* that started it (``spawn``).
-
-        ``databases``: the connection parameters that its own settings do not have (``settings``).
-        They contain passwords, which other users could read on a command line or in an environment.
         """
         self.started_at = monotonic()
         self._enter(STARTING)
@@ -153,17 +150,12 @@ class Child:
             not_ours.callback(self.jobs.close_file)
             line, its_end = socket.socketpair()
             not_ours.enter_context(its_end)
-            given = replace(assignment, started_jobs=self.jobs.file)
             try:
-                if databases:
-                    file = write_memory(databases)
-                    not_ours.callback(os.close, file)
-                    given = replace(given, databases=file)
                 self._process = subprocess.Popen(
-                    child_command("worker", str(os.getpid()), given.to_json()),
+                    child_command("worker", str(os.getpid())),
                     stdin=its_end.fileno(),
                     env=child_environment(),
-                    pass_fds=[file for file in (given.started_jobs, given.databases) if file is not None],
+                    pass_fds=[self.jobs.file],
                     # Its own group, so that Ctrl-C in the terminal does not reach it and only the supervisor
                     # signals it, and so that the processes that its tasks have started end with it.
                     process_group=0,
@@ -171,6 +163,9 @@ class Child:
             except OSError:
                 line.close()
                 raise
+        with suppress(OSError):  # it has ended already
+            given = replace(assignment, started_jobs=self.jobs.file)
+            line.sendall(f"{given.to_json()}\n".encode())
         self._line = line
         self.worker = assignment.worker
         logger.info("process %s started", self._process.pid)

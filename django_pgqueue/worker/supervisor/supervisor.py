@@ -214,9 +214,10 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         try:
             assignment = Assignment(
-                self.options, new_id(), self._id, self._verbosity, database_name=self._database_name
-            )
-            child.start(assignment, self._databases)
+                self.options, new_id(), self._id, self._verbosity,
+                database_name=self._database_name, databases=self._databases,
+            )  # fmt: skip
+            child.start(assignment)
         except OSError as error:  # out of memory, processes or files; this must not affect running processes
             logger.error("cannot start a process: %s", error)
             self._failed(child, str(error), 0.0, registered=False)
