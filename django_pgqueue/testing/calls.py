@@ -228,7 +228,7 @@ class FakeSteps(JobSteps):
     """The steps of a job of `call_task`. ``events``: the values of those that it may wait for."""
 
     def __init__(self, running: RunningJob, events: Mapping[str, Any]) -> None:
-        super().__init__(running)
+        super().__init__(running.row, running.task, running.alias, running.progress)
         self._events = events
 
     run_atomic = JobSteps.run

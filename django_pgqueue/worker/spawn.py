@@ -146,8 +146,8 @@ def leave_after(main: Callable[[], int]) -> NoReturn:
 #
 # The supervisor sends one line on it, the assignment, and its end shows that the supervisor is gone. The
 # worker process sends one message when it ends: that it ended as intended, or which error ended it. Its exit
-# code alone is not enough: a task that calls ``os._exit(0)`` ends the process as well, and only the process itself
-# can name a module that failed to import.
+# code alone is not enough: a task that calls ``os._exit(0)`` ends the process as well, and only the process
+# itself can name a module that failed to import.
 
 LONGEST_CAUSE = 1_000  # characters
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h

@@ -178,7 +178,7 @@ class RunningJob:
     def steps(self) -> JobSteps:
         """The steps of the job. Made on demand, because most jobs have none."""
         self.has_steps = True
-        return JobSteps(self)
+        return JobSteps(self.row, self.task, self.alias, self.progress)
 
     @cached_property
     def progress(self) -> ReportedProgress:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import cached_property
 from inspect import isawaitable, iscoroutinefunction
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -24,11 +24,11 @@ from ... import conf
 from ...encoding import encode_arguments
 from ...exceptions import EventTimeout, InvalidJSON, LeaseLost, StepError, Suspended, duration
 from ...formatting import get_logger
+from ...jobs.claim import Claimed
 from ...jobs.steps import HAS_STEPS, MOST_STEPS, step_name, step_result
+from ...tasks.task import Task
 from .errors import note_step
-
-if TYPE_CHECKING:
-    from .running_job import RunningJob
+from .progress import ReportedProgress
 
 logger = get_logger(__name__)
 
@@ -52,12 +52,11 @@ class _Stored(NamedTuple):
 class JobSteps:
     """The steps of one attempt of a job."""
 
-    def __init__(self, running: RunningJob) -> None:
+    def __init__(self, row: Claimed, task: Task[..., Any], alias: str, progress: ReportedProgress) -> None:
         self.suspended: Suspended | None = None  # why the job has to wait
         #: The attempts that do not count: a step that this attempt has recorded forgives those before it.
-        self.forgiven_attempts = running.row.forgiven_attempts
-        self._row, self._task, self._alias = running.row, running.task, running.alias
-        self._progress = running.progress
+        self.forgiven_attempts = row.forgiven_attempts
+        self._row, self._task, self._alias, self._progress = row, task, alias, progress
         self._used: set[str] = set()
         self._recorded = 0
         self._records: set[asyncio.Future[Any]] = set()
