@@ -34,18 +34,12 @@ logger = get_logger(__name__)
 
 def build_producer(assignment: Assignment) -> Producer:
     """Create and connect all components of a worker process."""
-    options, worker = assignment.options, assignment.worker
-    file = assignment.started_jobs
+    options, file = assignment.options, assignment.started_jobs
     started_jobs = StartedJobs.private(options.slots) if file is None else StartedJobs.inherited(file)
     started_jobs.is_set_up = True
     isolate = partial(isolation.run, assignment.verbosity, assignment.databases)
-    return Producer(
-        options,
-        worker=worker,
-        supervisor=assignment.supervisor,
-        runner=Runner(options.alias, worker, started_jobs, isolate),
-        started_jobs=started_jobs,
-    )
+    runner = Runner(options.alias, assignment.worker, started_jobs, isolate)
+    return Producer(options, assignment.supervisor, runner)
 
 
 def main(assignment_json: str, link: ParentLink) -> int:

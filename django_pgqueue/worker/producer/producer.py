@@ -41,7 +41,6 @@ from ..executor.runner import Runner
 from ..executor.running_job import RunningJob
 from ..executor.threads import Executor
 from ..options import WorkerOptions
-from ..started_jobs import StartedJobs
 from ..waker import Waker
 from .claimer import Claimer, fill_policies
 from .connection import Connection
@@ -82,15 +81,8 @@ class _Answer(NamedTuple):
 class Producer:
     """One loop per worker process: claim, dispatch, run, report, sleep."""
 
-    def __init__(
-        self,
-        options: WorkerOptions,
-        *,
-        worker: int,
-        supervisor: int,
-        runner: Runner,
-        started_jobs: StartedJobs,
-    ) -> None:
+    def __init__(self, options: WorkerOptions, supervisor: int, runner: Runner) -> None:
+        worker, started_jobs = runner.worker, runner.started_jobs
         self.options = options
         self.worker = worker
         self.lifetime = Lifetime(options, started_jobs)
