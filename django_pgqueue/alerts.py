@@ -29,8 +29,7 @@ class Alert:
     """Something that went wrong, or that is over. ``str()`` gives the text."""
 
     kind: Kind
-    """"new_failure" and "job_failed" are events, which only happen. All others are problems of a queue or of
-    the workers, which are raised and end."""
+    """Events ("new_failure", "job_failed") only happen. Others are problems, which are raised and end."""
     is_over: bool = False
     """Whether the problem has ended."""
     database: str

@@ -18,9 +18,7 @@ class PgQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks, and what a ``migrate``, a load and a connection entail; remember the
-        databases before anything changes them.
-        """
+        """Register the checks, and what a ``migrate``, a load and a connection entail."""
         from . import operations
         from .checks import backends, database, payloads, tasks  # noqa: F401
         from .maintenance.payloads import after_migrate

@@ -231,9 +231,7 @@ def _threshold_values(given: Any) -> dict[str, Any]:
 
 
 def thresholds(value: Any) -> dict[str, Thresholds]:
-    """Accept a dict of queues (``"*"`` for all others) and their thresholds. A queue has those of ``"*"``
-    that it does not set itself.
-    """
+    """Accept a dict of queues and their thresholds. What a queue does not set is that of ``"*"``."""
     example = '{"*": {"age": 300}, "mail": {"age": 60, "workers": 2}}'
     read = by_name(_threshold_values, "queues and their thresholds", example)(value)
     others = Thresholds(**read.get("*", {}))
@@ -330,8 +328,7 @@ class Settings:
     lease: float = setting(30.0, seconds(0.5, 86400))
     """The age of the last heartbeat at which a worker counts as dead if nothing else shows that it is."""
     poll_interval: float | None = setting(None, or_none(seconds(0.05, 60)))
-    """The time after which an idle worker looks for jobs without a notification. None: `POLL_INTERVAL`, and
-    longer if it receives notifications."""
+    """The time between two looks of an idle worker. None: `POLL_INTERVAL`, longer if it is notified."""
     grace: float = setting(30.0, seconds(0, 86400))
     """How long running jobs may take to finish after a worker was told to stop."""
     idle_connection_timeout: float | None = setting(60.0, or_none(seconds(1, 86400)))

@@ -1,6 +1,4 @@
-"""How figures are written on pages, in commands and in logs: counts, times, lengths of time, rates; and
-texts without control characters.
-"""
+"""How figures are written: counts, times, lengths of time, rates; and texts without control characters."""
 
 from __future__ import annotations
 
@@ -170,9 +168,7 @@ def _text(value: object) -> str:
 
 
 def _is_printable(error: BaseException) -> bool:
-    """Return whether the messages of an exception, and of those that led to it, have no control characters
-    but line breaks.
-    """
+    """Return whether the messages of an exception and its causes are lines without control characters."""
     each: BaseException | None = error
     for _depth in range(_LONGEST_CHAIN):
         if each is None:

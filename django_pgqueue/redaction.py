@@ -70,9 +70,7 @@ def redact(value: Any, task_path: str = "") -> Any:
 def redact_call(
     args: Sequence[Any], kwargs: Mapping[str, Any], task_path: str
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of a call as they may be shown. A positional argument has the name of its
-    parameter, if this process can import the task.
-    """
+    """Return the arguments of a call as they may be shown. Positional ones are named if the task is known."""
     rules, names = conf.current().redact, names_of_call(task_path) if args else Names()
     try:
         if rules.function:
@@ -104,9 +102,7 @@ def beginning(text: str, read: int, task_path: str = "", shown: int | None = Non
 
 
 def restore(given: Any, shown: Any, stored: Any) -> Any:
-    """Return what a form means that was filled with a redacted value: what is still as it was ``shown``
-    stands for what is ``stored``.
-    """
+    """Return what a redacted form means: what is as it was ``shown`` stands for what is ``stored``."""
     if given == shown:
         return stored
     if isinstance(given, dict) and isinstance(shown, dict) and isinstance(stored, dict):

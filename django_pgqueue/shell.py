@@ -41,9 +41,7 @@ def jobs(
 
 
 def failure(job: Job | int | str | None = None, *, using: str | None = None) -> Job | None:
-    """Print why a job failed, with the traceback, and return it. Without a job: the last one that failed an
-    attempt.
-    """
+    """Print why a job failed, with the traceback, and return it. Default: the last that failed an attempt."""
     found = _last_failure(using or default_backend().home()) if job is None else _fresh(job, using)
     if found is None or not found.errors:
         print("No job has failed." if found is None else f"Job {found.pk} has no error.")  # noqa: T201

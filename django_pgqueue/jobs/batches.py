@@ -241,9 +241,7 @@ class Batch(Habits):
 
     @property
     def outcome(self) -> str:
-        """How it ended, as it was last read: "done", or "failed" or "cancelled" if one of its jobs was. An
-        empty string: it is not over.
-        """
+        """How it ended, as last read: "done", or "failed" or "cancelled" if a job was. Empty: not yet."""
         return self._read.outcome
 
     def join(self, timeout: float | timedelta | None = None) -> Self:
@@ -285,9 +283,7 @@ class BatchRows:
     """Whether there are no rows, and the jobs are none, either."""
 
     def change(self, alias: str, action: BatchAction, batch: int | str) -> int:
-        """Open a batch with this name, and return its id. Or close or cancel it, or retry its failed jobs;
-        return how many jobs this has changed.
-        """
+        """Open a batch of this name, and return its id; or change one, and return how many jobs changed."""
         try:
             return int(fetch_value(alias, f"SELECT pgqueue_{action}_batch(%s)", batch) or 0)
         except MISTAKES as error:

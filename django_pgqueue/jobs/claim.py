@@ -87,9 +87,7 @@ class Answer(NamedTuple):
 
 
 def split_answer(answer: Iterable[Any]) -> Answer:
-    """Return the claimed rows, and what two more rows tell: the one whose id is 0 about keys, and the one
-    whose id is -1 that the claim is full.
-    """
+    """Return what a claim says. A row with the id 0 is about keys; one with -1: the claim is full."""
     rows = [Claimed._make(row) for row in answer]
     more = {row.id: row for row in rows if row.id <= 0}
     if not more:

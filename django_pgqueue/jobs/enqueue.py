@@ -106,9 +106,7 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
 
 
 async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
-    """Like ``enqueue()``, for async code. Inside ``transaction.atomic``, call ``enqueue`` with
-    ``sync_to_async`` instead.
-    """
+    """Like ``enqueue()``, for async code. In ``transaction.atomic``, use ``sync_to_async(enqueue)``."""
     return await sync_to_async(enqueue)(task, *args, **kwargs)
 
 
@@ -199,9 +197,7 @@ def write_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
 
 
 def _take_chunk(numbered: Iterator[tuple[int, Call]]) -> tuple[list[tuple[int, Call]], bool]:
-    """Return the calls of the next statement, and whether they are the last. No call is read ahead: the one
-    that reaches a limit is in the statement.
-    """
+    """Return the calls of the next statement, and whether they are the last. No call is read ahead."""
     chunk: list[tuple[int, Call]] = []
     characters = 0
     for place, call in numbered:

@@ -254,9 +254,7 @@ class Job(Habits, changes.Changes, Joins, JobFields):
     def refresh_from_db(
         self, using: str | None = None, fields: Any = None, from_queryset: Any = None
     ) -> None:
-        """Read the job again. One of which only the id is known, as an item of a ``JobList``, is read whole,
-        whatever field is used first.
-        """
+        """Read the job again: all of it if only its id is known, as of an item of a ``JobList``."""
         known = [field.attname for field in self._meta.concrete_fields]
         if len(self.get_deferred_fields()) == len(known) - 1:
             fields = known
@@ -329,9 +327,7 @@ class JobPayload(models.Model):
         abstract = True
 
     def _is_pk_set(self, meta: Any = None) -> bool:
-        """As in Django 6.1: a key that the database will fill in is not set. Before, ``bulk_create()`` took
-        it for set, and did not return the keys.
-        """
+        """A key that the database will fill in is not set, as in Django 6.1: ``bulk_create()`` returns it."""
         return not isinstance(self._get_pk_val(meta), DatabaseDefault | None)
 
 
@@ -364,9 +360,7 @@ class DeclaredTask(models.Model):
 
 
 class JobProgress(models.Model):
-    """What a job that is not over has last reported. ``Job.progress`` is the same, without a query if the job
-    was read with ``select_related("live_progress")``.
-    """
+    """What a job that is not over has last reported, for ``Job.progress``."""
 
     job = models.OneToOneField(
         Job, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="live_progress"
@@ -429,9 +423,7 @@ class QueueStatus(models.Model):
 
 
 class Ring(models.Model):
-    """The position of the ring of history, in one row. A worker that starts writes the retentions of
-    ``PGQUEUE`` here.
-    """
+    """The ring of history, in one row. A worker that starts writes the retentions of ``PGQUEUE`` here."""
 
     one = models.BooleanField(primary_key=True)
     current = models.SmallIntegerField(_("current shelf"))

@@ -121,9 +121,7 @@ class _Wait:
 
     @contextmanager
     def watched(self) -> Iterator[Future[None]]:
-        """Yield a Future that has a result when the job is not live any more. Raise what the thread could
-        not do.
-        """
+        """Yield a Future that is done when the job is not live. Raise what the thread could not do."""
         future = watch(self._alias, self._job.pk)
         try:
             yield future

@@ -115,8 +115,7 @@ _AT_LEAST_ONE = [
 
 
 class Limit(models.Model):
-    """The number of jobs that may run at once, the rate at which they may start, and what happens to a job
-    that finds no room."""
+    """How many jobs may run at once, or start in a period, and what happens to one that finds no room."""
 
     class OnFull(models.TextChoices):
         """What happens to a job that finds no room."""

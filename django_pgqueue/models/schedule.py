@@ -148,8 +148,7 @@ class Schedule(models.Model):
         _("overridden fields"), default=list, db_default=[], blank=True, editable=False
     )
     policy = models.JSONField(_("policy of the task"), null=True, blank=True, editable=False)
-    """What the task says about its jobs, as the last process saw it that could import the task, and the keys
-    of this call."""
+    """What the task says of its jobs, and the keys of this call, as a process saw it that knew the task."""
 
     paused_at = models.DateTimeField(_("paused at"), null=True, blank=True, editable=False)
     pause_author = models.CharField(
@@ -164,8 +163,7 @@ class Schedule(models.Model):
     last_run_at = models.DateTimeField(_("last run at"), null=True, blank=True, editable=False)
     since = models.DateTimeField(_("timing set at"), null=True, blank=True, editable=False)
     owed = models.JSONField(_("timings before"), null=True, blank=True, editable=False)
-    """The timings that were edited while their runs were due, each with the time in which it was true. The
-    next round fires these runs. None: there are none."""
+    """Timings that were edited while runs were due, each with its time. The next round fires these runs."""
     live_jobs = ArrayColumn("bigint", verbose_name=_("jobs that may be live"), default=list, db_default=[])
     waiting = models.IntegerField(_("waiting runs"), default=0, db_default=0, editable=False)
     created_at = models.DateTimeField(_("created at"), db_default=Now(), editable=False)
@@ -312,9 +310,7 @@ class Schedule(models.Model):
 
 
 def definition_of(schedule: Any) -> dict[str, Any]:
-    """Return the definition (of a row, or a declaration) in the form of `Schedule.declared`: JSON, with
-    durations in seconds.
-    """
+    """Return the definition of a row, or a declaration, as JSON has it: durations are in seconds."""
     values = ((name, getattr(schedule, name)) for name in Schedule.DECLARED)
     return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in values}
 

@@ -175,8 +175,7 @@ class FailureNote(models.Model):
 
 
 class RaisedAlert(models.Model):
-    """A problem that lasts, or that ended a short while ago. The row of the kind "look" has the time of the
-    last look."""
+    """A problem that lasts, or ended a short while ago. The kind "look" has the time of the last look."""
 
     id = models.BigAutoField(primary_key=True)
     kind = models.CharField(_("kind"), max_length=20)
