@@ -410,10 +410,7 @@ class Problem:
 
 @cache
 def current() -> Settings:
-    """Return the settings in use; they are cached until PGQUEUE is overridden.
-
-    Raise ImproperlyConfigured, with a list of all problems, if PGQUEUE is invalid.
-    """
+    """Return the settings, until PGQUEUE is overridden. Raise ImproperlyConfigured with all its problems."""
     values, wrong = _read(getattr(settings, NAME, {}))
     if wrong:
         raise ImproperlyConfigured("\n".join(f"{problem.message} {problem.hint}" for problem in wrong))

@@ -61,10 +61,7 @@ def capture() -> str | None:
 
 @contextmanager
 def restored(context: Mapping[str, Any]) -> Iterator[None]:
-    """Run a block with the context of a job.
-
-    The caller runs it in a ``contextvars`` context of its own, so only the language needs to be restored.
-    """
+    """Run a block with the context of a job. The caller gives it a ``contextvars`` context of its own."""
     if "user" in context:
         user = context["user"]
         _USER.set(lambda: user)

@@ -32,10 +32,7 @@ _MAX_BITS = 14_285  # larger numbers have more than the 4,300 digits that Python
 
 
 def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> tuple[str, str]:
-    """Return `args` and `kwargs` of a call as two JSON texts of at most `limit` bytes together.
-
-    Raise InvalidJSON, with the path of the value (``args[0].when``) and a hint.
-    """
+    """Return both as JSON texts of at most `limit` bytes together. Raise InvalidJSON, with path and hint."""
     first = _text(args, "args") if args else "[]"
     second = _text(kwargs, "kwargs") if kwargs else "{}"
     hint = "Store the data in a row or a file and pass its key."
@@ -62,10 +59,7 @@ def encode_context(context: Mapping[str, Any]) -> str:
 
 
 def encode_result(value: Any, limit: int, name: str = "result") -> str | None:
-    """Return a task's result as JSON text of at most `limit` bytes; None for None. Raise InvalidJSON.
-
-    Errors call it `name`.
-    """
+    """Return a result as JSON text of at most `limit` bytes; None for None. Raise InvalidJSON with `name`."""
     if value is None:
         return None
     text = _text(value, name)

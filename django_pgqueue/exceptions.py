@@ -112,10 +112,7 @@ class WorkerLost(PgQueueError):
 
 
 class TooManyCrashes(PgQueueError):
-    """The job has counted `CRASH_LIMIT` crashes: its process died while it ran.
-
-    It is never raised: recovery writes it into the job's errors, where `TaskError.exception_class` finds it.
-    """
+    """Its process died `CRASH_LIMIT` times while the job ran. Like `WorkerLost`, it is never raised."""
 
 
 class TaskTimeout(PgQueueError):

@@ -14,10 +14,7 @@ from django.utils.translation import gettext as _
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return ``number`` with its noun: ``one`` for 1, otherwise ``many`` (default: ``one`` plus "s").
-
-    These texts are for logs and terminals and are not translated; the admin uses ``ngettext``.
-    """
+    """Return ``number`` with its noun, for logs and terminals: not translated. ``many``: ``one`` plus "s"."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 

@@ -25,10 +25,7 @@ RUNNING: ContextVar[RunningJob] = ContextVar("django_pgqueue.running")
 
 
 def current_job() -> CurrentJob:
-    """Return the job whose task is running here, a ``Job`` that can ask its worker.
-
-    Raise ``LookupError`` outside of a task.
-    """
+    """Return the job whose task is running here. Raise ``LookupError`` outside of a task."""
     try:
         running = RUNNING.get()
     except LookupError:

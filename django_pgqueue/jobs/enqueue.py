@@ -404,10 +404,7 @@ def _diagnosis(error: Exception, name: str) -> str | None:
 
 
 def warn_of_other_transaction(connection: BaseDatabaseWrapper) -> None:
-    """Log, once, that a transaction is open in another database only: the job does not belong to it.
-
-    Only with DEBUG, because looking for such a transaction takes 8 µs.
-    """
+    """Log once that a transaction is open in another database only. Only with DEBUG, as it takes 8 µs."""
     if not settings.DEBUG or connection.in_atomic_block or len(connections.settings) == 1:
         return
     for other in connections.all(initialized_only=True):

@@ -175,10 +175,7 @@ def reset_limit(
     everything: bool = False,
     using: str | None = None,
 ) -> bool:
-    """Let a limit be again what the code declares, or none. Return whether it was different.
-
-    The target is that of `set_limit`.
-    """
+    """Let a limit of `set_limit` be again what the code declares, or none. Return whether it differed."""
     target = _target("reset_limit", queue=queue, task=task, name=name, everything=everything)
     return clear_limit(target, using=using or default_backend().home())
 
@@ -294,10 +291,7 @@ class RateLimiter:
         return self._ask(n, only_look=False) == 0
 
     def seconds_until(self, n: int = 1) -> float:
-        """Return in how many seconds `n` starts will be allowed, if nobody else takes them. Take nothing.
-
-        0: they are allowed now.
-        """
+        """Return the seconds until `n` starts will be allowed if nobody takes them; 0: now. Take nothing."""
         return self._ask(n, only_look=True)
 
     atake = for_async(take)

@@ -135,10 +135,7 @@ class Edge(models.Model):
 
 
 class Parents(Mapping[int, Job]):
-    """The jobs that a job was enqueued after, by their ids, in the order in which they were given.
-
-    They are read together. Batches are in `batches`.
-    """
+    """The jobs that a job was enqueued after, by id, in the order in which they were given. See `batches`."""
 
     def __init__(self, ids: Sequence[int], jobs: Mapping[int, Job], batches: Mapping[int, JobBatch]) -> None:
         self._ids, self._jobs = ids, jobs

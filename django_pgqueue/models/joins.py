@@ -211,10 +211,7 @@ os.register_at_fork(after_in_child=_pollers.clear)
 
 
 def watch(alias: str, job: int) -> Future[None]:
-    """Return a Future that has a result when the job is not live, which includes one that does not exist.
-
-    Whoever stops waiting cancels it.
-    """
+    """Return a Future that is done when the job is not live or does not exist. To stop waiting, cancel it."""
     return _pollers.setdefault(alias, Poller(alias)).watch(job)
 
 

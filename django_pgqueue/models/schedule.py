@@ -324,10 +324,7 @@ def differences(definition: Mapping[str, Any], declared: Mapping[str, Any]) -> l
 
 
 class ScheduleRun(models.Model):
-    """A time at which a schedule was due, and what came of it.
-
-    Its unique constraint is the guarantee that a run becomes one job.
-    """
+    """A time at which a schedule was due, and what came of it. The constraint lets a run become one job."""
 
     class Outcome(models.TextChoices):
         """What came of a run."""
