@@ -70,8 +70,6 @@ class Batch(Habits):
         number = "not open" if self._id is None else self._id
         return f"<Batch {number}{f' {self._name!r}' if self._name else ''}>"
 
-    # -- opening and closing
-
     @classmethod
     def open(cls, name: str = "", *, using: str | None = None) -> Self:
         """Open a batch without a block. It is over only after `close`."""
@@ -148,8 +146,6 @@ class Batch(Habits):
             raise ValueError(f"{self!r} was opened before. Make another Batch.")
         self._id = self._store.change(self._alias, "open", self._name)
 
-    # -- jobs
-
     def add(self, calls: Iterable[BoundTask], /) -> JobList:
         """Enqueue calls (``task.bind(...)``) as jobs of this batch, all or none, and return the jobs.
 
@@ -191,8 +187,6 @@ class Batch(Habits):
         changed = self._store.change(self._alias, action, self.id)
         self._row = None
         return changed
-
-    # -- what has become of it
 
     def counts(self) -> BatchCounts:
         """Count its jobs: ``added``, ``done``, ``failed``, ``cancelled`` and ``live``. This is a query."""
