@@ -16,7 +16,7 @@ from django.test import override_settings
 
 from django_pgqueue import conf, enqueue, redaction
 from django_pgqueue.backend import PgQueueBackend
-from django_pgqueue.checks.tasks import check_names
+from django_pgqueue.checks.tasks import check_settings
 from django_pgqueue.redaction import (
     FAILED,
     REDACTED,
@@ -136,7 +136,7 @@ def test_if_a_callable_fails_no_value_is_shown(name: str, caplog: pytest.LogCapt
 )
 def test_e022_a_callable_that_is_none(setting: Any, words: str) -> None:
     with override_settings(PGQUEUE={"REDACT": setting}):
-        messages = check_names(None)
+        messages = check_settings(None)
     assert [message.id for message in messages] == (["pgqueue.E022"] if words else [])
     assert all(words in message.msg and "[redaction failed]" in str(message.hint) for message in messages)
 
@@ -146,7 +146,7 @@ def test_what_redact_does_not_accept(setting: Any) -> None:
     with override_settings(PGQUEUE={"REDACT": setting}):
         with pytest.raises(ImproperlyConfigured, match="a list of names and patterns"):
             conf.current()
-        assert check_names(None) == []  # E003 tells it
+        assert [each.id for each in check_settings(None)] == ["pgqueue.E003"]
 
 
 def test_a_task_that_could_not_be_imported_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,15 +40,11 @@ from .backends import broken_entries, check, default_elsewhere, message, setting
 
 @check()
 def check_settings(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
-    """E002 and E003: PGQUEUE contains an unknown setting, or a setting with an invalid value."""
-    for problem in conf.problems():
-        yield message("E003" if problem.is_value else "E002", problem.message, problem.hint)
-
-
-@check()
-def check_names(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
-    """E018, E022, E023 and E024: a setting names what cannot be imported, or cannot be called."""
-    if conf.problems():
+    """E002 and E003: PGQUEUE contains an unknown setting, or a setting with an invalid value. E018, E022,
+    E023 and E024: a setting names what cannot be imported, or cannot be called.
+    """
+    if wrong := conf.problems():
+        yield from (message("E003" if each.is_value else "E002", each.message, each.hint) for each in wrong)
         return
     settings = conf.current()
     function = "Write the path of a function"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from typing import Any
 
 from django.apps import apps
@@ -125,26 +126,21 @@ def is_installed(alias: str) -> bool:
 
 
 def _tasks(alias: str) -> list[Task[..., Any]]:
-    """Return the tasks that workers would find at their paths, in the order of these."""
+    """Return the tasks whose jobs go to ``alias``, as workers find them at their paths, in their order."""
     discover()
     found = {}
     for path in {task.module_path for task in declared_tasks()}:
-        try:
+        with suppress(UnknownTask):  # such as one that a function has made: nobody can enqueue it
             found[path] = find_task(path)
-        except UnknownTask:  # such as one that a function has made: nobody can enqueue it
-            continue
     for model in payload_models():
         if (task := tasks_of_models.get(model)) is not None:
             found[task.module_path] = task
-    return [task for _, task in sorted(found.items()) if _is_in(task, alias)]
-
-
-def _is_in(task: Task[..., Any], alias: str) -> bool:
-    """Return whether the jobs of a task are in a database. A check tells of a backend that is not ours."""
-    try:
-        return same_database(database_of(task), alias)
-    except (WrongBackend, ImproperlyConfigured):
-        return False
+    tasks = []
+    for _, task in sorted(found.items()):
+        with suppress(WrongBackend, ImproperlyConfigured):  # a check tells of a backend that is not ours
+            if same_database(database_of(task), alias):
+                tasks.append(task)
+    return tasks
 
 
 def _row(task: Task[..., Any], relation: int | None = None) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def test_e003_bad_values(given: object) -> None:
 )
 def test_e018_a_context_variable_that_is_none(name: str, words: str) -> None:
     with override_settings(PGQUEUE={"CONTEXT": [name]}):
-        messages = checks.check_names(None)
+        messages = checks.check_settings(None)
     assert [message.id for message in messages] == (["pgqueue.E018"] if words else [])
     assert all(words in message.msg and "ContextVar" in str(message.hint) for message in messages)
 
@@ -140,11 +140,11 @@ def test_e018_a_context_variable_that_is_none(name: str, words: str) -> None:
 )
 def test_e023_a_receiver_of_alerts_that_is_none(path: str, words: str) -> None:
     with override_settings(PGQUEUE={"ALERTS": ["builtins.print", path]}):
-        messages = checks.check_names(None)
+        messages = checks.check_settings(None)
     assert [message.id for message in messages] == (["pgqueue.E023"] if words else [])
     assert all(words in message.msg and path in message.msg for message in messages)
     with override_settings(PGQUEUE={"ALERTS": path, "NO": 1}):
-        assert checks.check_names(None) == []
+        assert found(checks.check_settings(None)) == ["pgqueue.E002"]
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,11 @@ def test_e023_a_receiver_of_alerts_that_is_none(path: str, words: str) -> None:
 )
 def test_e024_a_setup_that_is_none(path: str | None, words: str) -> None:
     with override_settings(PGQUEUE={"SETUP": path}):
-        messages = checks.check_names(None)
+        messages = checks.check_settings(None)
     assert [message.id for message in messages] == (["pgqueue.E024"] if words else [])
     assert all(words in message.msg for message in messages)
     with override_settings(PGQUEUE={"SETUP": "setup"}):
-        assert checks.check_names(None) == []
+        assert found(checks.check_settings(None)) == ["pgqueue.E003"]
         assert "the path of a callable" in conf.problems()[0].hint
 
 
@@ -179,12 +179,12 @@ def test_e024_a_setup_that_is_none(path: str | None, words: str) -> None:
 @pytest.mark.parametrize("setting", ["BEFORE_ENQUEUE", "AROUND_ATTEMPT"])
 def test_e024_a_hook_that_is_none(setting: str, path: str, words: str) -> None:
     with override_settings(PGQUEUE={setting: ["builtins.print", path]}):
-        messages = checks.check_names(None)
+        messages = checks.check_settings(None)
     assert [message.id for message in messages] == (["pgqueue.E024"] if words else [])
     assert all(f"PGQUEUE['{setting}'] names {path!r}" in message.msg for message in messages)
     assert all(words in message.msg for message in messages)
     with override_settings(PGQUEUE={setting: [print]}):
-        assert checks.check_names(None) == []
+        assert found(checks.check_settings(None)) == ["pgqueue.E003"]
         assert "the path of a callable, or a list of them" in conf.problems()[0].hint
 
 
@@ -195,7 +195,7 @@ def queue_of(alert: object, queue: str) -> str:
 
 def test_e018_waits_until_the_settings_are_valid() -> None:
     with override_settings(PGQUEUE={"CONTEXT": ["no.such.tenant"], "NO": 1}):
-        assert checks.check_names(None) == []
+        assert found(checks.check_settings(None)) == ["pgqueue.E002"]
 
 
 @pytest.fixture
