@@ -70,8 +70,10 @@ def ask(
     # The user may go back to the list, or to the page of the row.
     key = request.resolver_match.kwargs.get("object_id") if request.resolver_match else None
     back = request.get_full_path() if key is None else admin.address("change", unquote(key)) + _query(request)
-    # Django needs the action of a list to find it again.
-    kept = {FIELD: 1, **({"action": request.POST["action"]} if "action" in request.POST else {})}
+    if not fields:
+        # Django needs the action of a list to find it again.
+        kept = {FIELD: 1, **({"action": request.POST["action"]} if "action" in request.POST else {})}
+        fields = [*kept.items(), *((ACTION_CHECKBOX_NAME, row.pk) for row in rows)]
     return console_page(
         admin,
         request,
@@ -80,11 +82,7 @@ def ask(
         effects=effects[:MOST_SHOWN],
         more=len(effects[MOST_SHOWN:]),
         acts=any(effect.acts for effect in effects),
-        fields=[
-            *((name, value) for name, value in kept.items() if name not in dict(fields)),
-            *fields,
-            *((ACTION_CHECKBOX_NAME, row.pk) for row in rows),
-        ],
+        fields=fields,
         back=back,
         **more,
     )

@@ -31,6 +31,7 @@ from ..postgres.timeout import within
 from .base import DatabaseAdmin
 from .charts import MEDIA, Chart, Color, chosen_span, gauge, numbers, percentiles, span_tabs, sparkline
 from .console import Paused, console_page, page_url, paused
+from .display import linked
 from .failures import failure_block
 from .history import note_and_tell
 from .task_page import limit_words
@@ -88,7 +89,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
     running = {f"queue:{name}": depth.running for name, depth in (state.depths or {}).items()}
     running["*"] = sum(running.values())
     limited = {
-        key: {"text": limit_words(limit, running.get(key, 0)), "url": url(Limit, "change", key)}
+        key: linked(url(Limit, "change", key), limit_words(limit, running.get(key, 0)))
         for key, limit in (limits or {}).items()
     }
     workers = state.crew.workers if state.crew else []
