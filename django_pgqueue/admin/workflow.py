@@ -53,10 +53,7 @@ Arrow: TypeAlias = Literal["after", "member"]
 #: Members of a batch that are not over, if nobody has looked at them.
 LIVE = "live"
 #: The states of many jobs, that which matters most first.
-MATTERS = (
-    Status.FAILED.value, Status.RUNNING.value, LIVE, Status.RETRY.value, Status.PENDING.value,
-    Status.BLOCKED.value, Status.CANCELLED.value, Status.DONE.value,
-)  # fmt: skip
+MATTERS = ("failed", "running", LIVE, "retry", "pending", "blocked", "cancelled", "done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +167,7 @@ def read(alias: str, here: int, limits: Limits) -> Workflow:
         live[job.batch].update(() if node.is_finished else node.counts)
     keys = {here}.union(*(job.around for job in jobs.values())) - jobs.keys()
     try:
-        batches: list[Any] = (
-            rows_within(alias, limits.seconds, _BATCHES, {"ids": sorted(keys)}) if keys else []
-        )
+        batches: Any = keys and rows_within(alias, limits.seconds, _BATCHES, {"ids": sorted(keys)})
     except TimeLimitReached:
         batches, workflow.problem = [], too_long
     for key, name, is_open, is_finished, added, done, failed, cancelled in batches:
