@@ -68,7 +68,8 @@ BEGIN
         WHERE waiting.schedule = head.schedule AND waiting.run_at = head.run_at
         RETURNING waiting.schedule, waiting.run_at
     )
-    SELECT array_agg(due.schedule ORDER BY due.run_at, due.schedule), array_agg(due.run_at ORDER BY due.run_at, due.schedule)
+    SELECT array_agg(due.schedule ORDER BY due.run_at, due.schedule),
+        array_agg(due.run_at ORDER BY due.run_at, due.schedule)
     INTO names, runs
     FROM (
         SELECT fresh.schedule, fresh.run_at FROM fresh WHERE fresh.outcome = 'enqueued'

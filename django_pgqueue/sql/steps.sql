@@ -3,13 +3,15 @@
 --
 -- Race: the job may be on its way to sleep. Its finish locks the row of the job, as this does: if this is first, the
 -- finish finds the event and makes the job due; otherwise the job waits already, and this makes it due.
-CREATE FUNCTION pgqueue_send_event(job_id bigint, name text, value jsonb DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION pgqueue_send_event(job_id bigint, name text, value jsonb DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
     awaited boolean;
     problem text := CASE
         WHEN pgqueue_send_event.name IS NULL OR pgqueue_send_event.name = '' THEN 'an event needs a name'
-        WHEN length(pgqueue_send_event.name) > 100 THEN format('the name of an event has at most 100 characters, not %s', length(pgqueue_send_event.name))
+        WHEN length(pgqueue_send_event.name) > 100
+            THEN format('the name of an event has at most 100 characters, not %s', length(pgqueue_send_event.name))
         WHEN (SELECT count(*) FROM pgqueue_step WHERE job_id = pgqueue_send_event.job_id) >= 1000
             THEN format('job %s has 1,000 steps and events, which is the limit', pgqueue_send_event.job_id)
     END;

@@ -42,7 +42,8 @@ CREATE TRIGGER pgqueue_schedule_changed
     FOR EACH ROW EXECUTE FUNCTION _pgqueue_schedule_changed();
 
 -- At the end of a transaction that has enqueued something after other jobs or batches, once: a setting of the
--- transaction remembers that the first edge has queued it. A rollback to a savepoint forgets that, together with the edges.
+-- transaction remembers that the first edge has queued it. A rollback to a savepoint forgets that, together with the
+-- edges.
 CREATE CONSTRAINT TRIGGER pgqueue_attach AFTER INSERT ON pgqueue_edge
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (

@@ -9,8 +9,10 @@ SET standard_conforming_strings = on AS $$
 DECLARE
     registered bigint;
     problem text := CASE
-        WHEN coalesce(pgqueue_register_worker.host, '') = '' OR length(pgqueue_register_worker.host) > 255 THEN 'host must be 1 to 255 characters'
-        WHEN pgqueue_register_worker.slots IS NULL OR pgqueue_register_worker.slots < 1 THEN format('slots %s must be at least 1', coalesce(pgqueue_register_worker.slots::text, 'NULL'))
+        WHEN coalesce(pgqueue_register_worker.host, '') = '' OR length(pgqueue_register_worker.host) > 255
+            THEN 'host must be 1 to 255 characters'
+        WHEN pgqueue_register_worker.slots IS NULL OR pgqueue_register_worker.slots < 1
+            THEN format('slots %s must be at least 1', coalesce(pgqueue_register_worker.slots::text, 'NULL'))
         WHEN length(pgqueue_register_worker.version) > 50 THEN 'version has more than 50 characters'
     END;
 BEGIN
@@ -24,7 +26,9 @@ BEGIN
     INSERT INTO pgqueue_worker (
         id, host, pid, supervisor, queues, slots, version, state, holds_lock, started_jobs, started_at, heartbeat_at)
     VALUES (
-        _pgqueue_random(), pgqueue_register_worker.host, coalesce(pgqueue_register_worker.pid, 0), NULL, coalesce(pgqueue_register_worker.queues, '{}'), pgqueue_register_worker.slots, coalesce(pgqueue_register_worker.version, ''),
+        _pgqueue_random(), pgqueue_register_worker.host, coalesce(pgqueue_register_worker.pid, 0), NULL,
+        coalesce(pgqueue_register_worker.queues, '{}'), pgqueue_register_worker.slots,
+        coalesce(pgqueue_register_worker.version, ''),
         'running', false, '{}', clock_timestamp(), clock_timestamp())
     RETURNING id INTO registered;
     RETURN registered;
@@ -56,7 +60,8 @@ END $$;
 -- Remove a worker in another language at its end. Returns whether it is gone: if it still holds a job, it stays, to be
 -- found dead when its lease ends, and its jobs are requeued then. Race: a claim of this worker holds its row until it
 -- commits. So this waits, and the statement after that sees the jobs.
-CREATE FUNCTION pgqueue_unregister_worker(worker bigint) RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION pgqueue_unregister_worker(worker bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM FROM pgqueue_worker AS worker WHERE worker.id = pgqueue_unregister_worker.worker FOR UPDATE;
@@ -69,7 +74,8 @@ END $$;
 --
 -- Only one row changes: two updates of several rows, this and a heartbeat, could deadlock. The other processes of the
 -- supervisor read it there.
-CREATE FUNCTION pgqueue_drain_worker(worker bigint, replace boolean DEFAULT true) RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION pgqueue_drain_worker(worker bigint, replace boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
     IF replace IS NULL THEN
@@ -78,7 +84,9 @@ BEGIN
     END IF;
     UPDATE pgqueue_worker AS worker SET drain = CASE WHEN replace THEN 'replace' ELSE 'stop' END
     WHERE worker.id = pgqueue_drain_worker.worker AND worker.drain <> 'stop';  -- a stop is not taken back
-    IF NOT FOUND AND NOT EXISTS (SELECT FROM pgqueue_worker AS worker WHERE worker.id = pgqueue_drain_worker.worker) THEN
+    IF NOT FOUND AND NOT EXISTS (
+        SELECT FROM pgqueue_worker AS worker WHERE worker.id = pgqueue_drain_worker.worker
+    ) THEN
         RETURN false;
     END IF;
     PERFORM pg_notify(_pgqueue_channel(), 'drain');

@@ -18,8 +18,8 @@ SET standard_conforming_strings = on AS $$
 #variable_conflict use_column
 DECLARE
     problem text := _pgqueue_problem(
-        'a.task', '[]', '{}', '{}', coalesce(pgqueue_edit.queue_name, 'default'), coalesce(pgqueue_edit.priority, 0), pgqueue_edit.run_after, NULL,
-        NULL, NULL, NULL, NULL);
+        'a.task', '[]', '{}', '{}', coalesce(pgqueue_edit.queue_name, 'default'), coalesce(pgqueue_edit.priority, 0),
+        pgqueue_edit.run_after, NULL, NULL, NULL, NULL, NULL);
     now timestamptz;
     due timestamptz;
     edited bigint[];
@@ -50,7 +50,8 @@ BEGIN
             priority = edit.priority, queue_name = edit.queue_name, run_after = edit.run_after,
             status = CASE
                 WHEN NOT edit.moves THEN job.status WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
-            wait_position = CASE WHEN edit.run_after <= now OR edit.run_after = job.run_after THEN job.wait_position END,
+            wait_position = CASE WHEN edit.run_after <= now OR edit.run_after = job.run_after
+                THEN job.wait_position END,
             waiting_reason = CASE
                 WHEN NOT edit.moves AND (job.status = 'blocked' OR job.run_after = edit.run_after)
                 THEN job.waiting_reason ELSE '' END
@@ -80,7 +81,8 @@ BEGIN
                 IS DISTINCT FROM (edit.priority, edit.queue_name, edit.run_after)
         RETURNING job.id, job.limit_key
     )
-    SELECT coalesce(array_agg(changed.id), '{}'), array_agg(changed.limit_key) FILTER (WHERE changed.limit_key IS NOT NULL)
+    SELECT coalesce(array_agg(changed.id), '{}'),
+        array_agg(changed.limit_key) FILTER (WHERE changed.limit_key IS NOT NULL)
     INTO edited, keys FROM changed;
     IF keys IS NOT NULL THEN
         PERFORM _pgqueue_release(keys);
@@ -99,7 +101,8 @@ DECLARE
     extended bigint[];
 BEGIN
     IF duration IS NULL OR NOT extract(epoch FROM duration) BETWEEN 0 AND 3155760000 THEN
-        RAISE EXCEPTION 'pgqueue: extend: the duration must be from 0 to 100 years, not %', coalesce(duration::text, 'NULL')
+        RAISE EXCEPTION 'pgqueue: extend: the duration must be from 0 to 100 years, not %',
+            coalesce(duration::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     -- Not a stronger lock than an UPDATE takes: a task may hold its row FOR KEY SHARE while it writes data that
@@ -107,7 +110,8 @@ BEGIN
     PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (ids) ORDER BY job.id FOR NO KEY UPDATE;
     WITH changed AS (
         UPDATE pgqueue_job_live AS job SET
-            deadline = CASE WHEN job.deadline IS NOT NULL THEN greatest(job.deadline, clock_timestamp() + pgqueue_extend.duration) END
+            deadline = CASE WHEN job.deadline IS NOT NULL
+                THEN greatest(job.deadline, clock_timestamp() + pgqueue_extend.duration) END
         WHERE job.id = ANY (ids) AND job.status = 'running'
             AND (pgqueue_extend.lease IS NULL OR job.lease = pgqueue_extend.lease)
         RETURNING job.id

@@ -35,7 +35,8 @@ BEGIN
     INTO hurried, slept FROM waiting;
 
     WITH gone AS MATERIALIZED (
-        SELECT job.* FROM pgqueue_job AS job WHERE job.id = ANY (ids) AND job.shelf <> 0 AND (done OR job.status <> 'done')
+        SELECT job.* FROM pgqueue_job AS job
+        WHERE job.id = ANY (ids) AND job.shelf <> 0 AND (done OR job.status <> 'done')
         ORDER BY job.id FOR UPDATE
     ), back AS (
         INSERT INTO pgqueue_job_live (
@@ -109,7 +110,8 @@ BEGIN
             OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'))
         RETURNING job.id, job.marks
     )
-    SELECT coalesce(array_agg(changed.id), '{}'), array_agg(changed.id) FILTER (WHERE changed.marks & 1 <> 0) INTO hurried, slept FROM changed;
+    SELECT coalesce(array_agg(changed.id), '{}'), array_agg(changed.id) FILTER (WHERE changed.marks & 1 <> 0)
+    INTO hurried, slept FROM changed;
     IF slept IS NOT NULL THEN
         PERFORM _pgqueue_wake_steps(slept);
     END IF;

@@ -91,9 +91,11 @@ BEGIN
         aside := _pgqueue_put_aside(picked, p_worker, new_lease, p_max_attempts);
         SELECT verdict.granted, verdict.moved, verdict.following INTO gate
         FROM (
-            SELECT array_agg(job.id ORDER BY job.place) AS ids, array_agg(job.limit_key::text ORDER BY job.place) AS keys,
+            SELECT array_agg(job.id ORDER BY job.place) AS ids,
+                array_agg(job.limit_key::text ORDER BY job.place) AS keys,
                 array_agg(job.queue_name::text ORDER BY job.place) AS queues,
-                array_agg(job.priority ORDER BY job.place) AS priorities, array_agg(job.wait_position ORDER BY job.place) AS lines
+                array_agg(job.priority ORDER BY job.place) AS priorities,
+                array_agg(job.wait_position ORDER BY job.place) AS lines
             FROM (
                 SELECT live.*, array_position(picked, live.id) AS place FROM pgqueue_job_live AS live
                 WHERE live.id = ANY (picked) AND live.limit_key IS NOT NULL AND live.id <> ALL (aside)
@@ -130,7 +132,8 @@ BEGIN
     END LOOP;
 
     -- What it has claimed counts as started: recovery counts a crash for a job that takes its workers down repeatedly.
-    UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(), last_group = claim.last_group, started_jobs = ARRAY(
+    UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(), last_group = claim.last_group,
+        started_jobs = ARRAY(
         SELECT job.id FROM pgqueue_job_live AS job WHERE job.status = 'running' AND job.worker = p_worker)
     WHERE worker.id = p_worker;
     RETURN claimed;

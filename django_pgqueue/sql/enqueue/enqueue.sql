@@ -140,7 +140,8 @@ BEGIN
             enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options, marks, batch, parents, reason) AS held;
         IF is_linked THEN
             PERFORM _pgqueue_linked(
-                ARRAY[new_id], ARRAY[outcome], link.batches, link.places, link.edge_parents, link.if_failed, link.states);
+                ARRAY[new_id], ARRAY[outcome], link.batches, link.places, link.edge_parents, link.if_failed,
+                link.states);
             PERFORM _pgqueue_meet(
                 ARRAY[id], ARRAY[outcome], ARRAY[p_options], link.batches, link.places, link.edge_parents, link.states,
                 NULL);

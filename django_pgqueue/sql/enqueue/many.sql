@@ -94,7 +94,8 @@ BEGIN
     END IF;
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-        max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status, waiting_reason, marks, batch, parents
+        max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status, waiting_reason, marks,
+        batch, parents
     )
     SELECT given.id, given.task_path, given.args, given.kwargs, given.metadata, given.queue_name,
         given.priority, timed.due, timed.due + given.expires_after * interval '1 second', now,

@@ -9,7 +9,8 @@ CREATE FUNCTION _pgqueue_problem(
     p_on_lost text, p_max_bytes integer
 ) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT CASE
-        WHEN p_task_path IS NULL OR p_task_path !~ '^[^\s.0-9][^\s.]*(\.[^\s.0-9][^\s.]*)+$' OR length(p_task_path) > 255
+        WHEN p_task_path IS NULL OR p_task_path !~ '^[^\s.0-9][^\s.]*(\.[^\s.0-9][^\s.]*)+$'
+            OR length(p_task_path) > 255
             THEN format('task_path %L is not the dotted path of a task, such as shop.tasks.send_receipt', p_task_path)
         WHEN p_args IS NULL OR jsonb_typeof(p_args) <> 'array'
             THEN 'args must be a JSON array'
@@ -46,7 +47,8 @@ CREATE FUNCTION _pgqueue_link_problem(p_options jsonb) RETURNS text LANGUAGE sql
         WHEN p_options ? 'after' AND (jsonb_typeof(p_options -> 'after') <> 'array'
             OR jsonb_path_exists(p_options -> 'after', '$[*] ? (@.type() != "number" || @ < 1 || @ > 9223372036854775807
                 || @.floor() != @)'))
-            THEN format('after %s must be an array of the ids of jobs and batches', left((p_options -> 'after')::text, 100))
+            THEN format('after %s must be an array of the ids of jobs and batches',
+                left((p_options -> 'after')::text, 100))
         WHEN p_options ? 'after_items' AND (jsonb_typeof(p_options -> 'after_items') <> 'array'
             OR jsonb_path_exists(p_options -> 'after_items', '$[*] ? (@.type() != "number" || @ < 1 || @ > 1000000
                 || @.floor() != @)'))
@@ -59,11 +61,12 @@ CREATE FUNCTION _pgqueue_link_problem(p_options jsonb) RETURNS text LANGUAGE sql
             THEN 'if_failed needs after'
         WHEN coalesce(p_options -> 'if_failed', '"hold"') NOT IN ('"hold"', '"cancel"', '"run"')
             THEN format('if_failed %s must be "hold", "cancel" or "run"', p_options -> 'if_failed')
-        WHEN p_options ? 'batch' AND (jsonb_typeof(p_options -> 'batch') <> 'number' OR p_options ->> 'batch' !~ '^[1-9][0-9]{0,17}$')
+        WHEN p_options ? 'batch' AND (jsonb_typeof(p_options -> 'batch') <> 'number'
+            OR p_options ->> 'batch' !~ '^[1-9][0-9]{0,17}$')
             THEN format('batch %s must be the id of a batch', p_options -> 'batch')
         WHEN p_options ->> 'on_conflict' IN ('replace', 'earliest')
-            THEN format('on_conflict "%s" changes the job that has the key, but that job keeps what it waits for and its batch:'
-                ' use "existing" or "raise" with after or batch', p_options ->> 'on_conflict')
+            THEN format('on_conflict "%s" changes the job that has the key, but that job keeps what it waits for and '
+                'its batch: use "existing" or "raise" with after or batch', p_options ->> 'on_conflict')
     END
 $$;
 
@@ -76,7 +79,8 @@ CREATE FUNCTION _pgqueue_limit_problem(
         WHEN p_name IS NULL OR p_name = '' OR length(p_name) > 200
             THEN format('the name of a limit must have 1 to 200 characters, not %s', coalesce(length(p_name), 0))
         WHEN strpos(p_name, '/') > 0
-            THEN format('the name of a limit, %L, must not contain a slash: it applies to each key of that name', p_name)
+            THEN format('the name of a limit, %L, must not contain a slash: it applies to each key of that name',
+                p_name)
         WHEN p_concurrency < 1
             THEN format('the limit %L must let at least 1 job run, not %s. To let none start, pause the queue or the'
                 ' task', p_name, p_concurrency)
@@ -172,7 +176,8 @@ BEGIN
             THEN format('limit_key %s must be a string', p_options -> 'limit_key')
         WHEN _pgqueue_key_problem(p_options ->> 'limit_key') IS NOT NULL
             THEN _pgqueue_key_problem(p_options ->> 'limit_key')
-        WHEN p_options ? 'group_key' AND (jsonb_typeof(p_options -> 'group_key') <> 'string' OR p_options ->> 'group_key' = '')
+        WHEN p_options ? 'group_key' AND (jsonb_typeof(p_options -> 'group_key') <> 'string'
+            OR p_options ->> 'group_key' = '')
             THEN format('group_key %s must be a string that is not empty', p_options -> 'group_key')
         WHEN length(p_options ->> 'group_key') > 200
             THEN format('group_key has %s characters, but a job can store only 200: use a hash of it',
@@ -196,6 +201,7 @@ BEGIN
         WHEN NOT bounds::numeric BETWEEN 0.000001 AND 3155760000
             THEN format('unique_window %s must be more than 0 seconds and at most 100 years', bounds)
         WHEN coalesce(p_options -> 'on_conflict', '"raise"') NOT IN ('"existing"', '"replace"', '"earliest"', '"raise"')
-            THEN format('on_conflict %s must be "existing", "replace", "earliest" or "raise"', p_options -> 'on_conflict')
+            THEN format('on_conflict %s must be "existing", "replace", "earliest" or "raise"',
+                p_options -> 'on_conflict')
     END;
 END $$;

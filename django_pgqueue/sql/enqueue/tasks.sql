@@ -60,7 +60,8 @@ BEGIN
     IF jsonb_typeof(options) <> 'object' THEN
         RETURN;  -- _pgqueue_enqueue refuses it
     END IF;
-    SELECT min(name) INTO missing FROM jsonb_array_elements_text(declared.computed_keys) AS name WHERE NOT options ? name;
+    SELECT min(name) INTO missing
+    FROM jsonb_array_elements_text(declared.computed_keys) AS name WHERE NOT options ? name;
     IF missing IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: the option % is missing, which % computes from its arguments', missing, p_task_path
             USING ERRCODE = 'invalid_parameter_value', HINT = format(
@@ -71,7 +72,8 @@ BEGIN
         IF starts_with(options ->> 'limit_key', limit_name || '/') THEN
             RAISE EXCEPTION 'pgqueue: limit_key % begins with the name of the limit', options -> 'limit_key'
                 USING ERRCODE = 'invalid_parameter_value', HINT = format(
-                    'Pass only what comes after the slash: %s', substr(options ->> 'limit_key', length(limit_name) + 2));
+                    'Pass only what comes after the slash: %s',
+                    substr(options ->> 'limit_key', length(limit_name) + 2));
         END IF;
         options := options || jsonb_build_object('limit_key', limit_name || '/' || (options ->> 'limit_key'));
     ELSIF NOT options ? 'limit_key' AND declared.limit_name IS NOT NULL THEN
@@ -94,7 +96,8 @@ DECLARE
     bytes integer := octet_length(NEW.args::text || NEW.kwargs::text || NEW.metadata::text);
 BEGIN
     IF bytes > allowed + allowed / 2 THEN
-        RAISE EXCEPTION 'pgqueue: the arguments take % bytes as JSON, but the limit is %: store the data and pass its key',
+        RAISE EXCEPTION
+            'pgqueue: the arguments take % bytes as JSON, but the limit is %: store the data and pass its key',
             bytes, allowed USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN NEW;

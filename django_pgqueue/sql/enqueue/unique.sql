@@ -65,7 +65,8 @@ BEGIN
             ) VALUES (
                 p_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after,
                 p_expires_at, p_enqueued_at, p_max_attempts, p_timeout, p_on_lost, key, scope, concurrency_key,
-                CASE WHEN concurrency_key IS NOT NULL AND p_run_after <= p_enqueued_at AND p_reason IS NULL THEN p_id END,
+                CASE WHEN concurrency_key IS NOT NULL AND p_run_after <= p_enqueued_at
+                    AND p_reason IS NULL THEN p_id END,
                 p_options ->> 'group_key', p_options -> 'context',
                 CASE WHEN p_reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(p_reason, ''), p_marks, p_batch,
                 p_parents
@@ -89,19 +90,22 @@ BEGIN
             WHERE job.id = id AND job.status IN ('pending', 'retry') AND job.run_after > due;
         ELSIF conflict = 'replace' THEN
             -- Race: a worker may be claiming the twin. This waits for it, and then finds a job that runs.
-            SELECT job.limit_key INTO left_key FROM pgqueue_job_live AS job WHERE job.id = id AND job.wait_position IS NOT NULL;
+            SELECT job.limit_key INTO left_key
+            FROM pgqueue_job_live AS job WHERE job.id = id AND job.wait_position IS NOT NULL;
             UPDATE pgqueue_job_live AS job SET
                 -- A twin in the line of its old limit key leaves it: the claim decides about the new one.
                 status = CASE WHEN job.status <> 'blocked' OR job.wait_position IS NULL THEN job.status
                     WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
                 limit_key = concurrency_key, wait_position = NULL, group_key = p_options ->> 'group_key',
-                context = p_options -> 'context', task_path = p_task_path, args = p_args, kwargs = p_kwargs, metadata = p_metadata,
+                context = p_options -> 'context', task_path = p_task_path, args = p_args, kwargs = p_kwargs,
+                metadata = p_metadata,
                 queue_name = p_queue_name, priority = p_priority, run_after = due, expires_at = p_expires_at,
                 max_attempts = p_max_attempts, timeout = p_timeout, on_lost = p_on_lost,
                 -- It has not failed with these arguments, so it gets a new budget, as with a retry by hand.
                 forgiven_attempts = job.attempts, crash_count = 0, lost_in_a_row = 0,
                 -- A twin that waits for other jobs, or for the end of a pause, goes on waiting.
-                waiting_reason = CASE WHEN job.status = 'blocked' AND job.wait_position IS NULL THEN job.waiting_reason ELSE '' END,
+                waiting_reason = CASE WHEN job.status = 'blocked'
+                    AND job.wait_position IS NULL THEN job.waiting_reason ELSE '' END,
                 marks = job.marks & ~1, current_step = ''
             WHERE job.id = id AND job.status IN ('pending', 'retry', 'blocked');
             IF FOUND THEN

@@ -1,5 +1,5 @@
--- Append what an attempt leaves to the errors or the logs of a job; NULL: nothing. The first and the last p_keep are kept,
--- so that a job that is retried or snoozed forever does not grow forever.
+-- Append what an attempt leaves to the errors or the logs of a job; NULL: nothing. The first and the last p_keep are
+-- kept, so that a job that is retried or snoozed forever does not grow forever.
 CREATE FUNCTION _pgqueue_append(p_list jsonb, p_item jsonb, p_keep integer) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
@@ -33,7 +33,8 @@ BEGIN
         left(coalesce(kind.error ->> 'class', ''), 255), left(coalesce(kind.error ->> 'message', ''), 500),
         coalesce(kind.error ->> 'traceback', '')
     FROM (
-        SELECT one.fingerprint, one.task_path, one.queue_name, left(coalesce(one.error ->> 'version', ''), 50) AS version,
+        SELECT one.fingerprint, one.task_path, one.queue_name,
+            left(coalesce(one.error ->> 'version', ''), 50) AS version,
             count(*) FILTER (WHERE one.is_final) AS failed, count(*) FILTER (WHERE NOT one.is_final) AS retried,
             max(one.id) AS job_id, (array_agg(one.error ORDER BY one.id DESC))[1] AS error
         FROM unnest(p_failed) AS one GROUP BY 1, 2, 3, 4

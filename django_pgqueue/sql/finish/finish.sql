@@ -8,8 +8,8 @@
 -- In the functions that this calls, a job is matched only by id and lease. With a test of the status, too, the planner
 -- could use the index of running jobs, at twenty times the cost. The ids are given twice, as an array and in the rows
 -- that are joined: for an array, the server walks through the index once, and not from its root for each job. It always
--- does so, and so it locks the jobs in the order of id, as all others do: a scan of a small table would lock them in any
--- order.
+-- does so, and so it locks the jobs in the order of id, as all others do: a scan of a small table would lock them in
+-- any order.
 CREATE FUNCTION _pgqueue_finish(
     p_ids bigint[],
     p_leases bigint[],

@@ -20,7 +20,8 @@ DECLARE
             THEN format('delay, started_ago and duration must be from 0 to 100 years, not %s, %s and %s seconds',
                 coalesce(delay::text, 'NULL'), coalesce(started_ago::text, 'NULL'), coalesce(duration::text, 'NULL'))
         WHEN length(fingerprint) > 40
-            THEN format('fingerprint has %s characters, but a job can store only 40: use a hash of it', length(fingerprint))
+            THEN format('fingerprint has %s characters, but a job can store only 40: use a hash of it',
+                length(fingerprint))
         WHEN length(reason) > 500
             THEN format('reason has %s characters, but a job can store only 500: shorten it', length(reason))
         WHEN keep_errors IS NULL OR keep_errors NOT BETWEEN 1 AND 1000
@@ -46,7 +47,8 @@ CREATE PROCEDURE _pgqueue_finish_one(
 DECLARE
     job record;
 BEGIN
-    IF p_outcome IS NULL OR p_outcome NOT IN ('done', 'failed', 'cancelled', 'retry', 'snooze', 'release', 'unknown') THEN
+    IF p_outcome IS NULL OR p_outcome NOT IN (
+        'done', 'failed', 'cancelled', 'retry', 'snooze', 'release', 'unknown') THEN
         RAISE EXCEPTION 'pgqueue: outcome % is not one of done, failed, cancelled, retry, snooze, release, unknown',
             quote_nullable(p_outcome) USING ERRCODE = 'invalid_parameter_value';
     END IF;

@@ -1,12 +1,14 @@
 -- Open a batch, and return its id. It does not end before it is closed (pgqueue_close_batch), even if it has no members
 -- yet.
-CREATE FUNCTION pgqueue_open_batch(name text DEFAULT '') RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION pgqueue_open_batch(name text DEFAULT '') RETURNS bigint
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
     opened bigint;
 BEGIN
     IF length(pgqueue_open_batch.name) > 200 THEN
-        RAISE EXCEPTION 'pgqueue: the name of a batch has at most 200 characters, not %', length(pgqueue_open_batch.name)
+        RAISE EXCEPTION 'pgqueue: the name of a batch has at most 200 characters, not %',
+            length(pgqueue_open_batch.name)
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     INSERT INTO pgqueue_batch (name) VALUES (coalesce(pgqueue_open_batch.name, '')) RETURNING id INTO opened;
@@ -24,7 +26,8 @@ CREATE FUNCTION pgqueue_close_batch(id bigint) RETURNS boolean LANGUAGE plpgsql 
 DECLARE
     was_open boolean;
 BEGIN
-    SELECT batch.is_open INTO was_open FROM pgqueue_batch AS batch WHERE batch.id = pgqueue_close_batch.id FOR NO KEY UPDATE;
+    SELECT batch.is_open INTO was_open FROM pgqueue_batch AS batch
+    WHERE batch.id = pgqueue_close_batch.id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no batch %', pgqueue_close_batch.id USING ERRCODE = '23Q06',
             HINT = 'It was never committed, or it is over and its retention has passed.';
@@ -76,7 +79,8 @@ BEGIN
             HINT = 'It was never committed, or it is over and its retention has passed.';
     END IF;
     RETURN cardinality(pgqueue_retry(ARRAY(
-        SELECT job.id FROM pgqueue_job_kept AS job WHERE job.batch = pgqueue_retry_batch.id AND job.status = 'failed')));
+        SELECT job.id FROM pgqueue_job_kept AS job
+        WHERE job.batch = pgqueue_retry_batch.id AND job.status = 'failed')));
 END $$;
 
 -- How many members a batch has, how many of them are not over, and how the others ended. NULL: there is no such batch.
@@ -114,7 +118,8 @@ BEGIN
             HINT = 'It was never committed, or it is over and its retention has passed.';
     ELSE
         RAISE EXCEPTION 'pgqueue: batch % is over', p_batch USING ERRCODE = '23Q05',
-            HINT = 'Keep it open until all of its members are added, add them from a member that runs, or open a new batch.',
+            HINT = 'Keep it open until all of its members are added, add them from a member that runs, or open '
+                'a new batch.',
             DETAIL = CASE WHEN known.finished_at IS NULL THEN 'It was cancelled.'
                 ELSE format('It has ended as %s at %s.', known.outcome, known.finished_at) END;
     END IF;
@@ -188,7 +193,8 @@ END $$;
 -- The first are batches of which members have ended. The others are looked at by the session that has locked their
 -- rows, or who comes again (pgqueue_close_batch, _pgqueue_repair_batches): who ends the last member then queues for the
 -- row, and no member has to be locked.
-CREATE FUNCTION _pgqueue_end_batches(p_batches bigint[], p_others bigint[]) RETURNS TABLE (id bigint, outcome text, is_final boolean)
+CREATE FUNCTION _pgqueue_end_batches(p_batches bigint[], p_others bigint[])
+RETURNS TABLE (id bigint, outcome text, is_final boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE

@@ -22,7 +22,9 @@ BEGIN
         SELECT coalesce((given.options ->> 'batch')::bigint, p_batch)
         FROM unnest(p_options) WITH ORDINALITY AS given (options, place) ORDER BY given.place);
     PERFORM _pgqueue_enter_batch(one.id)
-    FROM (SELECT DISTINCT given.id FROM unnest(batches) AS given (id) WHERE given.id IS NOT NULL ORDER BY given.id) AS one;
+    FROM (
+        SELECT DISTINCT given.id FROM unnest(batches) AS given (id) WHERE given.id IS NOT NULL ORDER BY given.id
+    ) AS one;
 
     SELECT array_agg(pair.place) AS places, array_agg(pair.parent) AS parents,
         array_agg(coalesce(pair.options ->> 'if_failed', 'hold')) AS if_failed, NULL::text[] AS states
@@ -227,7 +229,8 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT concat_ws(', and ',
         CASE WHEN cardinality(kinds.jobs) = 1 THEN 'waits for job ' || kinds.jobs[1]
             WHEN kinds.jobs <> '{}' THEN 'waits for jobs ' || array_to_string(kinds.jobs[1:5], ', ')
-                || CASE WHEN cardinality(kinds.jobs) > 5 THEN format(' and %s more', cardinality(kinds.jobs) - 5) ELSE '' END
+                || CASE WHEN cardinality(kinds.jobs) > 5
+                    THEN format(' and %s more', cardinality(kinds.jobs) - 5) ELSE '' END
         END,
         CASE WHEN cardinality(kinds.batches) = 1 THEN 'waits for jobs of batch ' || kinds.batches[1]
             WHEN kinds.batches <> '{}' THEN 'waits for jobs of batches ' || array_to_string(kinds.batches[1:5], ', ')
@@ -294,9 +297,11 @@ BEGIN
         PERFORM FROM pgqueue_job_kept AS job WHERE job.id = ANY (rest) AND job.status = 'failed'
         ORDER BY job.id FOR KEY SHARE;
         SELECT array_agg(parent.id) FILTER (WHERE parent.state = 'live' AND batch.id IS NULL),
-            over || array_agg(ROW(parent.id, parent.state, 2, NULL)::pgqueue_ended) FILTER (WHERE parent.state <> 'live')
+            over || array_agg(ROW(parent.id, parent.state, 2, NULL)::pgqueue_ended)
+                FILTER (WHERE parent.state <> 'live')
         INTO rest, over
-        FROM (SELECT given.id, _pgqueue_parent_state(given.id) AS state FROM unnest(rest) AS given (id) OFFSET 0) AS parent
+        FROM (SELECT given.id, _pgqueue_parent_state(given.id) AS state
+            FROM unnest(rest) AS given (id) OFFSET 0) AS parent
         LEFT JOIN pgqueue_batch AS batch ON batch.id = parent.id;
         EXIT WHEN rest IS NULL;
     END LOOP;

@@ -25,7 +25,8 @@ BEGIN
     ) AS page;
     IF stuck IS NOT NULL THEN
         PERFORM _pgqueue_settle('{}', stuck);
-        ended := (SELECT count(*) FROM pgqueue_batch AS batch WHERE batch.id = ANY (stuck) AND batch.finished_at IS NOT NULL);
+        ended := (SELECT count(*) FROM pgqueue_batch AS batch WHERE batch.id = ANY (stuck)
+            AND batch.finished_at IS NOT NULL);
     END IF;
 END $$;
 

@@ -94,7 +94,8 @@ BEGIN
     UPDATE pgqueue_job_live AS job SET
         status = CASE WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
         run_after = greatest(job.run_after, now), waiting_reason = '',
-        wait_position = CASE WHEN job.limit_key IS NOT NULL AND job.run_after <= now THEN nextval('pgqueue_job_id_seq') END
+        wait_position = CASE WHEN job.limit_key IS NOT NULL AND job.run_after <= now
+            THEN nextval('pgqueue_job_id_seq') END
     WHERE job.id = ANY (ripe) AND starts_with(job.waiting_reason, 'waits for job')
         AND (
             SELECT edge.parent_id FROM pgqueue_edge AS edge WHERE edge.child_id = job.id
@@ -201,7 +202,8 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM FROM pgqueue_edge AS edge WHERE edge.child_id = ANY (p_ids)
     ORDER BY edge.parent_id, edge.child_id FOR KEY SHARE;
-    UPDATE pgqueue_job_live AS job SET status = 'blocked', wait_position = NULL, waiting_reason = _pgqueue_wait_reason(waits.parents)
+    UPDATE pgqueue_job_live AS job SET status = 'blocked', wait_position = NULL,
+        waiting_reason = _pgqueue_wait_reason(waits.parents)
     FROM (
         SELECT edge.child_id, array_agg(edge.parent_id) AS parents FROM pgqueue_edge AS edge
         WHERE edge.child_id = ANY (p_ids) GROUP BY edge.child_id

@@ -8,16 +8,19 @@ CREATE FUNCTION pgqueue_blocked_by(
     OUT place integer, OUT holders bigint[], OUT next_start timestamptz
 ) RETURNS SETOF record LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT rule.name, rule.limit_key,
-        coalesce(held.running >= rule.allowed, false) OR coalesce(rule.next_start > clock_timestamp(), false), rule.allowed, held.running,
+        coalesce(held.running >= rule.allowed, false) OR coalesce(rule.next_start > clock_timestamp(), false),
+        rule.allowed, held.running,
         CASE WHEN rule.limit_key IS NOT NULL AND job.wait_position IS NOT NULL AND job.status <> 'running' THEN (
             SELECT count(*) FROM (
                 (SELECT FROM pgqueue_job_live AS ahead
-                WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name AND ahead.wait_position IS NOT NULL
+                WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name
+                    AND ahead.wait_position IS NOT NULL
                     AND ahead.status IN ('pending', 'retry', 'blocked') AND ahead.priority > job.priority
                 LIMIT 1001)
                 UNION ALL
                 (SELECT FROM pgqueue_job_live AS ahead
-                WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name AND ahead.wait_position IS NOT NULL
+                WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name
+                    AND ahead.wait_position IS NOT NULL
                     AND ahead.status IN ('pending', 'retry', 'blocked') AND ahead.priority = job.priority
                     AND ahead.wait_position < job.wait_position
                 LIMIT 1001)
@@ -28,7 +31,8 @@ CREATE FUNCTION pgqueue_blocked_by(
     FROM pgqueue_job_live AS job
     CROSS JOIN LATERAL (
         SELECT own.name, own.limit_key, NULL::text AS queue_name,
-            coalesce(setting.concurrency, CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END) AS allowed,
+            coalesce(setting.concurrency,
+                CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END) AS allowed,
             _pgqueue_next_start(
                 (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = own.limit_key), clock_timestamp(),
                 setting.rate, setting.per, setting.burst, 1) AS next_start, 1 AS nth

@@ -98,7 +98,9 @@ BEGIN
         ) AS busy
         -- What else limits the number of jobs that may start belongs here, as another argument of least().
         CROSS JOIN LATERAL (
-            SELECT coalesce(setting.concurrency, CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END) - busy.running AS slots,
+            SELECT coalesce(setting.concurrency,
+                CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END
+            ) - busy.running AS slots,
                 CASE WHEN lane.key = ANY (rated) THEN (
                     SELECT _pgqueue_starts_left(
                         (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = lane.key), clock_timestamp(),

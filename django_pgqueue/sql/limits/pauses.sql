@@ -22,7 +22,8 @@ DECLARE
             THEN format('pause: a pause of everything has no name, but %L was given', pgqueue_pause.name)
         WHEN pgqueue_pause.kind <> 'all' THEN _pgqueue_problem(
             CASE WHEN pgqueue_pause.kind = 'task' THEN pgqueue_pause.name ELSE 'a.task' END, '[]', '{}', '{}',
-            CASE WHEN pgqueue_pause.kind = 'queue' THEN pgqueue_pause.name ELSE 'default' END, 0, NULL, NULL, NULL, NULL, NULL, NULL)
+            CASE WHEN pgqueue_pause.kind = 'queue' THEN pgqueue_pause.name ELSE 'default' END, 0, NULL, NULL, NULL,
+                NULL, NULL, NULL)
     END;
 BEGIN
     problem := coalesce(problem, CASE
@@ -35,7 +36,8 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
     INSERT INTO pgqueue_pause AS pause (kind, name, reason, author, paused_at, until)
-    VALUES (pgqueue_pause.kind, coalesce(pgqueue_pause.name, ''), coalesce(pgqueue_pause.reason, ''), coalesce(pgqueue_pause.author, ''), now, ends)
+    VALUES (pgqueue_pause.kind, coalesce(pgqueue_pause.name, ''), coalesce(pgqueue_pause.reason, ''),
+        coalesce(pgqueue_pause.author, ''), now, ends)
     ON CONFLICT (kind, name) DO UPDATE SET
         reason = excluded.reason, author = excluded.author, paused_at = excluded.paused_at, until = excluded.until
     RETURNING pause.id INTO paused;
@@ -45,7 +47,8 @@ END $$;
 
 -- End a pause. Returns whether there was one in force. The workers that receive the notification let the waiting jobs
 -- of a task continue (_pgqueue_unpause). This function touches no job, so it is quick inside a long transaction.
-CREATE FUNCTION pgqueue_resume(kind text, name text DEFAULT '') RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION pgqueue_resume(kind text, name text DEFAULT '') RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
     ended record;

@@ -6,10 +6,13 @@
 -- the same lock, but only try it. The lock lasts until the end of the transaction, so that a rollback gives the starts
 -- back to nobody who has already been refused or admitted by them. Under another isolation than READ COMMITTED, a
 -- state that has changed since the snapshot is a serialization failure.
-CREATE FUNCTION pgqueue_take_rate(name text, key text DEFAULT '', count integer DEFAULT 1, only_look boolean DEFAULT false) RETURNS double precision LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION pgqueue_take_rate(
+    name text, key text DEFAULT '', count integer DEFAULT 1, only_look boolean DEFAULT false
+) RETURNS double precision LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
-    whole text := pgqueue_take_rate.name || CASE WHEN pgqueue_take_rate.key = '' THEN '' ELSE '/' || pgqueue_take_rate.key END;
+    whole text := pgqueue_take_rate.name
+        || CASE WHEN pgqueue_take_rate.key = '' THEN '' ELSE '/' || pgqueue_take_rate.key END;
     setting pgqueue_limit;
     state timestamptz;
     now timestamptz;
@@ -22,13 +25,17 @@ BEGIN
             WHEN whole IS NULL
                 THEN 'the key of a rate must not be NULL: leave it out'
             WHEN setting.rate IS NULL
-                THEN format('there is no rate %L: set it with pgqueue_set_limit(''limit'', %L, rate => 100, per => ''1 minute'')',
+                THEN format(
+                    'there is no rate %L: set it with '
+                    'pgqueue_set_limit(''limit'', %L, rate => 100, per => ''1 minute'')',
                     pgqueue_take_rate.name, pgqueue_take_rate.name)
             WHEN pgqueue_take_rate.count IS NULL OR pgqueue_take_rate.count < 1
-                THEN format('the number of starts to take from the rate %L must be at least 1, not %s', pgqueue_take_rate.name,
+                THEN format('the number of starts to take from the rate %L must be at least 1, not %s',
+                    pgqueue_take_rate.name,
                     coalesce(pgqueue_take_rate.count::text, 'NULL'))
             WHEN pgqueue_take_rate.count > setting.burst
-                THEN format('%s starts of the rate %L are never allowed at once, because its burst is %s', pgqueue_take_rate.count,
+                THEN format('%s starts of the rate %L are never allowed at once, because its burst is %s',
+                    pgqueue_take_rate.count,
                     pgqueue_take_rate.name, setting.burst)
         END;
     END IF;

@@ -110,7 +110,8 @@ BEGIN
     END IF;
     WITH RECURSIVE line AS (
         (SELECT job.limit_key, 1 AS nth FROM pgqueue_job_live AS job
-        WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked') AND job.limit_key > p_after
+        WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
+            AND job.limit_key > p_after
         ORDER BY job.limit_key LIMIT 1)
         UNION ALL
         SELECT following.limit_key, line.nth + 1 FROM line CROSS JOIN LATERAL (
@@ -123,7 +124,8 @@ BEGIN
     )
     SELECT count(*), CASE WHEN count(*) = p_limit THEN max(line.limit_key) END,
         array_agg(line.limit_key) FILTER (WHERE coalesce(
-            busy.running < coalesce(setting.concurrency, CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END), true))
+            busy.running < coalesce(setting.concurrency,
+                CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END), true))
     INTO lines, reached, keys
     FROM line LEFT JOIN pgqueue_limit AS setting ON setting.name = split_part(line.limit_key, '/', 1)
     CROSS JOIN LATERAL (

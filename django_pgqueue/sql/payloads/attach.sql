@@ -70,6 +70,7 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: % has no column %, which is the key or the group of %', p_table::regclass, missing,
             p_kind.task_path
             USING ERRCODE = 'undefined_column',
-                HINT = 'If it was renamed, run manage.py migrate, or start a worker, with the code that names the new one.';
+                HINT = 'If it was renamed, run manage.py migrate, or start a worker, with the code that names the new '
+                    'one.';
     END IF;
 END $$;

@@ -39,7 +39,8 @@ BEGIN
     END IF;
     SELECT max(given.id) INTO stranger FROM unnest(ids) AS given (id);
     IF stranger > (SELECT sequence.last_value FROM pgqueue_job_id_seq AS sequence) THEN
-        RAISE EXCEPTION 'pgqueue: job_id % in % does not come from the sequence pgqueue_job_id_seq', stranger, TG_TABLE_NAME
+        RAISE EXCEPTION 'pgqueue: job_id % in % does not come from the sequence pgqueue_job_id_seq', stranger,
+            TG_TABLE_NAME
             USING ERRCODE = 'foreign_key_violation', CONSTRAINT = 'pgqueue_payload_job', TABLE = TG_TABLE_NAME,
                 SCHEMA = TG_TABLE_SCHEMA, COLUMN = 'job_id', HINT = 'Leave job_id out: the row gets a new job.';
     END IF;
@@ -57,7 +58,8 @@ BEGIN
             id, task_path, queue_name, priority, run_after, enqueued_at, expires_at, max_attempts, timeout, on_lost,
             metadata, limit_key, wait_position)
         SELECT given.id, TG_ARGV[0], kind.queue_name, kind.priority, now, now,
-            now + kind.expires_after * interval '1 second', kind.max_attempts, kind.timeout, kind.on_lost, kind.metadata,
+            now + kind.expires_after * interval '1 second', kind.max_attempts, kind.timeout, kind.on_lost,
+            kind.metadata,
             kind.limit_name, CASE WHEN kind.limit_name IS NOT NULL THEN given.id END
         FROM unnest(ids) AS given (id) WHERE known = '{}' OR given.id <> ALL (known);
     ELSE
@@ -92,7 +94,8 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
     INSERT INTO pgqueue_job_live (
-        id, task_path, queue_name, priority, run_after, enqueued_at, expires_at, max_attempts, timeout, on_lost, metadata,
+        id, task_path, queue_name, priority, run_after, enqueued_at, expires_at, max_attempts, timeout, on_lost,
+        metadata,
         limit_key, wait_position, group_key)
     SELECT keyed.id, p_task_path, p_kind.queue_name, p_kind.priority, p_now, p_now,
         p_now + p_kind.expires_after * interval '1 second', p_kind.max_attempts, p_kind.timeout, p_kind.on_lost,

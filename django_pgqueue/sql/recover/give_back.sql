@@ -39,7 +39,8 @@ BEGIN
         SELECT job.id, job.lease, job.worker, job.task_path, job.queue_name, job.attempts, job.forgiven_attempts,
             job.max_attempts, verdict.error_class,
             CASE WHEN job.current_step <> '' THEN jsonb_build_object('step', job.current_step) ELSE '{}' END
-                || CASE WHEN job.marks & 8 <> 0 THEN coalesce(_pgqueue_last_progress(job.id), '{}') ELSE '{}' END AS told,
+                || CASE WHEN job.marks & 8 <> 0
+                    THEN coalesce(_pgqueue_last_progress(job.id), '{}') ELSE '{}' END AS told,
             -- In the order of _pgqueue_finish: a failure comes before a cancel, and a cancel before a crash.
             CASE
                 WHEN verdict.error_class IS NOT NULL THEN 'failed'
@@ -77,7 +78,8 @@ BEGIN
         FROM (
             SELECT given.place, CASE
                 WHEN given.id = ANY (finished.cancelled) AND given.fate ->> 'outcome' IS DISTINCT FROM 'cancelled'
-                    THEN given.fate || '{"outcome": "cancelled", "reason": "a job with the same unique key waits in its place"}'
+                    THEN given.fate
+                        || '{"outcome": "cancelled", "reason": "a job with the same unique key waits in its place"}'
                 ELSE given.fate END AS fate
             FROM unnest(lost.ids, lost.fates) WITH ORDINALITY AS given (id, fate, place)
         ) AS told

@@ -25,7 +25,8 @@ BEGIN
         FROM taken GROUP BY 1 ORDER BY sum(taken.failed + taken.retried) DESC, max(taken.at) DESC LIMIT p_most
     ), groups AS (
         INSERT INTO pgqueue_failure_group AS known (
-            fingerprint, error_class, message, traceback, sample_job, failed, retried, first_seen, last_seen, tasks, versions
+            fingerprint, error_class, message, traceback, sample_job, failed, retried, first_seen, last_seen, tasks,
+            versions
         )
         SELECT kinds.fingerprint, taken.error_class, taken.message, taken.traceback, taken.job_id, kinds.failed,
             kinds.retried, kinds.first_seen, kinds.last_seen, kinds.tasks[:100], kinds.versions[:50]
@@ -42,7 +43,8 @@ BEGIN
             versions = CASE WHEN excluded.versions <@ known.versions THEN known.versions ELSE (ARRAY(
                 SELECT unnest(excluded.versions) EXCEPT SELECT unnest(known.versions)) || known.versions)[:50] END,
             (muted_at, muted_by, is_news) = (
-                SELECT CASE WHEN NOT is_changed THEN known.muted_at END, CASE WHEN is_changed THEN '' ELSE known.muted_by END,
+                SELECT CASE WHEN NOT is_changed THEN known.muted_at END,
+                    CASE WHEN is_changed THEN '' ELSE known.muted_by END,
                     known.is_news OR is_changed AND known.muted_at IS NOT NULL
                 FROM (SELECT excluded.first_seen > known.last_seen + interval '1 day'
                     OR NOT excluded.tasks <@ known.tasks AND cardinality(known.tasks) < 100
@@ -72,7 +74,8 @@ END $$;
 -- Race: maintenance adds failures to groups at this moment, and locks them in another order. Then this returns nothing,
 -- and the next call has all of it.
 CREATE FUNCTION _pgqueue_tell_failures(p_limit integer) RETURNS TABLE (
-    fingerprint text, error_class text, message text, tasks text[], sample_job bigint, is_new boolean, more_failed bigint
+    fingerprint text, error_class text, message text, tasks text[], sample_job bigint, is_new boolean,
+    more_failed bigint
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF NOT _pgqueue_on_duty('failures') THEN
@@ -87,7 +90,8 @@ BEGIN
         RETURNING one.fingerprint, one.error_class, one.message, one.tasks, one.sample_job, untold.is_news,
             one.failed - untold.told AS more_failed, one.muted_at
     )
-    SELECT told.fingerprint::text, told.error_class::text, told.message::text, told.tasks, told.sample_job, told.is_news,
+    SELECT told.fingerprint::text, told.error_class::text, told.message::text, told.tasks, told.sample_job,
+        told.is_news,
         told.more_failed
     FROM told WHERE told.muted_at IS NULL
     ORDER BY told.more_failed DESC, told.fingerprint LIMIT p_limit;

@@ -8,7 +8,8 @@ BEGIN
         facts := jsonb_build_object('expired_at', p_job.expires_at);
     ELSIF p_job.status = 'blocked' AND starts_with(p_job.waiting_reason, 'waits for job') THEN
         SELECT after.code, after.facts INTO code, facts FROM _pgqueue_why_after(p_job.id) AS after;
-    ELSIF p_job.run_after > p_now AND p_job.status <> 'blocked' AND p_job.waiting_reason <> 'waits for its rate limit' THEN
+    ELSIF p_job.run_after > p_now AND p_job.status <> 'blocked'
+        AND p_job.waiting_reason <> 'waits for its rate limit' THEN
         SELECT later.code, later.facts INTO code, facts FROM _pgqueue_why_later(p_job) AS later;
     END IF;
     IF code IS NULL THEN
@@ -20,7 +21,8 @@ BEGIN
     IF code IS NULL AND p_job.status = 'blocked' AND p_job.limit_key IS NULL THEN
         code := 'blocked';  -- by a statement that is not of this version
         facts := jsonb_build_object('reason', nullif(p_job.waiting_reason, ''));
-    ELSIF code IS NULL AND p_job.run_after > p_now AND p_job.status <> 'blocked' THEN  -- the alarm clock of its line (_pgqueue_gate)
+    ELSIF code IS NULL AND p_job.run_after > p_now AND p_job.status <> 'blocked' THEN
+        -- It is the alarm clock of its line (_pgqueue_gate).
         code := 'rate';
         facts := jsonb_build_object(
             'limit', split_part(p_job.limit_key, '/', 1), 'key', p_job.limit_key, 'next_start', p_job.run_after);
@@ -99,7 +101,8 @@ DECLARE
 BEGIN
     FOR rule IN
         SELECT own.name, own.limit_key,
-            coalesce(setting.concurrency, CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END) AS allowed,
+            coalesce(setting.concurrency,
+                CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END) AS allowed,
             setting.rate, setting.per, setting.burst, setting.name IS NOT NULL AS is_set,
             CASE WHEN p_job.status = 'blocked' THEN 0 ELSE 3 END AS nth
         FROM (SELECT split_part(p_job.limit_key, '/', 1) AS name, p_job.limit_key::text AS limit_key) AS own
@@ -119,7 +122,8 @@ BEGIN
         code := CASE WHEN held.running >= rule.allowed THEN 'limit' WHEN next_start > p_now THEN 'rate' END;
         IF code IS NOT NULL THEN
             facts := jsonb_build_object(
-                'limit', rule.name, 'is_set', rule.is_set, 'key', rule.limit_key, 'allowed', rule.allowed, 'running', held.running,
+                'limit', rule.name, 'is_set', rule.is_set, 'key', rule.limit_key, 'allowed', rule.allowed,
+                'running', held.running,
                 'holders', CASE WHEN code = 'limit' THEN held.jobs END,
                 'rate', rule.rate, 'per', extract(epoch FROM rule.per),
                 'next_start', CASE WHEN next_start > p_now THEN next_start END,
@@ -136,12 +140,14 @@ CREATE FUNCTION _pgqueue_why_place(p_job pgqueue_job_live, p_most integer) RETUR
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT count(*)::integer FROM (
         (SELECT FROM pgqueue_job_live AS ahead
-        WHERE ahead.limit_key = p_job.limit_key AND ahead.queue_name = p_job.queue_name AND ahead.wait_position IS NOT NULL
+        WHERE ahead.limit_key = p_job.limit_key AND ahead.queue_name = p_job.queue_name
+            AND ahead.wait_position IS NOT NULL
             AND ahead.status IN ('pending', 'retry', 'blocked') AND ahead.priority > p_job.priority
         LIMIT p_most)
         UNION ALL
         (SELECT FROM pgqueue_job_live AS ahead
-        WHERE ahead.limit_key = p_job.limit_key AND ahead.queue_name = p_job.queue_name AND ahead.wait_position IS NOT NULL
+        WHERE ahead.limit_key = p_job.limit_key AND ahead.queue_name = p_job.queue_name
+            AND ahead.wait_position IS NOT NULL
             AND ahead.status IN ('pending', 'retry', 'blocked') AND ahead.priority = p_job.priority
             AND ahead.wait_position < coalesce(p_job.wait_position, 9223372036854775807)
         LIMIT p_most)
@@ -177,7 +183,8 @@ END $$;
 -- Those of the running jobs that have run the longest, for pgqueue_why.
 CREATE FUNCTION _pgqueue_why_longest(p_ids bigint[], p_most integer) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-    SELECT coalesce(jsonb_agg(jsonb_build_object('id', one.id, 'task_path', one.task_path, 'since', one.last_attempted_at)
+    SELECT coalesce(jsonb_agg(jsonb_build_object('id', one.id, 'task_path', one.task_path,
+        'since', one.last_attempted_at)
         ORDER BY one.last_attempted_at, one.id), '[]')
     FROM (
         SELECT job.id, job.task_path, job.last_attempted_at FROM pgqueue_job_live AS job

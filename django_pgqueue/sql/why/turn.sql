@@ -65,7 +65,8 @@ BEGIN
     IF p_job.status = 'blocked' THEN
         RETURN jsonb_build_object('key', p_job.limit_key, 'ahead', _pgqueue_why_place(p_job, most), 'first', (
             SELECT job.id FROM pgqueue_job_live AS job
-            WHERE job.limit_key = p_job.limit_key AND job.queue_name = p_job.queue_name AND job.wait_position IS NOT NULL
+            WHERE job.limit_key = p_job.limit_key AND job.queue_name = p_job.queue_name
+                AND job.wait_position IS NOT NULL
                 AND job.status IN ('pending', 'retry', 'blocked')
             ORDER BY job.priority DESC, job.wait_position LIMIT 1));
     END IF;
@@ -94,7 +95,8 @@ BEGIN
             WHERE other.group_key <> p_job.group_key AND other.run_after <= p_now);
     END IF;
     RETURN jsonb_build_object(
-        'ahead', higher + same, 'higher', higher, 'priority', p_job.priority, 'group', p_job.group_key, 'groups', groups);
+        'ahead', higher + same, 'higher', higher, 'priority', p_job.priority, 'group', p_job.group_key, 'groups',
+        groups);
 END $$;
 
 -- How many due jobs of a higher priority a worker would take first, counted up to p_most (_pgqueue_why_ahead). p_queues

@@ -28,12 +28,14 @@ BEGIN
     ELSE
         SELECT held.code, held.facts INTO code, facts FROM _pgqueue_why_held(job, now) AS held;
         IF code IS NULL THEN
-            SELECT found.* INTO crew FROM _pgqueue_why_workers(job.queue_name, now, heartbeat, pgqueue_why.lease) AS found;
+            SELECT found.* INTO crew
+            FROM _pgqueue_why_workers(job.queue_name, now, heartbeat, pgqueue_why.lease) AS found;
             code := crew.code;
             facts := crew.facts;
         END IF;
         IF code IS NULL THEN
-            SELECT turn.code, turn.facts INTO code, facts FROM _pgqueue_why_turn(job, now, crew.queues, crew.excluded) AS turn;
+            SELECT turn.code, turn.facts INTO code, facts
+            FROM _pgqueue_why_turn(job, now, crew.queues, crew.excluded) AS turn;
         ELSIF code = 'busy' THEN
             facts := facts || _pgqueue_why_ahead(job, now, crew.queues, crew.excluded);
         END IF;

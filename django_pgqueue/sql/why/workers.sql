@@ -26,9 +26,11 @@ BEGIN
                     SELECT FROM pgqueue_job_live AS job WHERE job.status = 'running' AND job.worker = member.id
                     LIMIT member.slots
                 ) AS part) + member.lost AS running,
-                member.heartbeat_at >= p_now - interval '1 second' * CASE WHEN member.supervisor IS NULL THEN p_lease / 2
+                member.heartbeat_at >= p_now - interval '1 second' * CASE
+                    WHEN member.supervisor IS NULL THEN p_lease / 2
                     ELSE _pgqueue_allowed_silence(member.started_jobs, p_heartbeat, p_lease) END AS is_alive,
-                CASE WHEN member.queues <> '{}' THEN p_queue = ANY (member.queues) ELSE p_queue <> ALL (member.exclude_queues) END
+                CASE WHEN member.queues <> '{}' THEN p_queue = ANY (member.queues)
+                    ELSE p_queue <> ALL (member.exclude_queues) END
                     AS serves
             FROM pgqueue_worker AS member
         ) AS one
