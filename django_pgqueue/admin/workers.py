@@ -27,7 +27,7 @@ from .charts import gauge
 from .console import hidden_of, page_url, task_url, visible_jobs
 from .display import alarm, column
 from .history import action_words, note_and_tell
-from .jobs.progress import COLUMNS, progress_of_job
+from .jobs.progress import PROGRESS_COLUMNS, progress_of_job
 from .jobs.texts import breakable
 
 # ----------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def _running_jobs(visible: QuerySet[Job], worker: Worker) -> QuerySet[Any]:
     elapsed = ExpressionWrapper(Now() - F("last_attempted_at"), output_field=DurationField())
     jobs = visible.filter(shelf=0, status="running", worker=worker.pk)
     columns = (
-        *COLUMNS,
+        *PROGRESS_COLUMNS,
         "status",
         "task_path",
         "queue_name",

@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from ..formatting import date_time, number, period, rate
 
 MOST_COUNTED = 1000
-_A_LIFETIME = timedelta(days=50 * 365)  # what waits for an event at any time is due in almost a century
+A_LIFETIME = timedelta(days=50 * 365)  # what waits for an event at any time is due in almost a century
 
 
 class Moment(NamedTuple):
@@ -231,7 +231,7 @@ def _worker(facts: Facts) -> Reference:
 
 def _event(facts: Facts) -> Sentence:
     step, end, now = repr(facts["step"]), facts.at("due_at"), facts.at("asked_at")
-    if end is None or now is None or end - now >= _A_LIFETIME:
+    if end is None or now is None or end - now >= A_LIFETIME:
         return Sentence(_("It waits for the event %(name)s."), {"name": step})
     return Sentence(
         _("It waits for the event %(name)s, for %(period)s more, until %(at)s."),

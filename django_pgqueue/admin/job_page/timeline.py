@@ -8,7 +8,7 @@ Attempts that left no error that is kept, such as snoozed ones, are part of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.utils import timezone
@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
 from ... import formatting
+from ...explanation.words import A_LIFETIME
 from ...models.job import Status
 from ...monitoring.jobs import moment
 from ...postgres.clock import stored
@@ -25,7 +26,6 @@ from ...redaction import redact_text
 from .. import display
 from .formatter import Formatter, Section
 
-_A_LIFETIME = timedelta(days=50 * 365)
 #: What a part can be, in the order of the legend, and its height. What waits is lower than what runs, so that
 #: the kinds can be told without colors.
 KINDS = {
@@ -77,7 +77,7 @@ def parts_of(job: Any) -> Iterator[TimelinePart]:
         yield TimelinePart("blocked", here, job.now)
     elif job.status != Status.RUNNING:
         yield from _gap(job, here, job.now, not attempts, True)
-        if job.run_after - job.now < _A_LIFETIME:
+        if job.run_after - job.now < A_LIFETIME:
             yield TimelinePart("ahead", max(here, job.now), job.run_after)
 
 

@@ -25,19 +25,8 @@ from ..lists import within_span
 from ..overview import overview
 from ..workflow import WorkflowPages
 from .fields import with_clock
-from .filters import (
-    LIVE_SHELF,
-    EnqueuedFilter,
-    FinishedFilter,
-    QueueFilter,
-    StatusFilter,
-    TaskFilter,
-    WorkerFilter,
-    clock,
-    on_shelves,
-)
-from .progress import COLUMNS as PROGRESS_COLUMNS
-from .progress import progress_view
+from .filters import FILTERS, LIVE_SHELF, clock, on_shelves
+from .progress import PROGRESS_COLUMNS, progress_view
 from .search import HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
 from .texts import MOST_OF_CALL
 
@@ -64,7 +53,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
     change_list = JobChangeList
     list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
     list_display_links = ("id", "task")
-    list_filter = (StatusFilter, QueueFilter, TaskFilter, WorkerFilter, EnqueuedFilter, FinishedFilter)
+    list_filter = FILTERS
     search_fields = ("id", "task_path", "args", "kwargs", "errors")
     search_help_text = HELP
     sortable_by = ()

@@ -17,6 +17,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import formatting
+from ...explanation.words import A_LIFETIME
 from ...models import Job, Queue, Worker
 from ...models.job import Status
 from ...monitoring.workers import is_dead, with_vitals
@@ -243,9 +244,6 @@ def _note(job: Any) -> str:
     return format_html('<span title="{}">{}</span>', told, shown)
 
 
-_A_LIFETIME = timedelta(days=50 * 365)
-
-
 def _main(job: Any) -> tuple[str, datetime]:
     """Return how long the state has lasted or will last, and the time from or until which."""
     if job.is_finished:
@@ -263,7 +261,7 @@ def _main(job: Any) -> tuple[str, datetime]:
 
 def _waits_without_a_time(job: Any) -> bool:
     """Return whether the job waits for an event that may come at any time. It is due in almost a century."""
-    return not job.is_finished and bool(job.run_after - job.now > _A_LIFETIME)
+    return not job.is_finished and bool(job.run_after - job.now > A_LIFETIME)
 
 
 def _last_start(job: Any) -> datetime | None:

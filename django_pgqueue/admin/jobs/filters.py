@@ -182,3 +182,6 @@ class StatusFilter(admin.SimpleListFilter):
                 status, source, PAUSE, counts.get(status, ""),
             )  # fmt: skip
             yield {**choice, "display": format_html("{} {}", choice["display"], shown)}
+
+
+FILTERS = (StatusFilter, QueueFilter, TaskFilter, WorkerFilter, EnqueuedFilter, FinishedFilter)

@@ -27,7 +27,7 @@ PAGE = "django_pgqueue_job_progress"
 MOST_KEYS = 500
 _PAUSE = 2  # seconds
 #: What has to be read of a job to show its progress.
-COLUMNS = (
+PROGRESS_COLUMNS = (
     "id", "task_path", "status", "marks", "current_step", "finished_at",
     "live_progress__at", "live_progress__done", "live_progress__total", "live_progress__note",
 )  # fmt: skip
@@ -110,7 +110,11 @@ def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
     given = map(whole_number, request.GET.get("keys", "").split(","))
     keys = list(dict.fromkeys(key for key in given if key is not None))[:MOST_KEYS]
     # The queue is what a project may decide by.
-    jobs = admin.get_queryset(request).select_related("live_progress").only(*COLUMNS, "shelf", "queue_name")
+    jobs = (
+        admin.get_queryset(request)
+        .select_related("live_progress")
+        .only(*PROGRESS_COLUMNS, "shelf", "queue_name")
+    )
     found = {
         job.pk: job
         for job in jobs.filter(pk__in=keys, shelf=0)

@@ -92,14 +92,6 @@ def names_database_of(alias: str, jobs: QuerySet[Any]) -> bool:
     return any(same_database(alias, each) for each in (jobs.db, writes))
 
 
-def _searches_arguments(*, full: bool) -> bool:
-    """Return whether arguments are searched. ``full``: whether this user may view them.
-
-    Texts that patterns or a callable redact are not: the database does not know what is shown.
-    """
-    return full and conf.current().redact.are_names
-
-
 def search(
     jobs: QuerySet[Any], term: str, period: str, *, full: bool, meaning: str = "", now: Any = None
 ) -> QuerySet[Any]:
@@ -121,7 +113,7 @@ def search(
         return limits.with_key(jobs, value)
     if not is_span(period):
         jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=(now or Now()) - PERIOD))
-    full = _searches_arguments(full=full)
+    full = full and conf.current().redact.are_names  # the database does not know what else is redacted
     path = read_path(term) if meaning == "path" and full else None
     return at_path(jobs, *path) if path else _with_text(jobs, term, full)
 
@@ -152,9 +144,8 @@ class JobChangeList(KeysetChangeList):
     meaning = ""
 
     def get_order(self) -> KeysetOrder:
-        """Return the order for the chosen status and queue. The jobs of a group of failures come in the order
-        of their index. What a search has found comes in the order of the key: in the other orders, its
-        condition would be planned again for each queue, which takes longer than to read the jobs.
+        """Return the order for the chosen status and queue. What a search has found comes in the order of the
+        key: in others, its condition would be planned for each queue, which takes longer than to read jobs.
         """
         if self.meaning == "fingerprint" or self.is_scan:
             return NEWEST
@@ -165,7 +156,7 @@ class JobChangeList(KeysetChangeList):
         """Read one page, within the window for its filters."""
         full = self.model_admin.has_view_arguments_permission(request)
         help_text: Any = self.search_help_text
-        if help_text is HELP and not _searches_arguments(full=full):
+        if help_text is HELP and not (full and conf.current().redact.are_names):
             self.search_help_text = str(HELP_WITHOUT_ARGUMENTS)
         self.meaning = getattr(request, MEANING, "")
         status, window = self.chosen("status"), self.window
@@ -183,9 +174,7 @@ class JobChangeList(KeysetChangeList):
 
     @property
     def is_scan(self) -> bool:
-        """Whether a search looks into each job. Such a list is not shown anew while a user looks at it: that
-        costs too much.
-        """
+        """Whether a search looks into each job. Such a list is not refreshed: that costs too much."""
         return self.meaning in {"path", "text"}
 
 
@@ -249,7 +238,6 @@ def at_path(jobs: QuerySet[Any], column: str, keys: list[str], text: str, is_quo
 MOST_QUEUES = 30
 _SOME_OF_KEPT = f"{KEPT_QUEUES} SELECT kept.queue_name FROM kept LIMIT {MOST_QUEUES + 1}"  # noqa: S608 - constants
 _TO_RUN = ("-priority", "run_after", "id")
-_STARTED = ("last_attempted_at", "id")
 _FINISHED = ("-finished_at", "-id")
 #: Whether a job has a group: no field of the model, because PostgreSQL computes it. A condition on
 #: ``group_key`` would not be the one that the index of the claim begins with.
@@ -262,7 +250,7 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
         return NEWEST
     state = Status(status)
     if state == Status.RUNNING:
-        return KeysetOrder(_STARTED)
+        return KeysetOrder(("last_attempted_at", "id"))
     if not (state.is_claimable or state.is_terminal):
         return NEWEST
     queues = [queue]
