@@ -18,15 +18,9 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import (
-    IntegrityError,
-    NotSupportedError,
-    OperationalError,
-    ProgrammingError,
-    connections,
-    transaction,
-)
+from django.db import IntegrityError, OperationalError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import NotSupportedError
 
 from ..compat import InvalidTask, for_async, is_heard, task_enqueued
 from ..context import capture
