@@ -1424,4 +1424,5 @@ class Migration(migrations.Migration):
             ],
         ),
         RunSQLFile("tables/indexes.sql"),
+        RunSQLFile("tables/comments.sql", "SELECT 1"),
     ]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from django.core.management import load_command_class
-from django.db import connections, models
+from django.db import connections
 from django.utils.module_loading import import_string
 
 import django_pgqueue
@@ -136,10 +136,37 @@ def test_the_page_of_checks_lists_each_id() -> None:
         assert "Remedy:" in section, section[:20]
 
 
-def test_the_page_of_the_tables_lists_each_column_of_job() -> None:
+#: Those whose comments in the database do not say that they are internal.
+COLUMNS = """
+    SELECT attname FROM pg_attribute
+    WHERE attrelid = 'pgqueue_job'::regclass AND attnum > 0 AND NOT attisdropped
+        AND NOT starts_with(coalesce(col_description(attrelid, attnum), ''), 'Internal.')
+"""
+TABLES = """
+    SELECT relname FROM pg_class
+    WHERE relname LIKE 'pgqueue%' AND relkind IN ('r', 'p')
+        AND (relname LIKE 'pgqueue_job%' OR NOT starts_with(obj_description(oid, 'pg_class'), 'Internal.'))
+"""
+
+
+def asked(query: str) -> set[str]:
+    with connections["default"].cursor() as cursor:
+        cursor.execute(query)
+        return {name for (name,) in cursor.fetchall()}
+
+
+@pytest.mark.django_db
+def test_the_page_of_job_lists_each_column_that_people_read() -> None:
+    names = {field.column: field.name for field in Job._meta.concrete_fields}
     listed = [row[0] for row in rows(reference("job").split("## Properties")[0]) if len(row) == 3]
-    columns = [field.name for field in Job._meta.get_fields() if isinstance(field, models.Field)]
-    assert sorted(listed) == sorted(columns)
+    assert sorted(listed) == sorted(names[column] for column in asked(COLUMNS))
+
+
+@pytest.mark.django_db
+def test_the_page_of_tables_lists_those_that_people_read() -> None:
+    listed = {row[0] for row in rows(reference("tables"))}
+    shelves = {f"pgqueue_job_past_{shelf}" for shelf in range(1, 9)}
+    assert listed | shelves == asked(TABLES)
 
 
 @pytest.mark.django_db
