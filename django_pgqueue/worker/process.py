@@ -49,7 +49,16 @@ def main(assignment_json: str, link: ParentLink) -> int:
     _enter_databases(assignment)
     producer = build_producer(assignment)
     fork.prepare(lambda: {*producer.files(), link.file})
-    _stop_on_signals(producer)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        producer.stop(0.0 if number == signal.SIGINT else producer.options.grace)
+
+    # SIGINT, which only the supervisor sends, stops without a grace period. SIGTERM always stops within it,
+    # even if it arrives more than once: systemd sends it to every process of a service.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, stop)
 
     def stop_with_supervisor() -> None:
         link.wait_for_end()
@@ -86,17 +95,3 @@ def _enter_databases(assignment: Assignment) -> None:
             f"the supervisor uses the database {assignment.database_name!r}, but the settings of this worker "
             f"process name {ours!r}; change DATABASES in the settings module, or after django.setup()"
         )
-
-
-def _stop_on_signals(producer: Producer) -> None:
-    """SIGINT, which only the supervisor sends, stops without a grace period. SIGTERM always stops within it,
-    even if it arrives more than once: systemd sends it to every process of a service.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        producer.stop(0.0 if number == signal.SIGINT else producer.options.grace)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, stop)

@@ -121,9 +121,9 @@ async def _await_body(running: RunningJob) -> Any:
         try:
             return await await_body(running.task.func, args, kwargs)
         finally:
-            if running.has_steps:
+            if running.has_steps:  # its records precede the outcome, which ends the lease
                 with suppress(asyncio.CancelledError):
-                    await running.steps.finish_records()
+                    await asyncio.gather(*running.steps.records, return_exceptions=True)
     except asyncio.CancelledError as error:
         _raise_if_timed_out(running, error)
         raise

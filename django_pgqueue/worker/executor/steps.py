@@ -59,7 +59,7 @@ class JobSteps:
         self._row, self._task, self._alias, self._progress = row, task, alias, progress
         self._used: set[str] = set()
         self._recorded = 0
-        self._records: set[asyncio.Future[Any]] = set()
+        self.records: set[asyncio.Future[Any]] = set()  # those that may be on their way
 
     def run(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a step, or return its recorded result."""
@@ -90,12 +90,8 @@ class JobSteps:
             value = await awaitable
         # Another step of the job may fail now, which cancels this one. What has run is recorded nevertheless.
         record = asyncio.ensure_future(sync_to_async(self._record)(name, value, monotonic() - began, inputs))
-        self._records.add(record)
+        self.records.add(record)
         return await asyncio.shield(record)
-
-    async def finish_records(self) -> None:
-        """Wait for the records that are on their way, before the outcome of the attempt ends the lease."""
-        await asyncio.gather(*self._records, return_exceptions=True)
 
     def _run(self, call: str, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if iscoroutinefunction(function):
