@@ -82,14 +82,12 @@ def _declared_for(alias: str) -> dict[str, Declaration]:
     found = {}
     for name, declaration in {**in_settings, **declared_schedules()}.items():
         try:
-            task = find_task(declaration.task_path)
-            database = database_of(task)
-        except UnknownTask as error:
+            database = database_of(find_task(declaration.task_path))
+        except (UnknownTask, WrongBackend) as error:
             logger.error("schedule %r: %s", name, error)
+            if isinstance(error, WrongBackend):
+                continue
             database = default_backend().home()
-        except WrongBackend as error:
-            logger.error("schedule %r: %s", name, error)
-            continue
         if same_database(database, alias):
             found[name] = declaration
     return found

@@ -9,7 +9,7 @@ computes the policy if it can. A job without a policy gets it from the worker th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.core.exceptions import NON_FIELD_ERRORS
@@ -41,8 +41,11 @@ def known_policy(task_path: str, args: Any, kwargs: Any) -> dict[str, Any] | Non
     except UnknownTask:
         return None
     try:
-        task = scheduled_task(task, args, kwargs)
-        return {**stored_policy(task), **call, "options": call_keys(task, args, kwargs)}
+        keys = None
+        if isinstance(args, list) and isinstance(kwargs, dict):  # SQL may have written others
+            task = scheduled_task(task, args, kwargs)
+            keys = call_keys(task, args, kwargs)
+        return {**stored_policy(task), **call, "options": keys}
     except Exception as error:  # also what a hook of the project raises, which refuses the call
         if not isinstance(error, InvalidKey):
             logger.warning("the schedules of %s do not fire: %s", task.module_path, error)
@@ -60,13 +63,11 @@ def stored_policy(task: Task[..., Any]) -> dict[str, Any]:
     }
 
 
-def scheduled_task(task: Task[..., Any], args: Any, kwargs: Any) -> Task[..., Any]:
+def scheduled_task(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Task[..., Any]:
     """Return the task of a schedule with the options that the hooks of ``BEFORE_ENQUEUE`` give the call.
 
     Raise what they raise, and ``ValueError`` if they change what the row of the schedule says itself.
     """
-    if not isinstance(args, list) or not isinstance(kwargs, dict):
-        return task
     call = BoundTask(task, tuple(args), kwargs)
     changed = after_hooks(call)
     if changed is call:
@@ -90,13 +91,11 @@ def problem_of(schedule: Any) -> str:
     return str(policy.get("problem", ""))
 
 
-def call_keys(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any] | None:
+def call_keys(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the ``options`` of a call: its keys. Raise InvalidKey as `enqueue` does.
 
     A call that is wrong in another way has no keys: its job fails, and says why.
     """
-    if not isinstance(args, list) or not isinstance(kwargs, dict):
-        return None
     try:
         options = prepare(call_options(task), args, kwargs).more()
     except InvalidKey:

@@ -116,7 +116,7 @@ def _why_not(module: str) -> str | None:
     """Return what to do about a module that workers do not import; None if there is no such module. To find
     out, nothing of it is imported.
     """
-    if other := _other_name(module):
+    if other := second_name(module):
         return f"Its app is installed by another name: import the task from {other!r} everywhere."
     if (config := apps.get_containing_app_config(module)) is not None:
         rest = module.removeprefix(f"{config.name}.")
@@ -135,10 +135,12 @@ def _why_not(module: str) -> str | None:
     )
 
 
-def _other_name(module: str) -> str | None:
+def second_name(module: str) -> str | None:
     """Return the name by which workers import a module, if it is another one: ``app.tasks`` for
     ``project.app.tasks``, or the other way round, if both folders are on the path of Python.
     """
+    if is_task_module(module) or module in AT_SETUP:
+        return None
     parts = module.split(".")
     for config in apps.get_app_configs():
         for length in range(1, len(parts)):
@@ -158,11 +160,6 @@ def _is_one_file(module: str, other: str) -> bool:
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
     return spec is not None and file in (None, spec.origin)
-
-
-def second_name(module: str) -> str | None:
-    """Return the name by which workers import a module that this process has imported by another one."""
-    return None if is_task_module(module) or module in AT_SETUP else _other_name(module)
 
 
 @cache
