@@ -49,7 +49,7 @@ add_module_names = False
 nitpicky = True
 nitpick_ignore_regex = [
     # Python's, Django's, and our private names and type variables in signatures.
-    ("py:.*", r"(collections|datetime|typing|builtins|django|asgiref|psycopg)(\..*)?"),
+    ("py:.*", r"(collections|contextlib|datetime|typing|builtins|django|asgiref|psycopg)(\..*)?"),
     (
         "py:.*",
         r"(.*\.)?(P|R|R_co|P\.args|P\.kwargs|Self|Any|Backoff|OnLost|OnConflict|OnFull|Unchanged|Duration|Key|ExceptionTypes|Jobs|JobValues|UsingOptions)",
