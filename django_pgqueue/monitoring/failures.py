@@ -65,7 +65,7 @@ class GroupFigures:
     error_class: str
     """The path of the class of the exception; empty if the failure was reported without one."""
     message: str
-    """The message of the newest failure, cut to 500 characters."""
+    """That of the newest failure, cut to 500 characters."""
     first_seen: datetime
     last_seen: datetime
     failed: int

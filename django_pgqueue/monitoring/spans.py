@@ -24,26 +24,23 @@ from ..postgres.timeout import rows_within
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """How far back to look."""
+    """How far back to look, and which sums are added up: those of ``chart``, for points with a distance of
+    ``step``, or those of ``table``, which begins at a multiple of ``grain``, so maybe a little earlier.
+    """
 
     name: str
     length: timedelta
     step: timedelta
-    """The distance of the points of a chart."""
     chart: StatSpan
-    """The sums that a chart adds up."""
     grain: timedelta
-    """A table begins at a multiple of this, so it may begin a little earlier."""
     table: StatSpan
-    """The sums that a table adds up."""
 
 
 _MINUTE, _QUARTER, _HOUR, _DAY = (timedelta(minutes=minutes) for minutes in (1, 15, 60, 24 * 60))
-_SUMS = StatSpan
-HOUR = TimeSpan("1h", _HOUR, _MINUTE, _SUMS.MINUTE, _QUARTER, _SUMS.QUARTER)
-DAY = TimeSpan("24h", _DAY, _QUARTER, _SUMS.QUARTER, _HOUR, _SUMS.HOUR)
-WEEK = TimeSpan("7d", 7 * _DAY, _HOUR, _SUMS.HOUR, _DAY, _SUMS.DAY)
-MONTH = TimeSpan("30d", 30 * _DAY, 6 * _HOUR, _SUMS.HOUR, _DAY, _SUMS.DAY)
+HOUR = TimeSpan("1h", _HOUR, _MINUTE, StatSpan.MINUTE, _QUARTER, StatSpan.QUARTER)
+DAY = TimeSpan("24h", _DAY, _QUARTER, StatSpan.QUARTER, _HOUR, StatSpan.HOUR)
+WEEK = TimeSpan("7d", 7 * _DAY, _HOUR, StatSpan.HOUR, _DAY, StatSpan.DAY)
+MONTH = TimeSpan("30d", 30 * _DAY, 6 * _HOUR, StatSpan.HOUR, _DAY, StatSpan.DAY)
 SPANS = {span.name: span for span in (HOUR, DAY, WEEK, MONTH)}
 
 SPAN_TIMEOUT = 5.0  # seconds that the statement may take

@@ -63,7 +63,6 @@ class Effect(NamedTuple):
     words: Any
     """A lazy plural of ``count`` (a number) and ``number`` (formatted)."""
     acts: bool
-    """Whether these jobs change."""
 
     @property
     def is_finished(self) -> bool:
@@ -248,7 +247,6 @@ class Action:
     permission: str
     label: Any
     title: Any = ""
-    """The title of the confirmation page."""
     run: Callable[..., list[int]]
     """Called with a queryset, and with the values of the form, if there is one. It returns which changed."""
     fits: Callable[[Any], bool]

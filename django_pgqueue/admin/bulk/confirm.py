@@ -26,7 +26,6 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -237,8 +236,7 @@ def _start(
         _("“%(action)s” runs in the background. This page shows how far it is.") % {"action": action.title},
         messages.SUCCESS,
     )
-    name = f"admin:{Job._meta.app_label}_{Job._meta.model_name}_change"
-    return HttpResponseRedirect(reverse(name, args=[job.pk], current_app=admin.admin_site.name))
+    return HttpResponseRedirect(admin.address("change", job.pk))
 
 
 def act_here(

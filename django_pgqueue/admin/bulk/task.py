@@ -61,9 +61,8 @@ class Order(Shown):
     ids: list[int] | None
     """The selected jobs; None: all that match."""
     values: dict[str, Any]
-    """The new values of an edit."""
     details: str
-    """The new values of an edit, in words."""
+    """The new ``values`` of an edit, in words."""
 
     def sealed(self) -> tuple[dict[str, Any], str]:
         """Return the order as JSON, and its seal."""

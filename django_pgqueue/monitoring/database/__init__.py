@@ -49,7 +49,6 @@ class DatabasePart:
     code: str
     state: PartState
     finding: str
-    """What was found, in one sentence."""
     rule: str
     """When to act, and how."""
     rows: list[Any] = field(default_factory=list)
