@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from django.db import OperationalError, connections
 
 from django_pgqueue.checks.database import database_problems
 from django_pgqueue.operations import SQL_FOLDER, RunSQLFile
+from example_project import embedded_programs
 from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
 from tests.support.installed import operations, sql_files
 from tests.support.jobs import add, cancel, claim, finish, live, over, retry, rotate, statuses, value
@@ -196,6 +198,47 @@ def test_a_schema_that_is_renamed(database: str, connect: Connect, monkeypatch: 
             monkeypatch.undo()
             assert database_problems(after) == []
             whole_life(connect(after, autocommit=True))
+
+
+def client_program(name: str) -> str:
+    """Return the path of a program of the server's own version, or skip the test."""
+    path = embedded_programs._installed() / name
+    if not path.exists():
+        pytest.skip(f"this server comes without {name}")
+    return str(path)
+
+
+@pytest.mark.parametrize("schema", ["public", "jobs"])
+def test_a_dump_that_psql_restores(connect: Connect, schema: str) -> None:
+    given = connections["default"].settings_dict
+    server = {
+        "PGHOST": given["HOST"], "PGPORT": str(given["PORT"] or 5432), "PGUSER": given["USER"],
+        "PGPASSWORD": given["PASSWORD"],
+    }  # fmt: skip
+    with (
+        fresh_database() as database,
+        alias("fresh", NAME=database, OPTIONS=in_schema(schema)) as fresh,
+    ):
+        with connections[fresh].cursor() as cursor:
+            cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        migrate(fresh)
+        job = value(connect(fresh, autocommit=True), "SELECT pgqueue_enqueue('a.b')")
+        dump = subprocess.run(
+            [client_program("pg_dump"), "--no-owner", database], env=server, check=True, capture_output=True
+        ).stdout
+    with (
+        fresh_database() as restored,
+        alias("restored", NAME=restored, OPTIONS=in_schema(schema)) as after,
+    ):
+        subprocess.run(
+            [client_program("psql"), "-q", "-v", "ON_ERROR_STOP=1", restored],
+            env=server, check=True, input=dump, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        connection = connect(after, autocommit=True)
+        assert live(connection) == {job: "pending"}
+        connection.execute("DELETE FROM pgqueue_job")
+        assert database_problems(after) == []
+        whole_life(connection)
 
 
 def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
