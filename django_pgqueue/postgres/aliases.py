@@ -7,14 +7,12 @@ for every row does not know that a row comes from a database of its own, where a
 Such a row is changed where it was read.
 
 A new process reads the settings again. Django's test runner, pytest-django, and programs that serve several
-tenants change ``connections.settings`` in memory only, for instance the name of the test database. Without
-this module, a process started by them would work on the database that the settings name.
+tenants change ``connections.settings`` in memory only, for instance the name of the test database, on which a
+process that they start must work, too.
 
     ready():  ``remember`` the content of DATABASES; Django's test databases change the same dicts later
     a start:  ``changed`` returns what is different now; it is passed on as JSON, never on a command line
-    a child:  ``apply`` the changes, once Django is set up
-
-Unchanged values are not sent: a child reads its own settings, where a password may be newer.
+    a child:  ``apply`` the changes, once Django is set up. The rest is in its own settings, maybe newer
 """
 
 from __future__ import annotations
@@ -45,23 +43,19 @@ def write_alias(row: Any) -> str:
     """
     model, read = row._meta.concrete_model, row._state.db
     alias: str = router.db_for_write(model, instance=row)
-    if read is None or same_database(read, alias) or _is_in(alias, row):
+    if read is None or same_database(read, alias):
         return alias
-    return str(read)
+    try:
+        born = getattr(row, row.BORN)
+    except ObjectDoesNotExist:  # only its key is known, and it is no longer kept
+        return str(read)
+    rows = model._base_manager.using(alias).filter(**{"pk": row.pk, row.BORN: born})
+    return alias if rows.exists() else str(read)
 
 
 def same_database(one: str, other: str) -> bool:
     """Return whether two aliases name one database and one schema, perhaps with other roles or OPTIONS."""
     return one == other or _place(one) == _place(other)
-
-
-def _is_in(alias: str, row: Any) -> bool:
-    try:
-        born = getattr(row, row.BORN)
-    except ObjectDoesNotExist:  # only its key is known, and it is no longer kept
-        return False
-    rows = row._meta.concrete_model._base_manager.using(alias)
-    return bool(rows.filter(**{"pk": row.pk, row.BORN: born}).exists())
 
 
 def _place(alias: str) -> tuple[str, ...]:

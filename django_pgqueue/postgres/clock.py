@@ -14,8 +14,7 @@ from django.utils import timezone
 
 from . import fetch_value
 
-_heard: dict[str, tuple[str, float]] = {}
-"""For each alias, the last time that its server has told, as text, and when that was."""
+_heard: dict[str, tuple[str, float]] = {}  # for each alias, the last time that its server has told, and when
 
 
 def server_now(alias: str) -> datetime:

@@ -2,15 +2,13 @@
 
 Keepalives: Linux by itself takes two hours. Each end sends keepalives, and gives up when they are not
 acknowledged, or when data is not: within a few seconds of ``LEASE``, and within 25 seconds at most. So the
-locks of a worker that is cut off are free soon after its jobs are. What is configured comes first.
-
-On Linux, the limit for data also ends a connection whose other end lives but does not read. A worker always
-reads. A task may take its time between two rows of a stream or a COPY, so there the limit is ``LEASE``, after
-which its job may run elsewhere and needs the locks, or a minute.
+locks of a worker that is cut off are free soon after its jobs are. What is configured comes first. On Linux,
+the limit for data also ends a connection whose other end does not read. A task may take its time between two
+rows of a stream or a COPY, so there the limit is ``LEASE``, or a minute.
 
 Deadline: if a proxy or a firewall forgets a connection and goes on to acknowledge what arrives, TCP notices
-nothing. The server cancels each statement of a worker's own session after a minute. So the worker gives up an
-answer that has not come by then. The statements of tasks may take hours, so they have no deadline.
+nothing. The server cancels each statement of a worker's own session after a minute, so an answer that has not
+come by then will not come. The statements of tasks may take hours, so they have no deadline.
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ from psycopg.pq import TransactionStatus
 
 from .. import conf
 
-DEADLINE = 75.0
-"""Seconds without an answer. The server cancels a statement after 60 s (``session.STATEMENT_TIMEOUT``)."""
+DEADLINE = 75.0  # seconds; the server cancels a statement after 60 s (``session.STATEMENT_TIMEOUT``)
 
 _IDLE, _INTERVAL, _COUNT, _UNACKNOWLEDGED, _UNACKNOWLEDGED_OF_TASKS = 10, 5, 3, 10, 60
 

@@ -1,13 +1,9 @@
 """The worker's own psycopg connection in autocommit mode, separate from Django's connections.
 
-On a direct connection the session is set up once (timeouts, generic plans), and its statements are
-prepared. Behind a transaction pooler, session state must not be used: statements are not prepared, and
-timeouts and the role are set in each transaction. A pooler is detected because ``pg_backend_pid()`` differs
-from the process id that the connection was given.
-
-A worker needs the primary and refuses a standby with a separate error. Both ends of a connection notice
-within half a minute that the other end has vanished, and the server then releases the locks of the worker. An
-answer that does not come is given up (``liveness``).
+On a direct connection the session is set up once (timeouts, generic plans), and its statements are prepared.
+Behind a transaction pooler, which is detected because ``pg_backend_pid()`` differs from the process id that
+the connection was given, session state must not be used: statements are not prepared, and timeouts and the
+role are set in each transaction. How dead connections are noticed: ``liveness``.
 """
 
 from __future__ import annotations
@@ -114,8 +110,7 @@ class Session:
     def __init__(self, connection: psycopg.Connection[Any], *, pooled: bool, commit: str, role: str) -> None:
         self.connection = connection
         self.pooled = pooled
-        self.holds_lock = False
-        """Whether the session holds the lock which shows that its worker is alive."""
+        self.holds_lock = False  # the one which shows that its worker is alive
         self._commit = commit  # the configured synchronous_commit
         self._role = role
         self._succeeded: set[str] = set()  # the statements that did not fail when they ran last

@@ -107,7 +107,7 @@ class InlineWorker:
 
     def close(self) -> None:
         """Write the statistics of what has run, if anything has, and the log of unknown tasks."""
-        self._accounts.write(self.session)
+        self._accounts.write(self.session, monotonic(), is_last=True)
 
     # -- claim
 

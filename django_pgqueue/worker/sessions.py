@@ -100,18 +100,15 @@ class Registration:
         self._asked_by: Session | None = None
         """The session that has asked the server to end the one before."""
 
-    def tell(self, lost: int) -> None:
-        """Register again at once if another number of slots is taken by ``lost`` jobs."""
-        if lost != self._lost:
-            self._lost, self._next = lost, 0.0
-
-    def due(self, now: float) -> bool:
-        """Return whether it is time to register again.
+    def due(self, now: float, lost: int = 0) -> bool:
+        """Return whether it is time to register again, as it is if another number of slots is taken by ``lost``
+        jobs.
 
         A worker that was suspended for a long time counts as dead and is removed from the table. The jobs of
         a worker that is not in the table would never be recovered.
         """
-        return now >= self._next
+        changed, self._lost = lost != self._lost, lost
+        return changed or now >= self._next
 
     def renew(self, session: Session, now: float, query: str, proof: str | None) -> list[Any]:
         """Register, and note when to do so next. See ``register``."""

@@ -171,21 +171,17 @@ class Inbox:
             return 0.0
         return max(0.0, min(self._next_read, self._next_unpause, self.orders.next_end) - now)
 
-    def read_orders(self, session: Session, now: float) -> News:
-        """Do what is due."""
-        news = News()
-        if now >= min(self._next_read, self.orders.next_end):
-            news = self._read(session, now)
+    def read_orders(self, session: Session, now: float, *, claims: bool) -> News | None:
+        """Do what is due. Return None if the orders were not read. ``claims``: the worker is about to claim."""
+        news = None
+        if now >= min(self._next_read, self.orders.next_end, self._outdated_at if claims else _NEVER):
+            news = self.learn_orders(session.rows(self.orders_sql), now)
             self._next_read = now + conf.current().shortest_poll if session.pooled else _NEVER
         if now >= self._next_unpause:
             freed: int | None = session.value(UNPAUSE_SQL, (UNPAUSE_BATCH,))
             is_last = freed is not None and freed < UNPAUSE_BATCH
             self._next_unpause = _NEVER if is_last else now + UNPAUSE_EVERY
         return news
-
-    def read_before_claim(self, session: Session, now: float) -> News | None:
-        """Read again if the last answer is too old; None if it is not."""
-        return self._read(session, now) if now >= self._outdated_at else None
 
     def learn_orders(self, rows: Iterable[Any], now: float) -> News:
         """Learn the answer to ``orders_sql``, which was sent at the time ``now``."""
@@ -196,9 +192,6 @@ class Inbox:
         if "task" in ended:
             self._next_unpause = 0.0
         return News(began, bool(ended))
-
-    def _read(self, session: Session, now: float) -> News:
-        return self.learn_orders(session.rows(self.orders_sql), now)
 
     # -- running jobs
 

@@ -159,12 +159,11 @@ class Producer:
         now = monotonic()
         self._progress.write_if_due(session, now)  # before the outcomes, which end leases
         self._keep_registered(session, now)
-        self._follow(self._inbox.read_orders(session, now))
-        self._connection.tell_supervisor()
-        self._keep_leases(session, now)  # before a claim, which may find jobs that it has lost
         # A sleeping worker without a notification only searches for jobs: one statement instead of two.
         may_claim = self._claimer.knows_ranges and (self._idle.called or not self._idle.announced)
-        room = self._room_after_orders(session, now) if may_claim else self._room(now)
+        room = self._room_after_orders(session, now, claims=may_claim)
+        self._connection.tell_supervisor()
+        self._keep_leases(session, now)  # before a claim, which may find jobs that it has lost
         claimed = self._report_and_claim(session, room if may_claim else 0, now)
         self._collect()
         goes_on = claimed > 0 and not session.pooled and self._goes_on_at_once(monotonic())
@@ -176,7 +175,7 @@ class Producer:
         now = monotonic()
         if self._demand.hoards(self.jobs.places, now):
             self._reporter.release(self._executor.take_back())
-        self._accounts.write_if_due(session, now)
+        self._accounts.write(session, now)
         if not goes_on:
             self._sleep(session)
 
@@ -194,8 +193,7 @@ class Producer:
 
     def _keep_registered(self, session: Session, now: float) -> None:
         """Register again if it is time, and read the orders with it."""
-        self._registration.tell(len(self.jobs.lost))
-        if not self._registration.due(now):
+        if not self._registration.due(now, len(self.jobs.lost)):
             return
         self._dispatch()  # if the lock is taken now, all other running jobs are requeued
         proof = self._inbox.prove(now)
@@ -249,13 +247,14 @@ class Producer:
         left = self.lifetime.jobs_left()
         return limit if left is None else min(limit, left)
 
-    def _room_after_orders(self, session: Session, now: float) -> int:
+    def _room_after_orders(self, session: Session, now: float, *, claims: bool = True) -> int:
         """Return how many jobs to claim now, by orders that are not too old. They may be to end."""
         room = self._room(now)
-        if room and (news := self._inbox.read_before_claim(session, now)) is not None:
-            self._follow(news)
-            room = self._room(now)
-        return room
+        news = self._inbox.read_orders(session, now, claims=claims and room > 0)
+        if news is None:
+            return room
+        self._follow(news)
+        return self._room(now)
 
     def _held(self) -> int:
         """Return how many jobs are claimed and have not ended."""
@@ -521,7 +520,7 @@ class Producer:
                 self._progress.write(session)
                 self._report_and_claim(session, 0, float("inf"))
                 self._dispatch()
-                self._accounts.write(session)
+                self._accounts.write(session, monotonic(), is_last=True)
                 self._registration.unregister(session)
                 session.close()
                 return

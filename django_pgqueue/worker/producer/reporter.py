@@ -272,19 +272,10 @@ class Accounts:
         minute.wait_seconds += waited
         minute.run_seconds += ran
 
-    def write_if_due(self, session: Session, now: float) -> None:
-        """Add the counts to the table of statistics and to the log, if it is time."""
-        self.unknown_tasks.tell(now)
-        if now - self._flushed >= FLUSH_EVERY:
-            self._flush(session, now)
-
-    def write(self, session: Session) -> None:
-        """Add the counts now, because the worker ends."""
-        self.unknown_tasks.tell(monotonic(), all_of_them=True)
-        self._flush(session, monotonic())
-
-    def _flush(self, session: Session, now: float) -> None:
-        if not self._minutes:
+    def write(self, session: Session, now: float, *, is_last: bool = False) -> None:
+        """Add the counts to the table of statistics and to the log, if it is time, or if the worker ends."""
+        self.unknown_tasks.tell(now, all_of_them=is_last)
+        if not self._minutes or not (is_last or now - self._flushed >= FLUSH_EVERY):
             return
         keys = sorted(self._minutes)
         minutes = [self._minutes[key] for key in keys]

@@ -16,12 +16,14 @@ import random
 import signal
 import socket
 import subprocess
+from collections.abc import Callable, Container
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...formatting import get_logger
+from ..options import Assignment
 from ..spawn import (
     END_WITHIN,
     START_WITHIN,
@@ -34,11 +36,6 @@ from ..spawn import (
     last_words,
 )
 from ..started_jobs import StartedJobs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-
-    from ..options import Assignment
 
 logger = get_logger(__name__)
 

@@ -14,8 +14,9 @@ others pay nothing; a heartbeat notices the first one, and behind a transaction 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
@@ -29,20 +30,16 @@ from ...postgres.arrays import number_array
 from ...postgres.session import (
     LOST_CONNECTION,
     SUPERVISOR,
+    Session,
     StandbyError,
     accepts_connections,
     connect,
     is_standby,
 )
 from ...schedules.fire import LOOK_LIMIT, NEXT_LOOK, fire_due, left_out
+from ..options import WorkerOptions
 from ..sessions import LONGEST_PAUSE, Outage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ...postgres.session import Session
-    from ..options import WorkerOptions
-    from .child import Child
+from .child import Child
 
 logger = get_logger(__name__)
 
@@ -95,7 +92,6 @@ class Heartbeat:
         # Try to connect at least once per heartbeat: otherwise, a supervisor that reconnected much earlier
         # would consider our processes dead.
         self._outage = Outage(longest=min(LONGEST_PAUSE, conf.current().heartbeat))
-        self._next_connect = 0.0
         self._next_beat = 0.0
         self._may_skip = False
         self._sent: dict[str, list[Any]] = {}  # what the last heartbeat has written
@@ -149,7 +145,7 @@ class Heartbeat:
         now = monotonic()
         try:
             if self.session is None:
-                if now < self._next_connect:
+                if now < self._next_beat:
                     return
                 self.session = connect(self._alias, name=SUPERVISOR)
             if now >= self._next_beat:
@@ -252,7 +248,7 @@ class Heartbeat:
             self.session.close()
         self.session = None
         self._may_skip = False
-        self._next_connect = self._next_beat = monotonic() + self._outage.pause()
+        self._next_beat = monotonic() + self._outage.pause()
 
 
 def _states(living: list[Child]) -> dict[str, list[Any]]:

@@ -11,23 +11,17 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from ...encoding import whole_number
 from ...formatting import counted, get_logger
 from ...postgres import aliases
-from ..options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
+from ..options import FINISHED, RECYCLED, RETIRED, Assignment, WorkerOptions, new_id
 from ..waker import StopSignals, Waker
-from .child import DRAINING, STARTING, WORKING, Child, reap_orphans
+from .child import DRAINING, STARTING, WORKING, Child, End, reap_orphans
 from .heartbeat import Heartbeat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
-
-    from ..options import WorkerOptions
-    from .child import End
 
 logger = get_logger(__name__)
 
@@ -310,30 +304,26 @@ class Service:
         self._address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = whole_number(environment.pop("WATCHDOG_USEC", "")) or 0
         is_for_us = environment.pop("WATCHDOG_PID", "") in {"", str(os.getpid())}
-        has_watchdog = bool(self._address and microseconds and is_for_us)
         self._path = Path(alive_file) if alive_file else None
-        self._interval = microseconds / MICROSECONDS / 2
-        self._next_signal = 0.0 if has_watchdog else _NEVER
-        self._next_write = 0.0 if alive_file else _NEVER
+        self._has_watchdog = bool(self._address and microseconds and is_for_us)
+        intervals = [microseconds / MICROSECONDS / 2] * self._has_watchdog + [WRITE_EVERY] * bool(alive_file)
+        self._interval = min(intervals, default=_NEVER)
+        self.next_sign = 0.0 if intervals else _NEVER  # when ``sign`` must be called next
         self._status = ""
         self._is_ready = False
         self._failures: set[str] = set()
-
-    @property
-    def next_sign(self) -> float:
-        """When ``sign`` must be called next."""
-        return min(self._next_signal, self._next_write)
 
     def sign(self, now: float, status: str) -> None:
         """Show what the supervisor does, and that it lives, where it is time."""
         if status != self._status:
             self._status = status
             self._notify(f"STATUS={status}")
-        if now >= self._next_signal:
-            self._next_signal = now + self._interval
+        if now < self.next_sign:
+            return
+        self.next_sign = now + self._interval
+        if self._has_watchdog:
             self._notify("WATCHDOG=1")
-        if self._path is not None and now >= self._next_write:
-            self._next_write = now + WRITE_EVERY
+        if self._path is not None:
             self._write(self._path, status)
 
     def ready(self) -> None:

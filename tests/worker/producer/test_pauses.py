@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from django_pgqueue import cancel, edit, enqueue, enqueue_many, pause, resume, r
 from django_pgqueue.models import Job, Pause, Worker
 from django_pgqueue.models.changes import run_now
 from django_pgqueue.worker.producer import demand, idle, inbox
-from django_pgqueue.worker.producer.inbox import News, Orders
+from django_pgqueue.worker.producer.inbox import Orders
 from tests.app import worker_tasks as tasks
 from tests.app.tasks import noop
 from tests.support.rows import claimed
@@ -123,23 +124,17 @@ def test_a_pause_whose_notification_was_lost_is_read_with_the_next_registration(
         until(lambda: worker.producer._orders.queues == {"default"})
 
 
-def test_a_worker_that_claims_reads_its_orders_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_claims_reads_its_orders_once_a_second() -> None:
     producer = make_producer()
     own = producer._inbox
-    read: list[float] = []
-
-    def answer(session: Any, now: float) -> News:
-        read.append(now)
-        return own.learn_orders([], now)
-
-    monkeypatch.setattr(own, "_read", answer)
-    session: Any = None
+    session: Any = SimpleNamespace(rows=lambda query: [], value=lambda *_: 0, pooled=False)
+    own.read_orders(session, 99.0, claims=False)
     asked = [100.0, 100.5, 100.9, 101.0, 101.1, 150.0]
-    found = [own.read_before_claim(session, now) is not None for now in asked]
+    found = [own.read_orders(session, now, claims=True) is not None for now in asked]
     assert found == [True, False, False, True, False, True]
-    assert read == [100.0, 101.0, 150.0]
-    own.learn_orders([], 150.5)  # with a registration
-    assert not own.read_before_claim(session, 151.4)
+    assert own.read_orders(session, 160.0, claims=False) is None
+    own.learn_orders([], 160.5)  # with a registration
+    assert own.read_orders(session, 161.4, claims=True) is None
     producer._waker.close()
 
 

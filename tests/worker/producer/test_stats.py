@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def test_it_is_due_when_there_is_something_and_the_time_has_come() -> None:
 
     def is_written(now: float) -> bool:
         before = server.written
-        accounts.write_if_due(session, now)
+        accounts.write(session, now)
         return server.written > before
 
     assert not is_written(FLUSH_EVERY)
@@ -53,7 +54,7 @@ def test_what_has_not_ended_an_attempt_is_not_counted(kind: str) -> None:
     accounts, server = Accounts(), Server()
     session: Any = server
     accounts.count(claimed(), kind, 0.1, 0.1)
-    accounts.write(session)
+    accounts.write(session, monotonic(), is_last=True)
     assert not server.written
 
 
@@ -67,9 +68,9 @@ def test_minutes_queues_and_tasks_apart_and_added_up() -> None:
     accounts.count(claimed(last_attempted_at="2026-11-21 01:39:00+00"), "failed", 1e9, 0.0)
     accounts.count(claimed(queue_name="mail"), "retry", 0.0, 0.0)
     accounts.count(claimed(task_path='odd"path\\'), "cancelled", 0.0, 0.0)
-    accounts.write(session)
+    accounts.write(session, monotonic(), is_last=True)
     accounts.count(claimed(last_attempted_at="2026-11-21 01:38:00+00"), "done", 1.0, 1.0)
-    accounts.write(session)
+    accounts.write(session, monotonic(), is_last=True)
     session.close()
 
     def row(**which: Any) -> JobStat:
