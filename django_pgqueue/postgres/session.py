@@ -296,11 +296,24 @@ def connect(alias: str, *, name: str = "pgqueue worker", standby: bool = False) 
     """
     connection = BoundedConnection.connect(**_parameters(alias, name), autocommit=True)
     try:
+        for type_name in ("jsonb", "timestamptz"):
+            # As text: the thread that runs the job converts the values that are needed.
+            connection.adapters.register_loader(type_name, TextLoader)
+        if dumper := _storable_dumper(connection.info.parameter_status("server_encoding")):
+            connection.adapters.register_dumper(str, dumper)
+        query = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
+        ((backend_pid, in_recovery, commit),) = connection.execute(query).fetchall()
+        if in_recovery and not standby:
+            raise StandbyError
         role = connections[alias].settings_dict["OPTIONS"].get("assume_role") or ""
-        return _enter(connection, role, standby=standby)
+        pooled = backend_pid != connection.info.backend_pid
+        session = Session(connection, pooled=pooled, commit=commit, role=role)
+        if not pooled:
+            session.set_up()
     except BaseException:
         connection.close()
         raise
+    return session
 
 
 def is_standby(alias: str) -> bool:
@@ -340,23 +353,6 @@ def _parameters(alias: str, name: str = "pgqueue worker") -> dict[str, Any]:
         **parameters,
         "prepare_threshold": None,  # nothing is prepared before it is known that there is no pooler
     }
-
-
-def _enter(connection: psycopg.Connection[Any], role: str, *, standby: bool) -> Session:
-    for name in ("jsonb", "timestamptz"):
-        # As text: the thread that runs the job converts the values that are needed.
-        connection.adapters.register_loader(name, TextLoader)
-    if dumper := _storable_dumper(connection.info.parameter_status("server_encoding")):
-        connection.adapters.register_dumper(str, dumper)
-    query = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
-    ((backend_pid, in_recovery, commit),) = connection.execute(query).fetchall()
-    if in_recovery and not standby:
-        raise StandbyError
-    pooled = backend_pid != connection.info.backend_pid
-    session = Session(connection, pooled=pooled, commit=commit, role=role)
-    if not pooled:
-        session.set_up()
-    return session
 
 
 def _storable_dumper(encoding: str | None) -> type[StrDumperUnknown] | None:

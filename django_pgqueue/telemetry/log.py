@@ -59,8 +59,12 @@ def log_ending(
         extra["max_attempts"] = job.max_attempts
     if error_class is not None:
         extra["error_class"] = error_class
-    if kind in _RUNS_AGAIN:
-        words += _runs_again(delay, extra)
+    if kind in _RUNS_AGAIN:  # by the clock of this machine
+        at = datetime.now(UTC) + timedelta(seconds=delay)
+        extra["retry_in"], extra["next_run"] = delay, at.isoformat()
+        seconds = f"{delay:.1f}" if delay < 10 else f"{delay:.0f}"
+        when = f"in {seconds} s, at {at:%Y-%m-%d %H:%M:%S} UTC" if delay else "at once"
+        words += f"; it runs again {when}"
     line = "job %s %s %s (queue %s, attempt %s"
     values: list[Any] = [
         job.id, job.task_path, words, job.queue_name,
@@ -88,13 +92,3 @@ def _redact_traceback(record: logging.LogRecord) -> bool:
 
 
 logger.addFilter(_redact_traceback)
-
-
-def _runs_again(delay: float, extra: dict[str, Any]) -> str:
-    """Return when the next attempt starts, in words and as extras. This uses the clock of this machine."""
-    at = datetime.now(UTC) + timedelta(seconds=delay)
-    extra["retry_in"], extra["next_run"] = delay, at.isoformat()
-    if not delay:
-        return "; it runs again at once"
-    seconds = f"{delay:.1f}" if delay < 10 else f"{delay:.0f}"
-    return f"; it runs again in {seconds} s, at {at:%Y-%m-%d %H:%M:%S} UTC"

@@ -101,8 +101,8 @@ class Registration:
         """The session that has asked the server to end the one before."""
 
     def due(self, now: float, lost: int = 0) -> bool:
-        """Return whether it is time to register again, as it is if another number of slots is taken by ``lost``
-        jobs.
+        """Return whether it is time to register again. It is, too, if another number of slots is taken by
+        ``lost`` jobs.
 
         A worker that was suspended for a long time counts as dead and is removed from the table. The jobs of
         a worker that is not in the table would never be recovered.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import psycopg
 import pytest
@@ -72,13 +71,7 @@ def test_an_answer_that_is_read_while_something_else_is_done(between: Proxy, wor
 def test_a_connection_that_is_forgotten_while_it_is_set_up(
     between: Proxy, worker: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enter = session._enter
-
-    def forget(*given: Any, **more: Any) -> Session:
-        between.forget()
-        return enter(*given, **more)
-
-    monkeypatch.setattr(session, "_enter", forget)
+    monkeypatch.setattr(session, "_storable_dumper", lambda encoding: between.forget())
     with pytest.raises(SilentServerError):
         connect("proxied")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from time import monotonic
 
@@ -20,6 +21,7 @@ from .jobs import Jobs, Lifetime
 logger = get_logger(__name__)
 
 
+@dataclass
 class Connection:
     """The current session, if there is one.
 
@@ -29,29 +31,20 @@ class Connection:
     ``set_up`` is called with each new session, and may use it.
     """
 
-    def __init__(
-        self,
-        options: WorkerOptions,
-        worker: int,
-        supervisor: int,
-        *,
-        jobs: Jobs,
-        lifetime: Lifetime,
-        waker: Waker,
-        started_jobs: StartedJobs,
-        set_up: Callable[[Session], None],
-    ) -> None:
-        self.session: Session | None = None
-        self.registration = Registration(options, worker, supervisor)
-        self._alias = options.alias
-        self._worker = worker
-        self._jobs = jobs
-        self._lifetime = lifetime
-        self._waker = waker
-        self._started_jobs = started_jobs
-        self._set_up = set_up
-        self._held_lock = False  # when the supervisor was told last
-        self.outage = Outage()
+    options: WorkerOptions
+    worker: int
+    supervisor: int
+    jobs: Jobs
+    lifetime: Lifetime
+    waker: Waker
+    started_jobs: StartedJobs
+    set_up: Callable[[Session], None]
+    session: Session | None = None
+    outage: Outage = field(default_factory=Outage)
+    _held_lock: bool = False  # when the supervisor was told last
+
+    def __post_init__(self) -> None:
+        self.registration = Registration(self.options, self.worker, self.supervisor)
 
     @property
     def live(self) -> Session:
@@ -66,16 +59,16 @@ class Connection:
 
     def open(self) -> None:
         """Connect and register. Raise ``psycopg.Error`` if that fails."""
-        session = connect(self._alias)
+        session = connect(self.options.alias)
         try:
             self.registration.register(session)
-            requeue_strangers(session, self._worker, self._jobs)
-            self._set_up(session)
+            requeue_strangers(session, self.worker, self.jobs)
+            self.set_up(session)
         except psycopg.Error:
             session.close()
             raise
         if session.pooled:
-            _say_that_it_polls(self._alias)
+            _say_that_it_polls(self.options.alias)
         self.session = session
         self._held_lock = session.holds_lock
         self.tell_supervisor()
@@ -87,16 +80,16 @@ class Connection:
         """
         session = self.live
         if session.holds_lock and not self._held_lock:
-            requeue_strangers(session, self._worker, self._jobs)
+            requeue_strangers(session, self.worker, self.jobs)
         self._held_lock = session.holds_lock
-        self._started_jobs.registered, self._started_jobs.holds_lock = True, session.holds_lock
+        self.started_jobs.registered, self.started_jobs.holds_lock = True, session.holds_lock
 
     def reopen(self, error: Exception | None = None) -> None:
         """Connect, but after an ``error`` only after a pause. Try until it succeeds. If the worker stops, try
         until the grace period ends or nothing is left.
         """
         what = "no connection yet" if self.session is None else "the connection is lost"
-        self._started_jobs.holds_lock = False
+        self.started_jobs.holds_lock = False
         if self.session is not None:
             self.session.close()
             self.session = None
@@ -108,17 +101,17 @@ class Connection:
                 self.open()
             except LOST_CONNECTION as again:
                 what, error = "no connection yet", again
-                if self._lifetime.stopping and not (self._jobs and self._lifetime.grace_left()):
+                if self.lifetime.stopping and not (self.jobs and self.lifetime.grace_left()):
                     return
             else:
                 return
 
     def _wait(self, seconds: float) -> None:
         """Sleep, even if jobs end in the meantime. Only a stop, or the end of the grace period, ends it."""
-        grace_ends = self._lifetime.grace_ends
+        grace_ends = self.lifetime.grace_ends
         ends = min(monotonic() + seconds, grace_ends)
-        while (left := ends - monotonic()) > 0 and self._lifetime.grace_ends == grace_ends:
-            self._waker.sleep(left, lambda: False)
+        while (left := ends - monotonic()) > 0 and self.lifetime.grace_ends == grace_ends:
+            self.waker.sleep(left, lambda: False)
 
 
 @cache

@@ -172,7 +172,7 @@ class Inbox:
         return max(0.0, min(self._next_read, self._next_unpause, self.orders.next_end) - now)
 
     def read_orders(self, session: Session, now: float, *, claims: bool) -> News | None:
-        """Do what is due. Return None if the orders were not read. ``claims``: the worker is about to claim."""
+        """Do what is due. Return None if the orders were not read. ``claims``: a claim is about to follow."""
         news = None
         if now >= min(self._next_read, self.orders.next_end, self._outdated_at if claims else _NEVER):
             news = self.learn_orders(session.rows(self.orders_sql), now)

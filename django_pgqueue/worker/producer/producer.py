@@ -102,9 +102,8 @@ class Producer:
         self._demand = Demand(options.threads, options.async_slots, self._executor, runner.is_async)
         self._declared_limits = DeclaredLimits()
         self._connection = Connection(
-            options, worker, supervisor, jobs=self.jobs, lifetime=self.lifetime, waker=self._waker,
-            started_jobs=started_jobs, set_up=self._set_up,
-        )  # fmt: skip
+            options, worker, supervisor, self.jobs, self.lifetime, self._waker, started_jobs, self._set_up
+        )
         self._registration = self._connection.registration
         self._answer: _Answer | None = None  # that has not been dispatched yet
         self._dispatched_at = 0.0
@@ -279,7 +278,7 @@ class Producer:
         one by one, and the claim waits for the next turn.
         """
         if self._reporter.readd_locked(now):
-            self._report_one_by_one(session)
+            self._close(self._reporter.report_one_by_one(session))
         is_due = self._reporter.due(now, self._enough())
         report = self._reporter.statement() if is_due else None
         if is_due and report is None:  # the rows of all waiting results show their outcomes already
@@ -294,7 +293,7 @@ class Producer:
         except (*REFUSALS, *LOCKED):
             if report is None:
                 raise
-            self._report_one_by_one(session)
+            self._close(self._reporter.report_one_by_one(session))
             return 0
         claimed, asked = (answers.pop(), claim[1]) if claim is not None else (_Rows(), {})
         reported, results = (answers.pop(), self._reporter.sent()) if report is not None else (_Rows(), [])
@@ -312,11 +311,6 @@ class Producer:
         finally:
             self._dispatch()  # if the statements could not be sent
         return [_Rows(cursor.rowcount, cursor.fetchall) for cursor in cursors]
-
-    def _report_one_by_one(self, session: Session) -> None:
-        began = monotonic()
-        results = self._reporter.report_one_by_one(session)
-        self._close(results, monotonic() - began)
 
     # -- dispatch
 
