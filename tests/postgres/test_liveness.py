@@ -71,7 +71,10 @@ def test_an_answer_that_is_read_while_something_else_is_done(between: Proxy, wor
 def test_a_connection_that_is_forgotten_while_it_is_set_up(
     between: Proxy, worker: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_storable_dumper", lambda encoding: between.forget())
+    def forget(encoding: object) -> None:
+        between.forget()
+
+    monkeypatch.setattr(session, "_storable_dumper", forget)
     with pytest.raises(SilentServerError):
         connect("proxied")
 
