@@ -128,7 +128,7 @@ class Child:
     @property
     def registered(self) -> bool:
         """Whether there is a process that has registered, and so claims jobs."""
-        return self._process is not None and self.jobs.registered
+        return self._process is not None and bool(self.jobs.registered)
 
     @property
     def is_slow(self) -> bool:
