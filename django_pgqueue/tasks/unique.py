@@ -78,6 +78,8 @@ class Unique:
 
 def check_unique(task: Any, value: Any) -> Unique | None:
     """Return the value for a task; True is ``Unique()``. Raise InvalidTask if it does not fit the task."""
+    if value is True:
+        value = Unique()
     names_arguments = isinstance(value, Unique) and not callable(value.key) and value.key != ()
     if names_arguments and task.payload is not None:  # a payload is no JSON
         raise InvalidTask(
@@ -87,8 +89,6 @@ def check_unique(task: Any, value: Any) -> Unique | None:
         )
     if value is None or value is False:
         return None
-    if value is True:
-        value = Unique()
     if not isinstance(value, Unique):
         ours = "Unique(key=...)" if callable(value) else "Unique(scope='live')"
         if isinstance(value, (str, list, tuple)):

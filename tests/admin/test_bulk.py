@@ -37,7 +37,8 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def served() -> None:
-    WorkerFactory.create()
+    # However slow the machine is, this worker does not become silent.
+    WorkerFactory.create(heartbeat_at=timezone.now() + timedelta(hours=1))
 
 
 def confirmed(client: Client, page: Page) -> Job:

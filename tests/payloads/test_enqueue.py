@@ -168,7 +168,7 @@ class TestUnique:
         assert (second.pk, Receipt.objects.get().email) == (job.pk, "second@b.c")
 
     def test_there_are_no_arguments_to_compare(self) -> None:
-        for unique in (Unique(), Unique(key="receipt")):
+        for unique in (True, Unique(), Unique(key="receipt")):
             with pytest.raises(InvalidTask, match="its calls have no arguments to compare"):
                 send.using(unique=unique)
         broken = send.using(unique=Unique(key=lambda receipt: receipt.nothing))
