@@ -78,18 +78,14 @@ def why(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = N
             # What a pattern is to find may reach beyond what was read.
             cursor.execute(_MESSAGE, [_READ, pk])
             error["message"] = (cursor.fetchone() or ("",))[0]
-    return Reason(code, {**_redacted(code, facts), "database": alias}, pk, alias)
-
-
-def _redacted(code: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return facts as they may be shown: what a task or its errors say may contain arguments."""
+    # What a task or its errors say may contain arguments.
     path = facts.get("task_path", "")
     for part, name in ((facts, "reason"), (facts.get("progress"), "note")):
         if part and part.get(name) and code != "paused":  # whose reason is for people to read
             part[name] = redact_text(part[name], path)
-    if (error := facts.get("error")) and error.get("message"):
+    if error.get("message"):
         error["message"] = beginning(error["message"], _READ, path, _SHOWN)
-    return facts
+    return Reason(code, {**facts, "database": alias}, pk, alias)
 
 
 awhy = for_async(why)

@@ -7,7 +7,7 @@ our own, which can be translated.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..schedules import cron
 from ..schedules.cron import expand
 from ..schedules.policy import problem_of
 
-_EVERY_MINUTES = re.compile(r"\*/([1-9]\d?) \* \* \* \*")
+_EVERY_MINUTES = re.compile(r"\*(?:/([1-9]\d?))? \* \* \* \*")
 _EVERY_HOURS = re.compile(r"0 \*/([1-9]\d?) \* \* \*")
 # cronsim adds "th" to every number above nine: "on the 21th day".
 _ORDINAL = re.compile(r"\b([2-5])([123])th\b")
@@ -38,17 +38,18 @@ def timing(schedule: Any) -> str:
     if schedule.every is not None:
         return _interval(schedule.every)
     fields = " ".join(expand(schedule.cron or "").split())
-    minutes, hours = _EVERY_MINUTES.fullmatch(fields), _EVERY_HOURS.fullmatch(fields)
-    if fields == "* * * * *":
-        return _interval(timedelta(minutes=1))
-    # "*/7" is not every 7 minutes, because each hour starts again with minute 0.
-    if minutes and 60 % int(minutes[1]) == 0:
-        return _interval(timedelta(minutes=int(minutes[1])))
     if fields == "0 * * * *":
         return _("Every hour, at minute 0")
-    if hours and 24 % int(hours[1]) == 0:
-        return _interval(timedelta(hours=int(hours[1])))
-    return _explain(fields)
+    # "*/7" is not every 7 minutes, because each hour starts again with minute 0.
+    if (found := _EVERY_MINUTES.fullmatch(fields)) and 60 % int(found[1] or 1) == 0:
+        return _interval(timedelta(minutes=int(found[1] or 1)))
+    if (found := _EVERY_HOURS.fullmatch(fields)) and 24 % int(found[1]) == 0:
+        return _interval(timedelta(hours=int(found[1])))
+    try:
+        words = CronSim(fields, timezone.now()).explain()
+    except CronSimError:
+        return fields
+    return _ORDINAL.sub(lambda found: f"{found[1]}{found[2]}{_ENDINGS[found[2]]}", words)
 
 
 def call(schedule: Schedule) -> str:
@@ -65,12 +66,8 @@ def changes(schedule: Schedule) -> list[str]:
 
     Cron and every are overridden together; the one that is empty in both places is left out.
     """
-    declared = schedule.declared or {}
-    return [
-        name
-        for name in schedule.overridden
-        if getattr(schedule, name) is not None or declared.get(name) is not None
-    ]
+    declared, names = schedule.declared or {}, schedule.overridden
+    return [name for name in names if (getattr(schedule, name), declared.get(name)) != (None, None)]
 
 
 def state(schedule: Schedule) -> tuple[str, str]:
@@ -110,14 +107,6 @@ def origin(schedule: Schedule) -> str:
 def zone_name() -> str:
     """Return the name of Django's current time zone, in which times are shown."""
     return timezone.get_current_timezone_name()
-
-
-def _explain(fields: str) -> str:
-    try:
-        words = CronSim(fields, timezone.now()).explain()
-    except CronSimError:
-        return fields
-    return _ORDINAL.sub(lambda found: f"{found[1]}{found[2]}{_ENDINGS[found[2]]}", words)
 
 
 _UNITS: tuple[tuple[int, Any, Any], ...] = (
@@ -160,12 +149,10 @@ def with_clock(schedules: QuerySet[Schedule]) -> QuerySet[Any]:
     return shown
 
 
-def add_last_runs(alias: str, schedules: Iterable[Any]) -> None:
+def add_last_runs(alias: str, schedules: Collection[Any]) -> None:
     """Set ``last`` of schedules ``with_clock`` to their last run, or None, with one statement."""
-    listed = list(schedules)
-    keys = [schedule.last_key for schedule in listed if schedule.last_key is not None]
-    found = ScheduleRun.objects.using(alias).in_bulk(keys) if keys else {}
-    for schedule in listed:
+    found = ScheduleRun.objects.using(alias).in_bulk([schedule.last_key for schedule in schedules])
+    for schedule in schedules:
         schedule.last = found.get(schedule.last_key)
 
 
@@ -184,16 +171,12 @@ def next_runs(schedule: Any, count: int) -> list[datetime]:
     """
     if problem := problem_of(schedule):
         raise ValueError(problem)
-    if timezone.is_aware(schedule.now):
-        return _next_runs(schedule, count, schedule.now, schedule.next_run_at)
     now, ahead = (time and moment("next_runs", time) for time in (schedule.now, schedule.next_run_at))
-    return [stored(run) for run in _next_runs(schedule, count, now, ahead)]
-
-
-def _next_runs(schedule: Any, count: int, now: datetime, ahead: datetime | None) -> list[datetime]:
     if ahead is None or not schedule.is_active:
-        return cron.next_runs(schedule, count, now)
-    return [ahead, *cron.next_runs(schedule, count - 1, max(ahead, now))]
+        runs = cron.next_runs(schedule, count, now)
+    else:
+        runs = [ahead, *cron.next_runs(schedule, count - 1, max(ahead, now))]
+    return [stored(run) for run in runs]
 
 
 def is_late(schedule: Any) -> bool:

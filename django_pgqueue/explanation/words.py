@@ -128,6 +128,7 @@ _SENTENCES: dict[str, Any] = {
         "rolled back, or the job is in another database, or it is finished and no longer kept."
     ),
     "done": gettext_lazy("It is done since %(at)s."),
+    "cancelled": gettext_lazy("It was cancelled at %(at)s%(why)s."),
     "running": gettext_lazy("It runs: %(details)s."),
     "worker_lost": gettext_lazy(
         "Its worker (%(worker)s) is lost: another worker puts the job back into its queue."
@@ -153,6 +154,15 @@ _SENTENCES: dict[str, Any] = {
     "after_over": gettext_lazy(
         "All that it waited for is finished. Maintenance, which a worker does every few seconds, lets it go."
     ),
+    "limit": gettext_lazy(
+        "The limit %(limit)s is full: %(running)s of %(allowed)s jobs run (%(holders)s).%(more)s"
+    ),
+    "rate": gettext_lazy(
+        "The rate %(limit)s%(rate)s is used up: the next start is in %(period)s, at %(at)s.%(more)s"
+    ),
+    "wait_queue": gettext_lazy(
+        "It is in the wait queue of its limit key %(key)s, in which %(first)s is the first.%(more)s"
+    ),
     "unknown_task": gettext_lazy(
         "The worker that took it does not know its task: %(reason)s. Workers try again every 30 seconds."
     ),
@@ -164,7 +174,13 @@ _SENTENCES: dict[str, Any] = {
     "ready": gettext_lazy("Nothing holds it: it has been due for %(age)s, and should start within a moment."),
 }
 #: The fact with the time of a reason, if it is not "due_at".
-_TIMES = {"done": "ended_at", "cancel_requested": "asked_to_cancel_at", "expired": "expired_at"}
+_TIMES = {
+    "done": "ended_at",
+    "cancelled": "ended_at",
+    "cancel_requested": "asked_to_cancel_at",
+    "expired": "expired_at",
+    "rate": "next_start",
+}
 
 
 def sentence(code: str, given: dict[str, Any]) -> Sentence:
@@ -173,6 +189,8 @@ def sentence(code: str, given: dict[str, Any]) -> Sentence:
     if code in _FUNCTIONS:
         return _FUNCTIONS[code](facts)
     text, time = str(_SENTENCES[code]), _TIMES.get(code, "due_at")
+    why = facts["reason"] or (_("on request") if facts["asked_to_cancel_at"] else "")
+    starts = rate(facts["rate"], timedelta(seconds=facts["per"])) if facts["rate"] else ""
     values = {
         "at": facts.moment(time),
         "age": facts.age(time),
@@ -184,6 +202,15 @@ def sentence(code: str, given: dict[str, Any]) -> Sentence:
         "worker": _worker(facts),
         "details": _how_far(facts),
         "parents": facts.jobs("parents", facts["count"]),
+        "why": f": {why}" if why else "",
+        "limit": _limit(facts),
+        "rate": f" ({starts})" if starts else "",
+        "running": number(facts["running"] or 0),
+        "allowed": number(facts["allowed"] or 0),
+        "holders": facts.jobs("holders", facts["running"]),
+        "key": facts["key"],
+        "first": reference(facts["first"] or 0),
+        "more": _in_line(facts["ahead"] if code == "wait_queue" else facts["place"]),
     }
     return Sentence(text, {name: value for name, value in values.items() if f"%({name})s" in text})
 
@@ -199,12 +226,6 @@ def _failed(facts: Facts) -> Sentence:
     return Sentence(
         text, {"at": facts.moment("ended_at"), "attempts": attempts, "why": f": {words}" if words else ""}
     )
-
-
-def _cancelled(facts: Facts) -> Sentence:
-    words = facts["reason"] or (_("on request") if facts["asked_to_cancel_at"] else "")
-    values = {"at": facts.moment("ended_at"), "why": f": {words}" if words else ""}
-    return Sentence(_("It was cancelled at %(at)s%(why)s."), values)
 
 
 def _how_far(facts: Facts) -> list[Any]:
@@ -254,16 +275,7 @@ def _paused(facts: Facts) -> Sentence:
     return Sentence(text, {"name": facts["name"] or "", "details": details})
 
 
-def _limit(facts: Facts) -> Sentence:
-    text = _("The limit %(limit)s is full: %(running)s of %(allowed)s jobs run (%(holders)s).%(more)s")
-    values = {name: number(facts[name]) for name in ("running", "allowed")}
-    holders = facts.jobs("holders", facts["running"])
-    return Sentence(
-        text, {"limit": _limit_of(facts), "holders": holders, "more": _in_line(facts["place"]), **values}
-    )
-
-
-def _limit_of(facts: Facts) -> Reference:
+def _limit(facts: Facts) -> Reference:
     name = facts["limit"]
     # A key without a limit of its own has the one of all such keys: one job at once.
     return Reference("limit", name if facts["is_set"] else None, facts["key"] or name)
@@ -278,20 +290,6 @@ def _in_line(place: int | None) -> str:
         "%(count)s job of its key is before it.", "%(count)s jobs of its key are before it.", place
     )
     return " " + text % {"count": count(place)}
-
-
-def _rate(facts: Facts) -> Sentence:
-    known = rate(facts["rate"], timedelta(seconds=facts["per"])) if facts["rate"] else ""
-    return Sentence(
-        _("The rate %(limit)s%(rate)s is used up: the next start is in %(period)s, at %(at)s.%(more)s"),
-        {
-            "limit": _limit_of(facts),
-            "rate": f" ({known})" if known else "",
-            "period": facts.until("next_start"),
-            "at": facts.moment("next_start"),
-            "more": _in_line(facts["place"]),
-        },
-    )
 
 
 def _no_worker(facts: Facts) -> Sentence:
@@ -350,12 +348,6 @@ def _locked(facts: Facts) -> Sentence:
     return Sentence(text, {"details": details})
 
 
-def _in_line_of_key(facts: Facts) -> Sentence:
-    text = _("It is in the wait queue of its limit key %(key)s, in which %(first)s is the first.%(more)s")
-    first, more = reference(facts["first"] or 0), _in_line(facts["ahead"])
-    return Sentence(text, {"key": facts["key"], "first": first, "more": more})
-
-
 def _behind(facts: Facts) -> Sentence:
     ahead, higher = facts["ahead"] or 0, facts["higher"] or 0
     parts: list[Any] = []
@@ -377,15 +369,11 @@ def _behind(facts: Facts) -> Sentence:
 
 _FUNCTIONS: dict[str, Callable[[Facts], Sentence]] = {
     "failed": _failed,
-    "cancelled": _cancelled,
     "event": _event,
     "paused": _paused,
-    "limit": _limit,
-    "rate": _rate,
     "no_worker": _no_worker,
     "busy": _busy,
     "locked": _locked,
-    "wait_queue": _in_line_of_key,
     "behind": _behind,
 }
 CODES = frozenset({*_SENTENCES, *_FUNCTIONS})

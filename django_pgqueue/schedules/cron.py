@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -122,11 +122,7 @@ def latest_runs(timing: Timing, after: datetime, until: datetime, limit: int) ->
     window = _FIRST_WINDOW
     while True:
         start = max(after, until - window)
-        found = []
-        for run in _runs(timing, start):
-            if run > until:
-                break
-            found.append(run)
+        found = list(takewhile(lambda run: run <= until, _runs(timing, start)))
         if len(found) >= limit or start == after:
             return found[-limit:]
         window *= 2

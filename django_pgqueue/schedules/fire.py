@@ -143,8 +143,20 @@ def fire_plans(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
     A schedule is not at fault if an open transaction holds the unique key of its job. It stays due. Each time
     the order is another, so that all have their turn if many keys are held.
     """
+    runs = [(each.name, run, each.is_missed) for each in plans for run in each.runs]
+    policies = [each.policy for each in plans]
+    parameters = (
+        [each.name for each in plans],
+        [each.version for each in plans],
+        [each.next_run_at for each in plans],
+        [each.runs[-1] if each.runs else None for each in plans],
+        [name for name, _, _ in runs],
+        [run for _, run, _ in runs],
+        [is_missed for _, _, is_missed in runs],
+        policies if any(policies) else None,
+    )
     try:
-        ((moved,),) = rows(_FIRE_SQL, _parameters(plans))
+        ((moved,),) = rows(_FIRE_SQL, parameters)
         return int(moved)
     except psycopg.errors.LockNotAvailable:
         if len(plans) == 1:
@@ -174,20 +186,6 @@ def _fire(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
 def left_out(broken: dict[str, str]) -> dict[str, list[str]]:
     """Return the parameters of `NEXT_LOOK`."""
     return {"broken": [f"{name}/{version}" for name, version in broken.items()]}
-
-
-def _parameters(plans: list[Plan]) -> tuple[Any, ...]:
-    runs = [(each.name, run, each.is_missed) for each in plans for run in each.runs]
-    return (
-        [each.name for each in plans],
-        [each.version for each in plans],
-        [each.next_run_at for each in plans],
-        [each.runs[-1] if each.runs else None for each in plans],
-        [name for name, _, _ in runs],
-        [run for _, run, _ in runs],
-        [is_missed for _, _, is_missed in runs],
-        [each.policy for each in plans] if any(each.policy for each in plans) else None,
-    )
 
 
 def _leave_out(broken: dict[str, str], schedule: Due | Plan, error: Exception) -> None:
@@ -249,17 +247,17 @@ class Plan(NamedTuple):
 def plan(due: Due) -> Plan:
     """Decide what to do with a schedule that is due. Raise ValueError if its timing cannot be computed."""
     timing = _timing(due.cron, due.every, due.timezone)
-    now, expected, last = _moment(due.now), _time(due.next_run_at), _time(due.last_run_at)
+    now, expected, last = (_moment(time or 0) for time in (due.now, due.next_run_at, due.last_run_at))
     limit = due.catch_up_limit if due.catch_up == "all" else 1
-    floor = max(last or EPOCH, expected or EPOCH)  # what was before is done
+    floor = max(last, expected)  # what was before is done
     runs = _owed(due.owed, floor, limit)
-    start = max(floor, _time(due.since) or EPOCH)
-    upcoming = expected if expected is not None and expected > now else next_run(timing, start)
+    start = max(floor, _moment(due.since or 0))
+    upcoming = expected if expected > now else next_run(timing, start)
     if upcoming <= now:
         runs += latest_runs(timing, start, now, limit)
         upcoming = next_run(timing, now)
     # What was expected counts even if the timing has changed since.
-    if expected is not None and expected <= now and (last is None or expected > last):
+    if last < expected <= now:
         runs.insert(0, expected)
     runs = runs[-limit:]
     is_missed = due.catch_up == "skip" and bool(runs) and now - runs[-1] > PUNCTUAL
@@ -270,7 +268,7 @@ def _owed(old: str | None, floor: datetime, limit: int) -> list[datetime]:
     """Return the last runs of the timings before the present one, each until it was edited."""
     runs: list[datetime] = []
     for period in json.loads(old or "[]"):
-        start, until = max(floor, _time(period["since"]) or EPOCH), _moment(period["until"])
+        start, until = max(floor, _moment(period["since"] or 0)), _moment(period["until"])
         with suppress(ValueError, OverflowError):  # it was wrong, so it was edited
             runs += latest_runs(
                 _timing(period["cron"], period["every"], period["timezone"]), start, until, limit
@@ -280,10 +278,6 @@ def _owed(old: str | None, floor: datetime, limit: int) -> list[datetime]:
 
 def _timing(cron: str | None, every: int | None, timezone: str) -> Timing:
     return Timing(cron, None if every is None else timedelta(microseconds=every), timezone)
-
-
-def _time(microseconds: Any) -> datetime | None:
-    return None if microseconds is None else _moment(microseconds)
 
 
 def _moment(microseconds: int) -> datetime:

@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.conf import settings
-from django.db import connections
 from django.utils.timezone import is_naive
 
 from ..compat import is_task
@@ -23,6 +22,7 @@ from ..encoding import encode_arguments
 from ..exceptions import moment
 from ..formatting import counted
 from ..models import Job
+from ..postgres import fetch_value
 from ..tasks import links
 from ..tasks.routing import default_backend, is_ours, resolve
 from ..tasks.signatures import bind_call
@@ -174,7 +174,16 @@ def _as_stored(given: dict[str, Any], call: BoundTask | None) -> dict[str, Any]:
         )
     values = dict(given)
     if call is not None:
-        _check_call(call, values)
+        if {"args", "kwargs"} & values.keys():
+            raise TypeError(
+                "A call has its arguments. Give either the call, or the task with args and kwargs."
+            )
+        if call.task.payload is not None:
+            raise TypeError("The call of a task with a payload has no arguments: look for its row.")
+        if changed := sorted(differences(find_task(call.task.module_path), call.task)):
+            raise TypeError(
+                f"Of a call, only the arguments are compared. Give the others apart, such as {changed[0]}=..."
+            )
     if "args" in values:
         if isinstance(args := values["args"], str) or not isinstance(args, Iterable):
             raise TypeError(f"args takes a list of the arguments, args=[{args!r}], not {args!r}.")
@@ -193,17 +202,6 @@ def _as_stored(given: dict[str, Any], call: BoundTask | None) -> dict[str, Any]:
     if isinstance(run_after, datetime) and is_naive(run_after) and settings.USE_TZ:
         raise ValueError(f"run_after takes an aware datetime, and {run_after!r} has no time zone.")
     return values
-
-
-def _check_call(call: BoundTask, values: dict[str, Any]) -> None:
-    if {"args", "kwargs"} & values.keys():
-        raise TypeError("A call has its arguments. Give either the call, or the task with args and kwargs.")
-    if call.task.payload is not None:
-        raise TypeError("The call of a task with a payload has no arguments: look for its row.")
-    if changed := sorted(differences(find_task(call.task.module_path), call.task)):
-        raise TypeError(
-            f"Of a call, only the arguments are compared. Give the others apart, such as {changed[0]}=..."
-        )
 
 
 def _items(found: Any, wanted: dict[str, Any], name: str) -> list[str]:
@@ -245,7 +243,7 @@ def enqueued(task: AnyTask[..., Any] | str | None = None, *, using: str | None =
     jobs: list[Job] = []
     path = None if task is None else path_of(task)
     is_kept_here, rows = is_dummy(task), Job.objects.using(alias_of(using)).order_by("pk")
-    before = len(JOBS) if is_kept_here else _last_id(rows.db)
+    before = len(JOBS) if is_kept_here else fetch_value(rows.db, _LAST_SQL)
     yield jobs
     found = JOBS[before:] if is_kept_here else rows.filter(pk__gt=before)
     jobs += [job for job in found if path in (None, job.task_path)]
@@ -268,9 +266,3 @@ def is_dummy(task: Any = None) -> bool:
         task = task.task
     backend = resolve(adopt(task).backend) if is_task(task) else default_backend()
     return is_ours(backend) and isinstance(backend.keeper, Memory)
-
-
-def _last_id(alias: str) -> int:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_LAST_SQL)
-        return int(cursor.fetchone()[0])

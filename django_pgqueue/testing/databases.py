@@ -64,25 +64,20 @@ def travel(by: timedelta | None = None, /, *, using: str | None = None, **parts:
     """
     alias = alias_of(using)
     check_is_test("travel()", alias)
-    distance = _distance(by, parts)
-    synchronize(alias)  # what the code declares was there before
-    connection, parameters = connections[alias], {"by": cast("Any", distance)}
-    with transaction.atomic(using=alias), connection.cursor() as cursor:
-        for statement in (*_job_statements(connection), *_split(_REST_SQL)):
-            cursor.execute(statement, parameters)
-    return distance
-
-
-def _distance(by: Any, parts: dict[str, float]) -> timedelta:
     if by is not None and (parts or not isinstance(by, timedelta)):
         raise TypeError("travel() takes a timedelta, or its keywords: travel(hours=2).")
     distance = timedelta(**parts) if by is None else by
     if distance <= timedelta(0):
         raise ValueError(f"travel() goes ahead in time, so it takes a time of more than 0, not {distance}.")
+    synchronize(alias)  # what the code declares was there before
+    statements = (_jobs_sql(connections[alias]) + _REST_SQL).split(";\n")
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        for statement in filter(str.strip, statements):
+            cursor.execute(statement, {"by": cast("Any", distance)})
     return distance
 
 
-def _job_statements(connection: BaseDatabaseWrapper) -> list[str]:
+def _jobs_sql(connection: BaseDatabaseWrapper) -> str:
     """Return the statements for jobs. They name all columns of the table, whichever there are."""
     quote = connection.ops.quote_name
     fields = Job._meta.concrete_fields
@@ -91,8 +86,4 @@ def _job_statements(connection: BaseDatabaseWrapper) -> list[str]:
     names = [str(field.column) for field in fields]
     text = _JOBS_SQL.replace("{set}", ", ".join(f"{quote(name)} = {moved[name]}" for name in times))
     text = text.replace("{columns}", ", ".join(quote(name) for name in names))
-    return _split(text.replace("{values}", ", ".join(moved.get(name, quote(name)) for name in names)))
-
-
-def _split(text: str) -> list[str]:
-    return [statement for statement in text.split(";\n") if statement.strip()]
+    return text.replace("{values}", ", ".join(moved.get(name, quote(name)) for name in names))

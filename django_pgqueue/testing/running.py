@@ -124,14 +124,26 @@ def run_jobs(
     ran: list[AttemptResult] = []
     try:
         while limit is None or len(ran) < limit:
-            result = worker.run_next()
-            if result is None:
+            if (result := worker.run_next()) is None:
                 break
-            ran.append(_ran(result, alias))
+            row, outcome = result.row, result.outcome
+            attempt = row.attempts - row.forgiven_attempts
+            value = None if outcome.result is None else json.loads(outcome.result)
+            ran.append(
+                AttemptResult(
+                    row.id, row.task_path, outcome.kind, attempt, value, result.error, alias, result.progress
+                )
+            )
             if raise_failures:
                 raise_failure(result)
             if limit is None and len(ran) >= MOST_RUNS:
-                raise RuntimeError(_endless(ran))
+                often = Counter(each.task_path for each in ran).most_common(3)
+                paths = ", ".join(f"{path} {count} times" for path, count in often)
+                raise RuntimeError(
+                    f"run_jobs() has run {len(ran):,} jobs, and more may be due: {paths}. If jobs enqueue "
+                    "each other without an end, or retry without a wait, correct that. If there are so many "
+                    "jobs, say how many to run: run_jobs(limit=10_000)."
+                )
     finally:
         worker.close()
     return ran
@@ -160,35 +172,10 @@ def run_maintenance(*, using: str | None = None) -> None:
 
 def raise_failure(result: Result) -> None:
     """Raise the exception of a failed attempt, unless its task has asked for the retry."""
-    error = result.error
-    if error is None:
+    if (error := result.error) is None:
         return
     if result.outcome.kind != "retry" or not all(isinstance(each, RetryLater) for each in leaves(error)):
         raise error
-
-
-def _ran(result: Result, alias: str) -> AttemptResult:
-    row, outcome = result.row, result.outcome
-    return AttemptResult(
-        id=row.id,
-        task_path=row.task_path,
-        outcome=outcome.kind,
-        attempt=row.attempts - row.forgiven_attempts,
-        result=None if outcome.result is None else json.loads(outcome.result),
-        error=result.error,
-        using=alias,
-        progress=result.progress,
-    )
-
-
-def _endless(ran: list[AttemptResult]) -> str:
-    often = Counter(each.task_path for each in ran).most_common(3)
-    paths = ", ".join(f"{path} {count} times" for path, count in often)
-    return (
-        f"run_jobs() has run {len(ran):,} jobs, and more may be due: {paths}. If jobs enqueue each other "
-        "without an end, or retry without a wait, correct that. If there are so many jobs, say how many to "
-        "run: run_jobs(limit=10_000)."
-    )
 
 
 # ----------------------------------------------------------------------------
@@ -297,21 +284,24 @@ def released(alias: str) -> list[int]:
 #   test.
 
 _NO_SAVEPOINT = "pgqueue_no_savepoint"
-_METHODS = ("savepoint_commit", "savepoint_rollback")
+
+
+class _AtCommit(partial[None]):
+    """A call that waits for the commit of the code under test."""
 
 
 def at_commit(alias: str, call: Callable[[], None]) -> None:
     """Make a call at the commit of the code under test; at once if it is in no transaction of its own."""
     connection = connections[alias]
-    blocks = connection.atomic_blocks
-    if blocks and not blocks[0]._from_testcase:  # type: ignore[attr-defined]
+    depth, blocks = _depth(connection), len(connection.atomic_blocks)
+    if not depth:
+        call()
+    elif depth == blocks:
         transaction.on_commit(call, using=alias)
-    elif depth := _depth(connection):
+    else:
         _watch(connection, depth)
         # Django drops the call if a block around it is rolled back.
         transaction.on_commit(_AtCommit(call), using=alias)
-    else:
-        call()
 
 
 def _depth(connection: BaseDatabaseWrapper) -> int:
@@ -321,48 +311,40 @@ def _depth(connection: BaseDatabaseWrapper) -> int:
 
 
 def _watch(connection: BaseDatabaseWrapper, depth: int) -> None:
-    """Wait for the release after which only the blocks of the test are left."""
+    """Wait for the release after which only the blocks of the test are left, and make the calls then."""
     savepoints: list[Any] = connection.savepoint_ids
     if savepoints[-depth] is None:
         savepoints[-depth] = _NO_SAVEPOINT
-    if _METHODS[0] in connection.__dict__:
+    if "savepoint_commit" in connection.__dict__:
         return
     release, roll_back = connection.savepoint_commit, connection.savepoint_rollback
 
     def release_and_call(sid: str) -> None:
         if sid != _NO_SAVEPOINT:
             release(sid)
-        if not _depth(connection):
-            _replace(connection)
-            _call_all(connection)
+        if _depth(connection):
+            return
+        watched.stop()
+        registered: list[Any] = connection.run_on_commit
+        ours = [each for each in registered if isinstance(each[1], _AtCommit)]
+        connection.run_on_commit = [each for each in registered if each not in ours]
+        try:
+            for _, call, _ in ours:
+                call()
+        except DatabaseError:
+            # Django now calls both methods once: it rolls back, and releases the savepoint.
+            unchanged: Any = patch.multiple(
+                connection, savepoint_commit=lambda _: unchanged.stop(), savepoint_rollback=lambda _: None
+            )
+            unchanged.start()
+            raise
 
     def roll_back_if_there(sid: str) -> None:
         if sid == _NO_SAVEPOINT:  # Django then marks the transaction, as it does for a block without one
             raise Error("This block has no savepoint.")
         roll_back(sid)
 
-    _replace(connection, release_and_call, roll_back_if_there)
-
-
-def _replace(connection: BaseDatabaseWrapper, *methods: Callable[[str], None]) -> None:
-    """Replace both methods of the connection, or restore them."""
-    for name in _METHODS:
-        connection.__dict__.pop(name, None)
-    connection.__dict__.update(zip(_METHODS, methods, strict=False))
-
-
-class _AtCommit(partial[None]):
-    """A call that waits for the commit of the code under test."""
-
-
-def _call_all(connection: BaseDatabaseWrapper) -> None:
-    registered: list[Any] = connection.run_on_commit
-    ours = [each for each in registered if isinstance(each[1], _AtCommit)]
-    connection.run_on_commit = [each for each in registered if each not in ours]
-    try:
-        for _, call, _ in ours:
-            call()
-    except DatabaseError:
-        # Django now calls both methods once: it rolls back, and releases the savepoint.
-        _replace(connection, lambda _: _replace(connection), lambda _: None)
-        raise
+    watched = patch.multiple(
+        connection, savepoint_commit=release_and_call, savepoint_rollback=roll_back_if_there
+    )
+    watched.start()
