@@ -23,18 +23,8 @@ from time import monotonic, sleep
 from typing import NamedTuple
 
 from ...formatting import get_logger
+from .. import spawn
 from ..options import Assignment
-from ..spawn import (
-    END_WITHIN,
-    START_WITHIN,
-    Farewell,
-    child_command,
-    child_environment,
-    has_ended,
-    how_it_ended,
-    is_stopped,
-    last_words,
-)
 from ..started_jobs import StartedJobs
 
 logger = get_logger(__name__)
@@ -58,7 +48,7 @@ class State(NamedTuple):
 STARTING = State(
     told_after=15.0,
     told="process %(pid)s still loads the settings and apps after %(told)g s; it is killed at %(killed)g s",
-    killed_after=START_WITHIN,
+    killed_after=spawn.START_WITHIN,
     why="it had not loaded the settings and apps within %g s",
 )
 #: It waits for its database, which it logs, or runs jobs, which may have a timeout (``StartedJobs.overdue``).
@@ -68,12 +58,12 @@ DRAINING = State(
     told_after=60.0,
     told="process %(pid)s claims no more jobs, and has waited %(told)g s for %(jobs)s. No other process "
     "takes its place before. Cancel jobs that should not run so long, and give their tasks a timeout",
-    killed_after=END_WITHIN,
+    killed_after=spawn.END_WITHIN,
     why="it did not end within %g s after its grace period",
 )
 #: It has sent its last words. Unless something holds the GIL, it ends itself sooner (``leave_after``).
 ENDING = State(
-    killed_after=END_WITHIN,
+    killed_after=spawn.END_WITHIN,
     why="it was done, but an exit handler or a thread kept it from ending within %g s",
 )
 
@@ -84,7 +74,7 @@ class End(NamedTuple):
     pid: int
     how: str  # the exit code or the signal in words, for the log, with the cause if the process sent one
     signal: int  # that ended it, or 0
-    farewell: Farewell  # its own last message
+    farewell: spawn.Farewell  # its own last message
     lived: float  # seconds
     registered: bool  # it may have claimed jobs
     was_killed: bool  # at the deadline of its state
@@ -123,7 +113,11 @@ class Child:
     @property
     def lives(self) -> bool:
         """Whether its process exists and is not suspended."""
-        return self._process is not None and not has_ended(self._process) and not is_stopped(self._process)
+        return (
+            self._process is not None
+            and not spawn.has_ended(self._process)
+            and not spawn.is_stopped(self._process)
+        )
 
     @property
     def registered(self) -> bool:
@@ -149,9 +143,9 @@ class Child:
             not_ours.enter_context(its_end)
             try:
                 self._process = subprocess.Popen(
-                    child_command("worker", str(os.getpid())),
+                    spawn.child_command("worker", str(os.getpid())),
                     stdin=its_end.fileno(),
-                    env=child_environment(),
+                    env=spawn.child_environment(),
                     pass_fds=[self.jobs.file],
                     # Its own group, so that Ctrl-C in the terminal does not reach it and only the supervisor
                     # signals it, and so that the processes that its tasks have started end with it.
@@ -170,7 +164,7 @@ class Child:
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to its process, if there is one."""
         # Popen.send_signal() would reap a process that has ended: see `poll`.
-        if self._process is not None and not has_ended(self._process):
+        if self._process is not None and not spawn.has_ended(self._process):
             os.kill(self._process.pid, number)
 
     def kill(self, because: str = "") -> None:
@@ -186,7 +180,7 @@ class Child:
         if self._process is None or self._killed_because:
             return
         until = self.jobs.drains_until
-        if self._line is not None and last_words(self._line):
+        if self._line is not None and spawn.last_words(self._line):
             state = ENDING
         elif not self.jobs.is_set_up:
             state = STARTING
@@ -211,9 +205,9 @@ class Child:
     def poll(self) -> End | None:
         """Return, once, how its process has ended; None if it has not."""
         process, line = self._process, self._line
-        if process is None or line is None or not has_ended(process):
+        if process is None or line is None or not spawn.has_ended(process):
             return None
-        farewell = last_words(line) or Farewell(cause=self._killed_because)
+        farewell = spawn.last_words(line) or spawn.Farewell(cause=self._killed_because)
         # Race: another process may get its number, which is also the number of the group, as soon as it is
         # reaped. So the group is signaled before. A process that ended in an orderly way may have started
         # another one that cleans up after it, as multiprocessing does: that one gets SIGTERM. What a crashed
@@ -224,7 +218,7 @@ class Child:
         code = process.wait()
         line.close()
         self._process = self._line = None
-        how = how_it_ended(code) + (f" ({farewell.cause})" if farewell.cause else "")
+        how = spawn.how_it_ended(code) + (f" ({farewell.cause})" if farewell.cause else "")
         lived, registered = monotonic() - self.started_at, self.jobs.registered
         return End(process.pid, how, max(0, -code), farewell, lived, registered, bool(self._killed_because))
 
