@@ -104,11 +104,6 @@ def origin(schedule: Schedule) -> str:
     return f"{label} ({schedule.declared_by})" if schedule.declared_by else label
 
 
-def zone_name() -> str:
-    """Return the name of Django's current time zone, in which times are shown."""
-    return timezone.get_current_timezone_name()
-
-
 _UNITS: tuple[tuple[int, Any, Any], ...] = (
     (86400, pgettext_lazy("interval", "Every day"),
      ngettext_lazy("%(count)d day", "%(count)d days", "count")),

@@ -21,12 +21,6 @@ MOST_COUNTED = 1000
 A_LIFETIME = timedelta(days=50 * 365)  # what waits for an event at any time is due in almost a century
 
 
-class Moment(NamedTuple):
-    """A moment, shown in the current time zone."""
-
-    at: datetime
-
-
 class Reference(NamedTuple):
     """Something that may have a page: a job, a batch, a worker, a limit."""
 
@@ -46,13 +40,13 @@ def plain(part: Any) -> str:
     """Return a part as text."""
     if isinstance(part, Sentence):
         return part.text % {name: plain(value) for name, value in part.values.items()}
-    if isinstance(part, Moment):
-        return date_time(part.at)
+    if isinstance(part, datetime):
+        return date_time(part)
     if isinstance(part, Reference):
         return part.text
     if isinstance(part, list):
         return ", ".join(plain(each) for each in part)
-    return str(part)
+    return "" if part is None else str(part)
 
 
 class Facts(dict[str, Any]):
@@ -62,29 +56,19 @@ class Facts(dict[str, Any]):
         return None
 
     def at(self, name: str) -> datetime | None:
-        """Return a time."""
+        """Return a time; None if there is none."""
         return parse_datetime(self[name]) if self[name] else None
 
-    def moment(self, name: str) -> Moment | str:
-        """Return a time to be shown; an empty text if there is none."""
-        found = self.at(name)
-        return "" if found is None else Moment(found)
-
-    def age(self, name: str) -> str:
-        """Return for how long a time has been over."""
-        begin, now = self.at(name), self.at("asked_at")
-        return period(now - begin) if begin and now else ""
-
-    def until(self, name: str) -> str:
-        """Return how long it is until a time."""
-        end, now = self.at(name), self.at("asked_at")
-        return period(end - now) if end and now else ""
+    def between(self, begin: str, end: str = "asked_at") -> str:
+        """Return how long it is from one time to another."""
+        first, last = self.at(begin), self.at(end)
+        return period(last - first) if first and last else ""
 
     def job(self, found: dict[str, Any]) -> Sentence:
         """Return a job or a batch of the facts with what is known about it."""
         known = [found.get("name") or found.get("task_path"), found.get("state")]
         if found.get("since"):
-            age = Facts(found, asked_at=self["asked_at"]).age("since")
+            age = Facts(found, asked_at=self["asked_at"]).between("since")
             known.append(_("for %(period)s") % {"period": age})
         details = ", ".join(filter(None, known))
         values = {"job": reference(found["id"], is_batch=bool(found.get("is_batch"))), "details": details}
@@ -192,9 +176,9 @@ def sentence(code: str, given: dict[str, Any]) -> Sentence:
     why = facts["reason"] or (_("on request") if facts["asked_to_cancel_at"] else "")
     starts = rate(facts["rate"], timedelta(seconds=facts["per"])) if facts["rate"] else ""
     values = {
-        "at": facts.moment(time),
-        "age": facts.age(time),
-        "period": facts.until(time),
+        "at": facts.at(time),
+        "age": facts.between(time),
+        "period": facts.between("asked_at", time),
         "attempt": facts["attempts"],
         "error": facts.error(),
         "reason": (facts["reason"] or "").rstrip("."),
@@ -203,7 +187,10 @@ def sentence(code: str, given: dict[str, Any]) -> Sentence:
         "details": _how_far(facts),
         "parents": facts.jobs("parents", facts["count"]),
         "why": f": {why}" if why else "",
-        "limit": _limit(facts),
+        # A key without a limit of its own has the one of all such keys: one job at once.
+        "limit": Reference(
+            "limit", facts["limit"] if facts["is_set"] else None, facts["key"] or facts["limit"]
+        ),
         "rate": f" ({starts})" if starts else "",
         "running": number(facts["running"] or 0),
         "allowed": number(facts["allowed"] or 0),
@@ -224,7 +211,7 @@ def _failed(facts: Facts) -> Sentence:
     )
     words = facts.error() or facts["reason"]
     return Sentence(
-        text, {"at": facts.moment("ended_at"), "attempts": attempts, "why": f": {words}" if words else ""}
+        text, {"at": facts.at("ended_at"), "attempts": attempts, "why": f": {words}" if words else ""}
     )
 
 
@@ -232,7 +219,7 @@ def _how_far(facts: Facts) -> list[Any]:
     """Return how far a running job is, as far as it has told."""
     parts: list[Any] = [_("attempt %(number)d") % {"number": facts["attempt"] or 0}]
     if facts["since"]:
-        parts.append(_("for %(period)s") % {"period": facts.age("since")})
+        parts.append(_("for %(period)s") % {"period": facts.between("since")})
     parts.append(Sentence(_("on %(worker)s"), {"worker": _worker(facts)}))
     if facts["step"]:
         parts.append(_("at the step %(step)s") % {"step": repr(facts["step"])})
@@ -256,7 +243,7 @@ def _event(facts: Facts) -> Sentence:
         return Sentence(_("It waits for the event %(name)s."), {"name": step})
     return Sentence(
         _("It waits for the event %(name)s, for %(period)s more, until %(at)s."),
-        {"name": step, "period": facts.until("due_at"), "at": facts.moment("due_at")},
+        {"name": step, "period": facts.between("asked_at", "due_at"), "at": facts.at("due_at")},
     )
 
 
@@ -265,20 +252,14 @@ def _paused(facts: Facts) -> Sentence:
         "queue": _("The queue %(name)s is paused: %(details)s."),
         "task": _("The task %(name)s is paused: %(details)s."),
     }.get(facts["kind"], _("Everything is paused: %(details)s."))
-    details: list[Any] = [Sentence(_("since %(at)s"), {"at": facts.moment("since")})]
+    details: list[Any] = [Sentence(_("since %(at)s"), {"at": facts.at("since")})]
     if facts["until"]:
-        details.append(Sentence(_("until %(at)s"), {"at": facts.moment("until")}))
+        details.append(Sentence(_("until %(at)s"), {"at": facts.at("until")}))
     if facts["author"]:
         details.append(_("by %(author)s") % {"author": facts["author"]})
     if facts["reason"]:
         details.append(_("with the reason “%(reason)s”") % {"reason": facts["reason"]})
     return Sentence(text, {"name": facts["name"] or "", "details": details})
-
-
-def _limit(facts: Facts) -> Reference:
-    name = facts["limit"]
-    # A key without a limit of its own has the one of all such keys: one job at once.
-    return Reference("limit", name if facts["is_set"] else None, facts["key"] or name)
 
 
 def _in_line(place: int | None) -> str:
@@ -319,8 +300,7 @@ def _busy(facts: Facts) -> Sentence:
             "The slots of the workers that serve its queue are taken, %(lost)s of %(slots)s by lost jobs, "
             "which were given back, but whose tasks have not ended."
         )
-        numbers = ("slots", "lost")
-        return Sentence(text, {name: number(facts[name]) for name in numbers})
+        return Sentence(text, {name: number(facts[name]) for name in ("slots", "lost")})
     text = ngettext(
         "The only slot of the workers that serve its queue is taken for %(period)s now: %(longest)s.%(more)s",
         "All %(slots)s slots of the workers that serve its queue are taken for %(period)s now: "
@@ -331,7 +311,7 @@ def _busy(facts: Facts) -> Sentence:
     more = ngettext("%(count)s job starts before it.", "%(count)s jobs start before it.", ahead)
     values = {
         "slots": number(facts["slots"]),
-        "period": facts.age("since"),
+        "period": facts.between("since"),
         "longest": facts.jobs("longest", facts["slots"]),
         "more": " " + more % {"count": count(ahead)} if ahead else "",
     }
@@ -343,7 +323,7 @@ def _locked(facts: Facts) -> Sentence:
     if facts["application"]:
         details.append(facts["application"])
     if facts["since"]:
-        details.append(_("open for %(period)s") % {"period": facts.age("since")})
+        details.append(_("open for %(period)s") % {"period": facts.between("since")})
     text = _("Another transaction has locked its row (%(details)s), and workers skip it.")
     return Sentence(text, {"details": details})
 

@@ -8,9 +8,6 @@ The heartbeat asks when to look next, so an installation without schedules sends
 schedule that someone has just changed is noticed within a heartbeat. If several supervisors look at the same
 moment, ``_pgqueue_fire`` lets one of them fire a run. A schedule that cannot be computed is logged once
 and left out until its row changes; it does not hold up the others.
-
-If a user has changed the task or the arguments with SQL, the row has no policy for them. Then the round
-computes it, if it can import the task.
 """
 
 from __future__ import annotations

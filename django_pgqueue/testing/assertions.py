@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.conf import settings
@@ -32,6 +31,8 @@ from .modes import JOBS, Memory
 
 if TYPE_CHECKING:
     from typing import Unpack
+
+    from django.db.models import QuerySet
 
     from ..tasks.links import After, BatchLike
     from ..tasks.task import AnyTask
@@ -102,20 +103,16 @@ class _Search:
     """Looks for jobs of a task with some values."""
 
     def __init__(self, task: Any, values: Any, among: Iterable[Job] | None, using: str | None) -> None:
-        self.path = path_of(task)
+        self.path, rows = _jobs_of(task, using)
         self.call = task if isinstance(task, BoundTask) else None
         self.values = _as_stored(values, self.call)
-        if among is None:
-            among = JOBS if is_dummy(task) else Job.objects.using(alias_of(using)).order_by("pk")
-        self.others = list(among)
+        #: The arguments of the call by name, so that it does not matter how a job was called.
+        self.arguments = (
+            {} if self.call is None else bind_call(self.call.task, *_json(self.call.args, self.call.kwargs))
+        )
+        self.others = list(rows if among is None else among)
         self.jobs = [job for job in self.others if job.task_path == self.path]
         self.found = [job for job in self.jobs if not self.differences(job)]
-
-    @cached_property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of the call by name, so that it does not matter how a job was called."""
-        assert self.call is not None
-        return bind_call(self.call.task, *_json(self.call.args, self.call.kwargs))
 
     def differences(self, job: Job) -> list[str]:
         """Return a line for each value that differs; none if the job is as expected."""
@@ -140,7 +137,7 @@ class _Search:
     def failure(self, count: int | None) -> str:
         """Return the message: what was expected and found, and the jobs that are most similar."""
         wanted = "a job" if count is None else "no job" if count == 0 else counted(count, "job")
-        shown = {"arguments": self.arguments, **self.values} if self.call else self.values
+        shown = self.values if self.call is None else {"arguments": self.arguments, **self.values}
         given = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         number = len(self.found)
         there = "is none" if not number else "is 1" if number == 1 else f"are {number}"
@@ -241,28 +238,24 @@ def enqueued(task: AnyTask[..., Any] | str | None = None, *, using: str | None =
     this path. ``using``: the alias of the database.
     """
     jobs: list[Job] = []
-    path = None if task is None else path_of(task)
-    is_kept_here, rows = is_dummy(task), Job.objects.using(alias_of(using)).order_by("pk")
-    before = len(JOBS) if is_kept_here else fetch_value(rows.db, _LAST_SQL)
+    path, rows = _jobs_of("" if task is None else task, using)
+    before = len(rows) if isinstance(rows, list) else fetch_value(rows.db, _LAST_SQL)
     yield jobs
-    found = JOBS[before:] if is_kept_here else rows.filter(pk__gt=before)
-    jobs += [job for job in found if path in (None, job.task_path)]
+    found = rows[before:] if isinstance(rows, list) else rows.filter(pk__gt=before)
+    jobs += [job for job in found if path in ("", job.task_path)]
 
 
-def path_of(task: Any) -> str:
-    """Return the path of a task, which may be given as a path. Raise ``TypeError`` if it is neither."""
-    if isinstance(task, str):
-        return task
-    if isinstance(task, BoundTask):
-        return task.task.module_path
-    if is_task(task):
-        return task.module_path
-    raise TypeError(f"This takes a task, or the path of a task such as 'shop.tasks.report', not {task!r}.")
-
-
-def is_dummy(task: Any = None) -> bool:
-    """Return whether jobs of this task are kept in memory only."""
+def _jobs_of(task: Any, using: str | None) -> tuple[str, list[Job] | QuerySet[Job]]:
+    """Return the path of a task, which may be given as a path or a call, and where its jobs are: in memory or
+    in the database. Raise ``TypeError`` if it is none of these.
+    """
     if isinstance(task, BoundTask):
         task = task.task
+    if not (isinstance(task, str) or is_task(task)):
+        raise TypeError(
+            f"This takes a task, or the path of a task such as 'shop.tasks.report', not {task!r}."
+        )
     backend = resolve(adopt(task).backend) if is_task(task) else default_backend()
-    return is_ours(backend) and isinstance(backend.keeper, Memory)
+    is_dummy = is_ours(backend) and isinstance(backend.keeper, Memory)
+    rows = JOBS if is_dummy else Job.objects.using(alias_of(using)).order_by("pk")
+    return task.module_path if is_task(task) else task, rows

@@ -133,22 +133,19 @@ class _FakeRunning(RunningJob):
     @cached_property
     def parents(self) -> Parents:
         """The parents that the test has given."""
-        given = self._fields.get("parents", {})
-        return Parents(list(given), {key: _parent(key, value) for key, value in given.items()}, {})
+        results, most = {}, conf.current().max_json_bytes
+        for key, value in self._fields.get("parents", {}).items():
+            if not isinstance(value, Job):  # a job that has returned it
+                result = from_text(encode_result(value, most))
+                value = Job(id=key, status=Job.Status.DONE, result=result, errors=[])
+            results[key] = value
+        return Parents(list(results), results, {})
 
     @cached_property
     def steps(self) -> JobSteps:
         """Steps that are only called."""
         self.has_steps = True
         return FakeSteps(self, self._fields.get("events", {}))
-
-
-def _parent(key: int, value: Any) -> Job:
-    """Return a parent: the job that was given, or one that has returned this value."""
-    if isinstance(value, Job):
-        return value
-    result = from_text(encode_result(value, conf.current().max_json_bytes))
-    return Job(id=key, status=Job.Status.DONE, result=result, errors=[])
 
 
 def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:

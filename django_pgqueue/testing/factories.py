@@ -57,16 +57,6 @@ def _reason(made: Any) -> str:
     return f"waits for job{'s' if len(live) > 1 else ''} {', '.join(live)}" if live else ""
 
 
-def _attach(job: Job) -> None:
-    """Write an edge to each parent that is not over. A parent that is a job is marked."""
-    alias = str(job._state.db)
-    jobs = Job.objects.using(alias).filter(pk__in=job.parent_ids)
-    batches = JobBatch.objects.using(alias).filter(pk__in=job.parent_ids, finished_at=None)
-    live = [*jobs.filter(shelf=0).values_list("pk", flat=True), *batches.values_list("pk", flat=True)]
-    Edge.objects.using(alias).bulk_create(Edge(parent_id=parent, child_id=job.pk) for parent in live)
-    jobs.filter(shelf=0).update(marks=F("marks").bitor(HAS_CHILDREN))
-
-
 def _count(batch: int, alias: str, **numbers: int) -> None:
     tally, _ = Tally.objects.using(alias).get_or_create(batch_id=batch, slot=0)
     for name, number in numbers.items():
@@ -124,11 +114,17 @@ class JobFactory(DjangoModelFactory[Job]):
     def _create(cls, model_class: Any, *args: Any, **kwargs: Any) -> Job:
         """Write what the job waits for, and count it in its batch, as an enqueue does."""
         job: Job = super()._create(model_class, *args, **kwargs)  # type: ignore[no-untyped-call]
+        alias = str(job._state.db)
         if job.parent_ids and not job.is_finished:
-            _attach(job)
+            # An edge to each parent that is not over. A parent that is a job is marked.
+            jobs = Job.objects.using(alias).filter(pk__in=job.parent_ids, shelf=0)
+            batches = JobBatch.objects.using(alias).filter(pk__in=job.parent_ids, finished_at=None)
+            live = [*jobs.values_list("pk", flat=True), *batches.values_list("pk", flat=True)]
+            Edge.objects.using(alias).bulk_create(Edge(parent_id=each, child_id=job.pk) for each in live)
+            jobs.update(marks=F("marks").bitor(HAS_CHILDREN))
         if job.batch_id is not None:
             ended = {job.status: 1} if job.is_finished else {}
-            _count(job.batch_id, str(job._state.db), added=1, **ended)
+            _count(job.batch_id, alias, added=1, **ended)
         return job
 
 

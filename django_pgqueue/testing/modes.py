@@ -62,7 +62,7 @@ class _Mode(TestContextDecorator):
         tasks: dict[str, Any] = {alias: dict(entry) for alias, entry in task_backends.settings.items()}
         for alias in our_aliases():
             given = tasks[alias].get("OPTIONS") or {}
-            kept = {name: given[name] for name in ("database",) if name in given}
+            kept = {"database": given["database"]} if "database" in given else {}
             tasks[alias].update(BACKEND=self._path, OPTIONS={**kept, **self._options})
         if not our_aliases():
             tasks[IMPLICIT] = {"BACKEND": self._path, "QUEUES": [], "OPTIONS": self._options}

@@ -75,11 +75,6 @@ def test_the_states_and_the_reasons() -> None:
     assert words.origin(Schedule()) == "admin"
 
 
-def test_the_name_of_the_zone_is_that_of_the_viewer() -> None:
-    with timezone.override("Europe/Paris"):
-        assert words.zone_name() == "Europe/Paris"
-
-
 def test_of_cron_and_interval_only_the_one_that_is_there_counts_as_overridden() -> None:
     both = {"cron": "0 3 * * *", "every": None, "priority": None}
     assert words.changes(Schedule()) == []

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from ...explanation import Reason, why
-from ...explanation.words import Moment, Reference, Sentence, count, sentence
+from ...explanation.words import Reference, Sentence, count, sentence
 from ...formatting import number
 from ...models import Job, JobBatch, JobStat, Limit, Pause, UniqueWindow, Worker
 from ...models.job import UniqueScope
@@ -60,14 +60,14 @@ def _html(part: Any, show: Formatter) -> SafeString:
     """Return a part of a sentence with links. Everything that comes from jobs is escaped."""
     if isinstance(part, Sentence):
         return display.filled(part.text, **{name: _html(value, show) for name, value in part.values.items()})
-    if isinstance(part, Moment):
-        return mark_safe(display.time(part.at))  # noqa: S308 - made by format_html
+    if isinstance(part, datetime):
+        return mark_safe(display.time(part))  # noqa: S308 - made by format_html
     if isinstance(part, Reference):
         url = "" if part.key is None else show.url(_MODELS[part.kind], "change", part.key)
         return mark_safe(linked(url, breakable(part.text)))  # noqa: S308 - made by format_html
     if isinstance(part, list):
         return _joined(_html(each, show) for each in part)
-    return breakable(str(part))
+    return breakable("" if part is None else str(part))
 
 
 def _more(notes: Iterable[Any]) -> SafeString:

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
-from django.utils import translation
+from django.utils import timezone, translation
 
 from ...exceptions import InvalidKey, JobExists
 from ...explanation import schedules as words
@@ -70,7 +70,8 @@ def _schedules(options: dict[str, Any]) -> Output:
 def _list(alias: str) -> Output:
     rows = list(words.with_clock(Schedule.objects.using(alias)).order_by("name"))
     words.add_last_runs(alias, rows)
-    head = f'{counted(len(rows), "schedule")} in the database "{alias}". Times are in {words.zone_name()}.'
+    zone_name = timezone.get_current_timezone_name()
+    head = f'{counted(len(rows), "schedule")} in the database "{alias}". Times are in {zone_name}.'
     text: list[Block] = [head] if rows else [f'There are no schedules in the database "{alias}".']
     for row in rows:
         text += ["", *_about(row, row.task_path)]
