@@ -12,19 +12,16 @@ one table that is in use.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import OperationalError, connections, migrations, transaction
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-    from django.db.migrations.state import ProjectState
+from django.db.migrations.state import ProjectState
 
 __all__ = ["SQL_FOLDER", "PayloadTriggers", "RunSQLFile"]
 

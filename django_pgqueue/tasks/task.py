@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, cast
 from weakref import WeakValueDictionary
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -31,8 +31,6 @@ from .signatures import argument_names, check_call, show_options
 from .unique import Unique, check_unique
 
 if TYPE_CHECKING:
-    from typing import Self, Unpack
-
     from ..compat import BaseTaskBackend
     from ..jobs.results import QueueTaskResult
     from .links import After, IfFailed

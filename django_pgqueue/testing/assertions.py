@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from django.conf import settings
+from django.db.models import QuerySet
 from django.utils.timezone import is_naive
 
 from ..compat import is_task
@@ -30,10 +31,6 @@ from .databases import alias_of
 from .modes import JOBS, Memory
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from django.db.models import QuerySet
-
     from ..tasks.links import After, BatchLike
     from ..tasks.task import AnyTask
 

@@ -7,6 +7,7 @@ job cannot have.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
@@ -34,8 +35,6 @@ from ..worker.executor.running_job import RunningJob
 from ..worker.executor.steps import LONGEST_WAIT, JobSteps, from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from ..models.current import CurrentJob
     from ..tasks.task import AnyTask, Task
 

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..maintenance.schedules import synchronize
 from ..models import Job
 from ..postgres.aliases import database_name
 from ..tasks.routing import default_backend, is_test
-
-if TYPE_CHECKING:
-    from django.db.backends.base.base import BaseDatabaseWrapper
 
 _HERE = Path(__file__).resolve().parent
 _JOBS_SQL = (_HERE / "travel_jobs.sql").read_text()

@@ -5,8 +5,9 @@ They need factory-boy, which the extra ``testing`` installs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F
@@ -24,9 +25,6 @@ except ImportError as error:
 from ..models import Edge, Job, JobBatch, JobStat, Queue, Schedule, Tally, Worker
 from ..models.statistics import HISTOGRAM_BOUNDS
 from ..tasks.links import HAS_CHILDREN, IN_BATCH
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = [
     "ERROR", "BatchFactory", "JobFactory", "JobStatFactory", "PayloadFactory", "QueueFactory",

@@ -6,6 +6,7 @@ Both replace this package's backends in TASKS, so that all ways of enqueuing obe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -22,8 +23,6 @@ from ..postgres.clock import stored
 from ..tasks.routing import IMPLICIT, our_aliases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ..models import Job
     from ..tasks.call import Call
 

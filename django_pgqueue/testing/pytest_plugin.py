@@ -7,13 +7,12 @@ pytest-django, which owns the database of a test.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from .workers import RunningWorker
 
 __all__: list[str] = []

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from django.db import DatabaseError, Error, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .. import conf
 from ..compat import for_async
@@ -35,10 +37,6 @@ from ..worker.inline import BorrowedSession, InlineWorker
 from .databases import alias_of, check_is_test
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from django.db.backends.base.base import BaseDatabaseWrapper
-
     from ..tasks.call import Call
     from ..worker.executor.outcomes import Result
 

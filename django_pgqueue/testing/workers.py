@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -26,8 +27,6 @@ from ..worker.spawn import child_environment, settings_module
 from .databases import alias_of, check_is_test
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from ..compat import TaskResult
 
 START_SECONDS = 60.0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -25,8 +25,6 @@ from ..jobs.filters import LIVE_SHELF
 from .edit_form import EditForm
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from ..base import DatabaseAdmin
 
 # ----------------------------------------------------------------------------

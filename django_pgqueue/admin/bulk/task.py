@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from django.contrib.admin.sites import all_sites
 from django.contrib.auth import get_user_model
@@ -35,9 +35,6 @@ from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING
 from .actions import ACTIONS, Effect, permitted
 from .selection import Shown, affected
-
-if TYPE_CHECKING:
-    from typing import Self
 
 SALT = "django_pgqueue.admin.bulk"
 LONGEST = timedelta(days=1)
