@@ -35,13 +35,10 @@ class PgQueueConfig(AppConfig):
         backends.silence_django()
 
 
-# ----------------------------------------------------------------------------
 # Loaded rows (``loaddata``, ``serialized_rollback``) have their ids. The sequence must be ahead of them.
-#
 # Jobs, batches and places in a wait queue share one sequence. A row may also name a job that is no longer
 # kept, and a new job must not get its id. ``loaddata`` itself sets the sequence of a column to the greatest
-# value in it, which may be less; so no column with values of the sequence owns it
-# (``tables/job.sql``).
+# value in it, which may be less; so no column with values of the sequence owns it (``tables/job.sql``).
 
 _OWN_IDS = frozenset(("Job", "JobBatch"))
 _NAMED_IDS = frozenset(

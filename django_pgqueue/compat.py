@@ -79,9 +79,6 @@ else:
         __slots__ = ()
 
 
-# ----------------------------------------------------------------------------
-# The backport beside Django's own ``django.tasks``.
-
 PACKAGES = ["django.tasks" if django.VERSION >= (6, 0) else "django_tasks"]
 """The packages that provide the interface here. The first one is that of the names above."""
 #: What any backend raises for an invalid task. To catch it, not to raise it.

@@ -28,9 +28,6 @@ from .redaction_rules import DEFAULT_RULES, Rules, is_path, rules
 
 T = TypeVar("T")
 
-# ----------------------------------------------------------------------------
-# How the values of settings are read. A ValueError says what is accepted.
-
 HUNDRED_YEARS = 36525 * 86400.0
 
 #: What CONTEXT may name besides the paths of context variables.

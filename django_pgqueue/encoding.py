@@ -166,11 +166,9 @@ def _instead(value: Any) -> str:
     return "Pass strings, numbers, booleans, None, lists or dicts, or a key to look the value up by."
 
 
-# ----------------------------------------------------------------------------
-# Read what others have stored or sent: by SQL, on a channel, in a pipe, in an address.
-#
-# Calls in Python refuse JSON that PostgreSQL stores and Python does not read. It may still come from SQL, or
-# from a worker in another language, and then the rest of the row is to be shown.
+# Read what others have stored or sent: by SQL, on a channel, in a pipe, in an address. Calls in Python refuse
+# JSON that PostgreSQL stores and Python does not read. It may still come from SQL, or from a worker in
+# another language, and then the rest of the row is to be shown.
 
 TOO_DEEP = "<nested too deeply to be shown>"
 """Stands for a value."""

@@ -120,7 +120,6 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-# ----------------------------------------------------------------------------
 # Logs. Paths of tasks, names, keys and the messages of errors come from anywhere, also by SQL, and a terminal
 # obeys the control characters in them. All loggers of the package pass their records through one filter.
 

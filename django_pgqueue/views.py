@@ -75,12 +75,9 @@ def _refusal() -> HttpResponse:
     return response
 
 
-# ----------------------------------------------------------------------------
-# Who may read the views of metrics and health: a monitoring system by its token or its address, and users
-# who may view the statistics.
-#
-# The address is that of the connection (``REMOTE_ADDR``). Headers such as ``X-Forwarded-For`` do not count,
-# since anybody can send them.
+# Who may read the views of metrics and health: a monitoring system by its token or its address, and users who
+# may view the statistics. The address is that of the connection (``REMOTE_ADDR``). Headers such as
+# ``X-Forwarded-For`` do not count, since anybody can send them.
 
 PERMISSION = "django_pgqueue.view_jobstat"
 

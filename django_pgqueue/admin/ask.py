@@ -92,12 +92,8 @@ def _query(request: HttpRequest) -> str:
     return f"?{request.META['QUERY_STRING']}" if request.META["QUERY_STRING"] else ""
 
 
-# ----------------------------------------------------------------------------
-# Actions on rows: buttons on the page of a row, and actions of the list.
-
-
 class RowAction(NamedTuple):
-    """An action on rows. Other classes that describe one have these attributes, too."""
+    """An action on rows, of a list or a page. Other classes that describe one have these attributes, too."""
 
     permission: str
     """The codename without the model."""

@@ -223,13 +223,10 @@ class ReadOnlyAdmin(DatabaseAdmin[M]):
         return flatten_fieldsets(self.get_fieldsets(request, obj))
 
 
-# ----------------------------------------------------------------------------
-# Control characters in the texts of the pages, written out.
-#
-# Names, arguments and messages of errors come from anywhere. They may contain characters that no browser
-# shows, or that turn around what follows: after U+202E, ``gpj.exe`` is read as ``exe.jpg``. All pages of the
-# admin classes pass through here, so that none has to think of it. Only texts change: addresses, and what a
-# form sends back, keep the characters.
+# Control characters in the texts of the pages, written out. Names, arguments and messages of errors come from
+# anywhere. They may contain characters that no browser shows, or that turn around what follows: after U+202E,
+# ``gpj.exe`` is read as ``exe.jpg``. All pages of the admin classes pass through here, so that none has to
+# think of it. Only texts change: addresses, and what a form sends back, keep the characters.
 
 #: Not the marks U+200E, U+200F and U+061C, nor the joiners: texts in Arabic, Hebrew and Persian need them.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -251,13 +248,11 @@ def written_out(text: str) -> str:
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-# ----------------------------------------------------------------------------
-# A time limit for each statement of a page that is read. What changes rows has to wait for their locks.
-#
-# The parts of a page that may have to read many rows have shorter limits, and the page is shown without
-# them. This limit is for all other statements, which are fast unless something holds them up: a migration
-# that has locked a table, or a server at its end. Without it, each look at the page would keep one more
-# process and one more connection waiting.
+# A time limit for each statement of a page that is read. What changes rows has to wait for their locks. The
+# parts of a page that may have to read many rows have shorter limits, and the page is shown without them.
+# This limit is for all other statements, which are fast unless something holds them up: a migration that has
+# locked a table, or a server at its end. Without it, each look at the page would keep one more process and
+# one more connection waiting.
 
 SECONDS = 5.0  # for one statement
 

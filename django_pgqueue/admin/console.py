@@ -155,10 +155,6 @@ def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
     return {"pgqueue_nav": tabs, "pgqueue_zone": page_zone()}
 
 
-# ----------------------------------------------------------------------------
-# What is paused, in sentences.
-
-
 @dataclass(slots=True)
 class Paused:
     """The pauses in force, in sentences that link to their pages if this user may view them."""

@@ -69,14 +69,10 @@ def with_more(text: Any, more: Any) -> str:
     return format_html('{}<span class="pgqueue-more">{}</span>', text, more) if more else text
 
 
-# ----------------------------------------------------------------------------
-# Moments as ``<time>`` elements, in Django's current time zone, with the exact instant on hover.
-#
-# ``times.js`` shows them in the time zone of the browser instead, unless the project has activated a time
-# zone for the user. Without JavaScript they stay as they are. An element shows the date and the time, the
-# time alone if that of ``data-pgqueue-after`` is of the same day, or what ``data-pgqueue-shows`` says.
-
-
+# Moments as ``<time>`` elements, in Django's current time zone, with the exact instant on hover. ``times.js``
+# shows them in the time zone of the browser instead, unless the project has activated a time zone for the
+# user. Without JavaScript they stay as they are. An element shows the date and the time, the time alone if
+# that of ``data-pgqueue-after`` is of the same day, or what ``data-pgqueue-shows`` says.
 def page_zone() -> dict[str, Any]:
     """Return the current time zone for the bar. The page keeps it, whatever the zone of the browser is, if it
     is activated, so if it is not ``TIME_ZONE``.

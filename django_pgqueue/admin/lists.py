@@ -27,16 +27,12 @@ from ..postgres.timeout import within
 from ..tasks.registry import BACKLOG_WINDOW, known_tasks, queues_in_use
 from . import display
 
-# ----------------------------------------------------------------------------
-# A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET.
-#
-# A page starts after a row, in the order of an index (``orders``), so that the hundredth page costs as much
-# as the first one.
-#
-# Filters that no index supports read rows one by one. They read ``WINDOW`` rows, then stop and offer to look
-# further back, so that a search without a match takes no longer in a long history than in a short one. Each
-# statement has a time limit, too: if it is reached, a smaller window is read instead, and after the smallest
-# one the page says that the search gave up.
+# A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET. A page
+# starts after a row, in the order of an index (``orders``), so that the hundredth page costs as much as the
+# first one. Filters that no index supports read rows one by one. They read ``WINDOW`` rows, then stop and
+# offer to look further back, so that a search without a match takes no longer in a long history than in a
+# short one. Each statement has a time limit, too: if it is reached, a smaller window is read instead, and
+# after the smallest one the page says that the search gave up.
 
 WINDOW = 100_000  # rows
 SECONDS = 1.0  # for each statement that finds rows
@@ -150,14 +146,9 @@ class KeysetChangeList(ChangeList):
         return self.get_query_string({PAGE_VAR: f"-{text}" if backward else text})
 
 
-# ----------------------------------------------------------------------------
-# Orders of a list that are supported by an index, and places in them.
-#
-# A place consists of the values of a row in the columns of the order. In the URL, the key comes first:
-# ``p=7``, or ``p=7~2026-01-01 00:00:00+00:00`` in an order by time. A leading minus requests the rows before
-# the place instead of those after it.
-
-
+# Orders of a list that are supported by an index, and places in them. A place consists of the values of a row
+# in the columns of the order. In the URL, the key comes first: ``p=7``, or ``p=7~2026-01-01 00:00:00+00:00``
+# in an order by time. A leading minus requests the rows before the place instead of those after it.
 @dataclass(frozen=True, slots=True)
 class KeysetOrder:
     """Columns as in ``order_by()``, the key last, and the parts of a table that have an index on them."""
@@ -224,12 +215,10 @@ class KeysetOrder:
 NEWEST = KeysetOrder(("-id",))
 
 
-# ----------------------------------------------------------------------------
 # Spans of time in the address of a list: a period that ends now, such as ``finished=day``, or from one time
-# to another, such as ``finished=2026-11-23T10:00..2026-11-23T12:00``.
-#
-# Of the two times, one may be missing. The second one is not in the span. A day stands for its midnight, and
-# a time without an offset is in the current time zone.
+# to another, such as ``finished=2026-11-23T10:00..2026-11-23T12:00``. Of the two times, one may be missing.
+# The second one is not in the span. A day stands for its midnight, and a time without an offset is in the
+# current time zone.
 
 PERIODS = {
     "hour": (timedelta(hours=1), gettext_lazy("last hour")),

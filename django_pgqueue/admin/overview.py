@@ -130,9 +130,6 @@ def _jobs(url: partial[str], **filters: str) -> str:
     return f"{found}?{urlencode(filters)}" if (found := url(Job, "changelist")) else ""
 
 
-# ----------------------------------------------------------------------------
-# The two charts: what ran and failed, and how long jobs waited and ran.
-
 _SOON = 30  # seconds; workers write their figures every ten seconds
 
 
@@ -159,12 +156,8 @@ def charts(alias: str, span: TimeSpan) -> list[Chart]:
     ]
 
 
-# ----------------------------------------------------------------------------
-# The problems of the verdict, each with the way to its fix: a page, a command, or a button.
-
-
 def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes: bool) -> dict[str, str]:
-    """Return a problem for the template. ``pauses`` tell who has paused a queue, and why."""
+    """Return a problem with the way to its fix. ``pauses`` tell who has paused a queue, and why."""
     kind, name, text = problem.kind, problem.queue_name, str(problem)
     found = {}
     if kind == "paused":
@@ -186,12 +179,8 @@ def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes:
     return {"text": text, "url": target, "label": label, "command": command, **found}
 
 
-# ----------------------------------------------------------------------------
-# The four tiles: what is ready, what runs, how fast, and what fails. Each has a small line of the last hour.
-# A figure that could not be read in time is a question mark.
-
-
 def _tiles(url: partial[str], state: QueueState) -> list[dict[str, Any]]:
+    """Return the four tiles. A figure that could not be read in time is a question mark."""
     minutes = state.hour[:-1]  # the last one is not over
     ready, oldest = _ready(state)
     busy = slots = finished = speed = failed = earlier = ""
@@ -230,10 +219,6 @@ def _ready(state: QueueState) -> tuple[str, str]:
     return capped(ready), note
 
 
-# ----------------------------------------------------------------------------
-# The rows of queues: those with settings, thresholds or live jobs, or that ran jobs within a day.
-
-
 def _queue_row(state: QueueState, name: str) -> dict[str, Any]:
     """Return a queue: its jobs, how many workers serve it, and whether one of these is alarming."""
     depth = (state.depths or {}).get(name) or Depth(name)
@@ -251,10 +236,6 @@ def _queue_row(state: QueueState, name: str) -> dict[str, Any]:
         "oldest_bar": gauge(depth.oldest_ready / (limit or 300), alarm=is_late),
     }
 
-
-# ----------------------------------------------------------------------------
-# The buttons that pause and resume a queue. Each needs the permission of the page of pauses: add a pause to
-# pause, delete one to resume.
 
 _MOST_OF_REASON = 400
 

@@ -169,10 +169,6 @@ def _links(url: partial[str], path: str) -> Iterator[dict[str, Any]]:
         yield {"label": _("Pause"), "url": f"{pause}?{urlencode({'kind': 'task', 'name': path})}"}
 
 
-# ----------------------------------------------------------------------------
-# The policy of a task in words: every option of its definition, and where a default comes from.
-
-
 class Option(NamedTuple):
     """One option."""
 

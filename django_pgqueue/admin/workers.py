@@ -30,9 +30,6 @@ from .history import action_words, note_and_tell
 from .jobs.progress import PROGRESS_COLUMNS, progress_of_job
 from .jobs.texts import breakable
 
-# ----------------------------------------------------------------------------
-# The workers of a database, as lists and pages tell of them.
-
 
 def state_badge(worker: Any) -> str:
     """Format the state of a worker ``with_vitals``."""
@@ -102,10 +99,6 @@ class Fleet(Crew):
         return gettext(
             "Schedules stand still, because no worker is running. Start one: manage.py runqueueworker"
         )
-
-
-# ----------------------------------------------------------------------------
-# The list and the page.
 
 
 MOST_JOBS = 100  # on the page of a worker

@@ -40,11 +40,9 @@ from ..tasks.links import HAS_CHILDREN
 from .base import M, ReadOnlyAdmin, written_out
 from .console import console_page, hidden_of, page_url
 
-# ----------------------------------------------------------------------------
-# A workflow: jobs, batches, and which of them waits for which.
-#
-# A batch waits for its members, so an arrow leads from each member to its batch. A parent that is no longer
-# kept has a node, too, because its children still name it: nobody knows whether it was a job or a batch.
+# A workflow: jobs, batches, and which of them waits for which. A batch waits for its members, so an arrow
+# leads from each member to its batch. A parent that is no longer kept has a node, too, because its children
+# still name it: nobody knows whether it was a job or a batch.
 
 Key: TypeAlias = "int | tuple[str | int, ...]"
 """The id of a job or a batch, or what the jobs of a folded node have in common."""
@@ -95,15 +93,12 @@ class Workflow:
         return all(node.is_finished for node in self.nodes.values())
 
 
-# ----------------------------------------------------------------------------
-# Read the workflow around a job or a batch, with one statement for each step away from it.
-#
-# From a job, the steps lead to its parents, to its batch, and to the jobs that wait for it; from a batch, to
-# its members. Ids are asked for once, so that even a circle, which the queue does not permit, would end. The
-# number of jobs, of steps and of seconds is limited; what was read until then is shown.
-#
-# The statements see the jobs at slightly different moments. A job that is moved to the history in between is
-# read again, or keeps the state that was read first.
+# Read the workflow around a job or a batch, with one statement for each step away from it. From a job, the
+# steps lead to its parents, to its batch, and to the jobs that wait for it; from a batch, to its members. Ids
+# are asked for once, so that even a circle, which the queue does not permit, would end. The number of jobs,
+# of steps and of seconds is limited; what was read until then is shown. The statements see the jobs at
+# slightly different moments. A job that is moved to the history in between is read again, or keeps the state
+# that was read first.
 
 _JOBS = (Path(__file__).parent / "workflow_jobs.sql").read_text(encoding="utf-8")
 _BATCHES = (Path(__file__).parent / "workflow_batches.sql").read_text(encoding="utf-8")
@@ -221,12 +216,10 @@ def _walk(alias: str, here: int, limits: Limits, jobs: dict[int, _Job], asked: d
     return False
 
 
-# ----------------------------------------------------------------------------
-# Draw a large workflow with few nodes: one for all jobs of a task.
-#
-# Jobs are folded first if they have the same task and batch and stand in the same column, so that the arrows
-# keep their direction. If this is not enough, all jobs of a task become one node, and all batches of a name.
-# The arrows may then lead in a circle; dagre can draw this. The node that the user came from is never folded.
+# Draw a large workflow with few nodes: one for all jobs of a task. Jobs are folded first if they have the
+# same task and batch and stand in the same column, so that the arrows keep their direction. If this is not
+# enough, all jobs of a task become one node, and all batches of a name. The arrows may then lead in a circle;
+# dagre can draw this. The node that the user came from is never folded.
 
 #: Workflows with more nodes, or with arrows that lead over more columns in all, are folded. dagre takes less
 #: than a second for these: 0.3 s for a chain of 300, 0.9 s for 600 random arrows.
@@ -304,9 +297,6 @@ def _fold(workflow: Workflow, key_of: Callable[[Node], Key]) -> Workflow:
             small.arrows[ends] = "member" if both == arrow == "member" else "after"
     return small
 
-
-# ----------------------------------------------------------------------------
-# The nodes in words, for the table and for the script.
 
 #: The parts of the bar of a batch, from what is over to what has not started.
 _BAR = ("done", "cancelled", "failed", "running", "retry", LIVE, "pending", "blocked")
@@ -398,9 +388,6 @@ def counted(counts: Counter[str]) -> dict[str, str]:
         if counts[state]
     }
 
-
-# ----------------------------------------------------------------------------
-# The section, and the page.
 
 _BESIDE_THE_REST = Limits(jobs=5_000, steps=60, seconds=1.0)
 _SHARE = 20

@@ -91,10 +91,6 @@ def why(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = N
 awhy = for_async(why)
 
 
-# ----------------------------------------------------------------------------
-# What to do about the reasons of ``pgqueue_why``: a sentence, with a command or a call to copy.
-
-
 class Cure(NamedTuple):
     """What helps against a reason. What a name in a template stands for is in `_values`."""
 

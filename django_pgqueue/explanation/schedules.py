@@ -128,12 +128,7 @@ def _interval(every: timedelta) -> str:
     return _("Every %(length)s") % {"length": " ".join(parts)}
 
 
-# ----------------------------------------------------------------------------
-# What people see of schedules, in the admin and on the command line: the rows, their last and next runs.
-#
-# Times are relative to the clock of the database, which decides when a run is due.
-
-#: A run that has been due for so long was not noticed by any worker.
+#: A run that has been due for so long, by the clock of the database, was not noticed by any worker.
 LATE = timedelta(minutes=1)
 
 

@@ -242,7 +242,6 @@ def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, 
     return row
 
 
-# ----------------------------------------------------------------------------
 # The signal ``task_enqueued``. Its receivers get a result with the whole row, which a bulk has to read; so it
 # is sent only if there is a receiver besides that of Django, which logs.
 
@@ -341,9 +340,6 @@ class JobList(Sequence[Job]):
             job.enqueue_outcome = self.enqueue_outcomes[place]
         return job
 
-
-# ----------------------------------------------------------------------------
-# Explain the mistakes that only the database notices when a job is enqueued.
 
 _said: set[tuple[str, str]] = set()
 MISTAKES = (ProgrammingError, IntegrityError, OperationalError, SynchronousOnlyOperation)

@@ -247,14 +247,6 @@ def _check(target: str, concurrency: Any, rate_limit: Any, on_full: Any) -> None
         raise ValueError("Jobs always wait for the limit of a queue or of all jobs: leave out on_full.")
 
 
-# ----------------------------------------------------------------------------
-# ``RateLimiter``: take starts of a rate in application code, which shares it with the jobs of the same key.
-#
-# Each call is one short statement. In a transaction it holds the lock of the key until the end of that
-# transaction: a rollback gives the starts back, and nobody else may have been told meanwhile that they are
-# used.
-
-
 class RateLimiter:
     """The rate of a name and a key, for application code: ``RateLimiter("crm", tenant).take()``.
 
@@ -303,6 +295,8 @@ class RateLimiter:
             raise ValueError(f"The number of starts to take must be a whole number of at least 1, not {n!r}.")
         alias = self._using or default_backend().home()
         try:
+            # In a transaction, it holds the lock of the key: a rollback gives the starts back, and nobody may
+            # have been told meanwhile that they are used.
             statement = "SELECT pgqueue_take_rate(%s, %s, %s::integer, %s)"
             return float(fetch_value(alias, statement, self.name, self.key, n, only_look))
         except DataError as error:
@@ -310,15 +304,12 @@ class RateLimiter:
             raise ValueError(str(error).splitlines()[0]) from error
 
 
-# ----------------------------------------------------------------------------
-# Find the live jobs of a key: those that hold a slot of it, stand in its line, or have it as unique key.
-
 #: Reads the ids. It takes the key four times.
 SQL = Path(__file__).with_name("keyed_jobs.sql").read_text(encoding="utf-8")
 
 
 def with_key(jobs: QuerySet[Any], key: str) -> QuerySet[Any]:
-    """Return those of the jobs that have this key and are not over."""
+    """Return the live ones that hold a slot of this key, wait for one, or have it as unique key."""
     # An array: with a subquery, PostgreSQL would read all jobs from the newest one on.
     ids = RawSQL(f"ARRAY({SQL})", [key] * 4)  # noqa: S611 - a constant
     is_one = Func(F("pk"), ids, template="%(expressions)s", arg_joiner=" = ANY ", output_field=BooleanField())

@@ -83,9 +83,6 @@ def step(function: Any = None, /, *, name: str | None = None, atomic: bool = Fal
     return make if function is None else make(function)
 
 
-# ----------------------------------------------------------------------------
-# The rules for the steps of a job: their names, which sleeps and events share, their number and results.
-
 HAS_STEPS = 1
 """The bit of ``Job.marks`` that says so."""
 MOST_STEPS = 1000

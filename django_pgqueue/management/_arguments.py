@@ -83,9 +83,6 @@ def database_alias(text: str | None) -> str:
     return alias
 
 
-# ----------------------------------------------------------------------------
-# Times and durations on the command line, with the error messages for what cannot be read.
-
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
 
@@ -157,9 +154,6 @@ def user_name() -> str:
     except (ImportError, KeyError, OSError):  # a user id without a name, as in many containers
         return ""
 
-
-# ----------------------------------------------------------------------------
-# The ids of jobs on the command line: ``5``, or ``other:5`` for a job in another database.
 
 JobId: TypeAlias = tuple[str, int]
 """The alias that an id names, empty if it names none, and the number."""

@@ -123,10 +123,6 @@ def _options(parser: ArgumentParser, found: Namespace) -> Iterator[str]:
             yield from _options(action.choices[name], found)
 
 
-# ----------------------------------------------------------------------------
-# The subcommands.
-
-
 @dataclass(frozen=True, slots=True)
 class Subcommand:
     """A subcommand of ``manage.py pgqueue``."""

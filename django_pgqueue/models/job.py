@@ -295,11 +295,6 @@ class LiveJob(JobFields):
         apps = Apps()
 
 
-# ----------------------------------------------------------------------------
-# Models whose rows are calls of a task. The triggers of ``PayloadTriggers`` make a job of each new row. Both
-# have the same key, so that each finds the other with a join.
-
-
 class JobPayload(models.Model):
     """The abstract base of a model with a row for each job of one task: ``@task(payload=Receipt)``.
 
@@ -404,10 +399,6 @@ class Step(models.Model):
         verbose_name_plural = _("steps")
 
 
-# ----------------------------------------------------------------------------
-# Two small tables that RunSQL creates and fills. They are unmanaged, so that a flush does not empty them.
-
-
 class QueueStatus(models.Model):
     """The names of a job's states, in the database for reports and other tools."""
 
@@ -417,7 +408,7 @@ class QueueStatus(models.Model):
 
     class Meta(InternalMeta):
         db_table = "pgqueue_status"
-        managed = False
+        managed = False  # so that a flush does not empty it: RunSQL has filled it
         verbose_name = _("status")
         verbose_name_plural = _("statuses")
 
@@ -433,6 +424,6 @@ class Ring(models.Model):
 
     class Meta(InternalMeta):
         db_table = "pgqueue_ring"
-        managed = False
+        managed = False  # as above
         verbose_name = _("ring of history")
         verbose_name_plural = _("rings of history")

@@ -214,14 +214,12 @@ class UniqueWindow(models.Model):
         verbose_name_plural = _("windows of unique keys")
 
 
-# ----------------------------------------------------------------------------
-# ``Worker``: the processes that run jobs. Heartbeats update this narrow table and no jobs. A worker in
-# another language, registered by ``pgqueue_register_worker``, has no supervisor. Its ``pid`` is 0 if it has
-# not given it.
-
-
 class Worker(models.Model):
-    """One worker process. It is registered before its first claim and removed when it stops."""
+    """One worker process. It is registered before its first claim and removed when it stops.
+
+    Heartbeats update this narrow table and no jobs. A worker in another language, registered by
+    ``pgqueue_register_worker``, has no supervisor. Its ``pid`` is 0 if it has not given it.
+    """
 
     BORN: ClassVar[str] = "started_at"
 

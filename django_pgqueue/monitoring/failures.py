@@ -143,12 +143,8 @@ def _counts(span: TimeSpan) -> dict[str, Any]:
     return {"source": span.table.value, "grain": span.grain, "back": span.length}
 
 
-# ----------------------------------------------------------------------------
-# Mute groups of failures that are known, until they change (``_pgqueue_fold_failures`` says when that is).
-
-
 def mute(alias: str, fingerprints: Collection[str], author: str = "") -> int:
-    """Mute these groups, and return how many were not muted before."""
+    """Mute groups until they change (``_pgqueue_fold_failures``). Return how many were not muted before."""
     known = FailureGroup.objects.using(alias).filter(pk__in=fingerprints, muted_at=None)
     return known.update(muted_at=Now(), muted_by=author[:150])
 

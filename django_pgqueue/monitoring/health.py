@@ -226,10 +226,6 @@ def thresholds_of(queue: str, given: Mapping[str, Any] | None = None) -> Thresho
     return replace(found, **{name: value for name, value in (given or {}).items() if value is not None})
 
 
-# ----------------------------------------------------------------------------
-# The problems.
-
-
 def _unreadable(alias: str) -> Health:
     problem = HealthProblem("unreachable", "", _("the database cannot be read"))
     return _judged(QueueState(alias), [problem])
@@ -344,9 +340,6 @@ def _minor(state: QueueState) -> Iterator[HealthProblem]:
             )
             yield HealthProblem("paused", name, text % {"queue": name, "count": ready})
 
-
-# ----------------------------------------------------------------------------
-# What helps against a problem.
 
 _START = gettext_lazy("Start a worker: %(command)s"), "runqueueworker{queues}"
 _MORE_SLOTS = gettext_lazy(

@@ -87,14 +87,11 @@ def _read(alias: str, statement: str, parameters: dict[str, Any]) -> list[Any]:
     return rows_within(alias, PATIENCE, statement, {"window": WINDOW, "some": SOME, **parameters})
 
 
-# ----------------------------------------------------------------------------
-# The recorded steps of a job, for its page and the command, in the order in which they ended.
-
 _COLUMNS = ("name", "kind", "attempt", "seconds", "wake_at", "finished_at", "result")
 
 
 def recorded_steps(job: Job) -> list[dict[str, Any]]:
-    """Return the steps: of live jobs from their table, of others from the row."""
+    """Return the steps in the order of their ends: of live jobs from their table, of others from the row."""
     if job.is_finished:
         steps = [{**dict.fromkeys(_COLUMNS), **step} for step in job.steps or []]
     elif job.marks & HAS_STEPS:

@@ -93,11 +93,9 @@ def _standing(alias: str, names: Iterable[str]) -> dict[str, QueueFigures]:
     }
 
 
-# ----------------------------------------------------------------------------
-# The depth and age of each queue, from the leaf of live jobs.
-#
-# One statement counts each kind of jobs up to a limit, and asks the planner for an estimate beyond it. So it
-# takes as long with a million waiting jobs as with ten thousand.
+# The depth and age of each queue, from the leaf of live jobs. One statement counts each kind of jobs up to a
+# limit, and asks the planner for an estimate beyond it. So it takes as long with a million waiting jobs as
+# with ten thousand.
 
 #: Up to here, the counts are exact.
 MOST = 10_000
@@ -156,22 +154,17 @@ def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str,
     return dict(sorted(found.items()))
 
 
-# ----------------------------------------------------------------------------
-# Lost jobs: those that run according to their rows, but whose worker is dead. Any live worker recovers them.
-
 _LOST_SQL = Path(__file__).with_name("lost.sql").read_text(encoding="utf-8")
 
 
 def lost_jobs(alias: str) -> dict[str, int]:
-    """Return how many jobs of each queue are lost. Queues without lost jobs are left out."""
+    """Return how many jobs of each queue run by their rows, but on a dead worker, for queues with any."""
     return dict(fetch_rows(alias, _LOST_SQL, {"most": MOST, "lease": conf.current().lease}))
 
 
-# ----------------------------------------------------------------------------
-# Who holds a lock of the queue without any right to it.
-#
-# Keys of limits and queues are locked for each claim, by advisory locks, which every role that may connect
-# can take. Such a holder breaks no limit, but the jobs wait. So health names it, and supervisors log it.
+# Who holds a lock of the queue without any right to it. Keys of limits and queues are locked for each claim,
+# by advisory locks, which every role that may connect can take. Such a holder breaks no limit, but the jobs
+# wait. So health names it, and supervisors log it.
 
 FOREIGN_LOCKS_SQL = Path(__file__).with_name("foreign_locks.sql").read_text(encoding="utf-8")
 

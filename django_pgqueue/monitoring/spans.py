@@ -132,9 +132,6 @@ def breakdown(
     return [Figures(*row) for row in rows_within(alias, SPAN_TIMEOUT, _BREAKDOWN, parameters)]
 
 
-# ----------------------------------------------------------------------------
-# Percentiles from the histograms of ``JobStat``.
-
 SHARES = (0.5, 0.95, 0.99)
 
 
@@ -170,9 +167,6 @@ def percentile_text(histogram: Sequence[int], share: float) -> str:
         return _("over %(period)s") % {"period": duration_text(HISTOGRAM_BOUNDS[-1])}
     return duration_text(seconds)
 
-
-# ----------------------------------------------------------------------------
-# A few points over a span for many queues or tasks at once, for the small charts in lists.
 
 #: The step of each span, and the sums that it adds up. Single minutes of a task have no sums.
 _STEPS = {
@@ -214,9 +208,7 @@ def trends(
     return found
 
 
-# ----------------------------------------------------------------------------
 # How fast jobs end: one definition and one wording, for the verdict, the pages, the charts and the terminal.
-#
 # A rate is the number of attempts that have ended in a span, divided by how long the span has lasted so far.
 # An attempt counts however it ended, so a job that is tried twice counts twice.
 
@@ -236,15 +228,13 @@ def rates(alias: str) -> dict[str, float]:
     return {row.queue_name: per_second([row]) for row in breakdown(alias, _NOW, "queue", most=MOST_QUEUES)}
 
 
-# ----------------------------------------------------------------------------
-# What ran since the first job, by queue and task: counts that only grow, as Prometheus expects them.
-#
-# They come from the total and from the minutes that are not in it yet. One statement reads both, so
-# maintenance that rolls up at this moment does not change the result.
-
 OUTCOMES = ("done", "failed", "retried", "cancelled")
 
 
 def totals(alias: str) -> list[Figures]:
-    """Return all attempts of each task in each queue, in the order of queues and tasks."""
+    """Return all attempts of each task in each queue since the first job, in the order of queues and tasks.
+
+    One statement reads the total and the minutes that are not in it yet. So maintenance that rolls up at this
+    moment does not change the result, and the counts only grow, as Prometheus expects.
+    """
     return [Figures(*row) for row in fetch_rows(alias, _TOTALS)]

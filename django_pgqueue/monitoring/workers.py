@@ -108,10 +108,6 @@ def busy_text(worker: Any) -> str:
     return text if ahead <= 0 else _("%(text)s, %(count)d claimed ahead") % {"text": text, "count": ahead}
 
 
-# ----------------------------------------------------------------------------
-# The workers of a database.
-
-
 class Crew:
     """The workers, each with its state in ``vital``; if none of them runs, also whether one is starting."""
 

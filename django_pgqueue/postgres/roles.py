@@ -167,16 +167,12 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# ----------------------------------------------------------------------------
-# Keep the roles of ``manage.py pgqueue roles`` working when a later version adds functions and tables.
-#
-# A new function or table has no rights for them. So after each ``migrate`` the roles get what they lack.
-# Nothing records their names: the rights that they have on the functions that enqueue, of whatever version,
-# tell who they are. Those who may also call ``WORKER_ONLY`` are workers. This only gives rights and takes
-# none from a role, since an administrator may have granted more by hand.
-#
-# A ``migrate`` over several releases may create a version of a function and drop the one before. Therefore
-# the roles are looked up before it as well.
+# Keep the roles of ``manage.py pgqueue roles`` working when a later version adds functions and tables. A new
+# function or table has no rights for them. So after each ``migrate`` the roles get what they lack. Nothing
+# records their names: the rights that they have on the functions that enqueue, of whatever version, tell who
+# they are. Those who may also call ``WORKER_ONLY`` are workers. This only gives rights and takes none from a
+# role, since an administrator may have granted more by hand. A ``migrate`` over several releases may create a
+# version of a function and drop the one before. Therefore the roles are looked up before it as well.
 
 
 _FUNCTIONS = (_FOLDER / "roles_functions.sql").read_text(encoding="utf-8")
@@ -249,10 +245,6 @@ def shortened(found: list[str]) -> str:
     """Return the first three, and how many more there are."""
     more = f", and {len(found) - 3} more" if len(found) > 3 else ""
     return f"{', '.join(found[:3])}{more}"
-
-
-# ----------------------------------------------------------------------------
-# Row-level security. A role to which it applies does not see rows that exist, and nothing says so.
 
 
 def filtered(alias: str, tables: Sequence[str]) -> list[str]:

@@ -195,12 +195,10 @@ def _leave_out(broken: dict[str, str], schedule: Due | Plan, error: Exception) -
     )  # fmt: skip
 
 
-# ----------------------------------------------------------------------------
 # What a round makes of a schedule that is due: which of its runs have passed, and which one comes next.
-#
 # Nothing here knows the database. If the timing has been edited since the last round, the runs of the old
-# timing until the edit count as well: the trigger (``_pgqueue_schedule_changed``) has noted it in the
-# column ``owed``.
+# timing until the edit count as well: the trigger (``_pgqueue_schedule_changed``) has noted it in the column
+# ``owed``.
 
 #: A run that is noticed later than this was missed: ``catch_up="skip"`` leaves it out.
 PUNCTUAL = timedelta(minutes=1)

@@ -215,10 +215,7 @@ def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Cal
         raise
 
 
-# ----------------------------------------------------------------------------
-# The hooks of ``BEFORE_ENQUEUE``. The calls that a hook itself enqueues pass the hooks, too.
-
-#: How many enqueues of hooks may be inside each other; more never end.
+#: The calls that a hook enqueues pass the hooks, too. More than so many inside each other never end.
 _DEEPEST = 10
 _DEPTH: ContextVar[int] = ContextVar("django_pgqueue.hooks.depth", default=0)
 

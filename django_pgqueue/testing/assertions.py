@@ -220,9 +220,6 @@ def _described(job: Job) -> str:
     return f"job {job.pk}: {job.task_path}({arguments}), {job.status}, queue {job.queue_name}"
 
 
-# ----------------------------------------------------------------------------
-# ``enqueued``: which jobs a block has made, whichever way they were enqueued.
-
 _LAST_SQL = "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM pgqueue_job_id_seq"
 
 

@@ -216,12 +216,8 @@ def _checked(value: Any) -> Any:
     return value
 
 
-# ----------------------------------------------------------------------------
-# The steps of a job that exists only in memory: each is called, and nothing is recorded or waited for.
-
-
 class FakeSteps(JobSteps):
-    """The steps of a job of `call_task`. ``events``: the values of those that it may wait for."""
+    """The steps of a job of `call_task`; none is recorded. ``events``: the values of those to wait for."""
 
     def __init__(self, running: RunningJob, events: Mapping[str, Any]) -> None:
         super().__init__(running.row, running.task, running.alias, running.progress)

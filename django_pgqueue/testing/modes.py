@@ -114,9 +114,6 @@ class dummy_jobs(_Mode):  # noqa: N801
         clear_jobs()
 
 
-# ----------------------------------------------------------------------------
-# The jobs of dummy mode, which exist only in the memory of this process.
-
 JOBS: list[Job] = []
 """What was enqueued in dummy mode, the oldest first."""
 BATCHES: dict[int, JobBatch] = {}

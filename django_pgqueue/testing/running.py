@@ -176,10 +176,6 @@ def raise_failure(result: Result) -> None:
         raise error
 
 
-# ----------------------------------------------------------------------------
-# ``reported_progress``: what jobs report in a block, however they run.
-
-
 @contextmanager
 def reported_progress() -> Iterator[list[Progress]]:
     """Collect what jobs report in the block with ``current_job().set_progress()`` and ``track()``, in order.
@@ -198,12 +194,8 @@ def reported_progress() -> Iterator[list[Progress]]:
         yield reported
 
 
-# ----------------------------------------------------------------------------
-# Immediate mode.
-
-
 class Immediate(BatchRows):
-    """Writes calls and batches, and runs the jobs that this lets run."""
+    """Immediate mode: writes calls and batches, and runs the jobs that this lets run."""
 
     def __init__(self, *, at_once: bool = False, raise_failures: bool = True) -> None:
         self._at_once = at_once
@@ -268,11 +260,9 @@ def released(alias: str) -> list[int]:
     return [job for (job,) in session.rows(_RELEASED_SQL)]
 
 
-# ----------------------------------------------------------------------------
-# What is the commit of the code under test: in a ``TestCase``, the end of its outermost block.
-#
-# Django has no hook for that end. But it releases the savepoint of a block that ends well, with a method of
-# the connection, so that method is replaced while calls wait for it.
+# What is the commit of the code under test: in a ``TestCase``, the end of its outermost block. Django has no
+# hook for that end. But it releases the savepoint of a block that ends well, with a method of the connection,
+# so that method is replaced while calls wait for it.
 #
 # - A block of ``atomic(savepoint=False)`` has no savepoint. Django itself enters such blocks, for example
 #   when it deletes rows or changes a many-to-many relation, and receivers of its signals enqueue jobs in

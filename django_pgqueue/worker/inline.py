@@ -278,20 +278,15 @@ class InlineRunner(Runner):
         running.error = error  # so that a test sees it
 
 
-# ----------------------------------------------------------------------------
-# Run a task inside a transaction that belongs to other code, such as that of Django's ``TestCase``.
-#
-# A worker runs a task outside of transactions: each statement is committed at once, and so is each
-# ``atomic`` block, which then runs its ``on_commit`` callbacks. In an open transaction, this comes as close
-# as it can:
+# Run a task inside a transaction that belongs to other code, such as that of Django's ``TestCase``. A worker
+# runs a task outside of transactions: each statement is committed at once, and so is each ``atomic`` block,
+# which then runs its ``on_commit`` callbacks. In an open transaction, this comes as close as it can:
 #
 #     callbacks: those that the task has registered run at the end of the task. They are not left to the owner
 #     of the transaction, which may never commit.
 #
 #     a statement that fails outside of an ``atomic`` block: it breaks the whole transaction. So there is a
 #     savepoint before the task. If the task leaves the transaction broken, all that it wrote is undone.
-
-
 class BrokenTransaction(Exception):
     """A task has handled an error of the database, but left the transaction broken."""
 
@@ -333,11 +328,9 @@ def open_transactions() -> Iterator[None]:
         raise BrokenTransaction
 
 
-# ----------------------------------------------------------------------------
-# A session on Django's own connection of this thread: for workers that run jobs in their caller's process.
-#
-# It sees what the caller sees, also in an open transaction. Each call of ``run`` is one savepoint there, so
-# that an error leaves the transaction usable.
+# A session on Django's own connection of this thread: for workers that run jobs in their caller's process. It
+# sees what the caller sees, also in an open transaction. Each call of ``run`` is one savepoint there, so that
+# an error leaves the transaction usable.
 
 _ATTACH_SQL = "SET CONSTRAINTS pgqueue_attach IMMEDIATE; SET CONSTRAINTS pgqueue_attach DEFERRED"
 

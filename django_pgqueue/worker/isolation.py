@@ -205,10 +205,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-# ----------------------------------------------------------------------------
-# The process of one isolated job: it reads a row and writes an outcome.
-
-
 def main() -> int:
     """Run the job that standard input describes, and write its outcome there."""
     link = socket.socket(fileno=take_standard_input())

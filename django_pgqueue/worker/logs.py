@@ -57,13 +57,10 @@ def logging_restored() -> Iterator[None]:
             logger.handlers[:] = handlers
 
 
-# ----------------------------------------------------------------------------
-# Print exceptions as the standard library does, but several times faster.
-#
-# Most of the time goes to the carets below a line of source: to place them, the standard library parses the
-# line again for each frame that it prints. Jobs fail at the same places again and again, so the text of each
-# place is kept. If a file changes while the process runs, its old lines are still shown for known places;
-# they are the code that runs.
+# Print exceptions as the standard library does, but several times faster. Most of the time goes to the carets
+# below a line of source: to place them, the standard library parses the line again for each frame that it
+# prints. Jobs fail at the same places again and again, so the text of each place is kept. If a file changes
+# while the process runs, its old lines are still shown for known places; they are the code that runs.
 
 MOST = 1_000  # places whose text is kept
 _texts: dict[tuple[object, ...], str] = {}

@@ -167,13 +167,9 @@ def _close_broken() -> None:
             each.close()
 
 
-# ----------------------------------------------------------------------------
-# Run one waiting job in this process, for a developer who wants to follow it with a debugger.
-#
-# It is claimed as a worker would claim it, with a lease, so no other worker runs it at the same time. It
-# does not matter whether its queue is paused, or when it was to run.
-
-
+# Run one waiting job in this process, for a developer who wants to follow it with a debugger. It is claimed
+# as a worker would claim it, with a lease, so no other worker runs it at the same time. It does not matter
+# whether its queue is paused, or when it was to run.
 class CannotRun(PgQueueError):
     """The job does not wait, or something else prevents it from being run."""
 
@@ -217,15 +213,11 @@ def _why_not(job: Job) -> str:
     return f"{what} it is finished ({job.status}). First: {again}"
 
 
-# ----------------------------------------------------------------------------
-# Keeps a worker alive whose jobs run on the main thread of this process, which a debugger may stop.
-#
-# It has a thread and a connection of its own. It registers the worker, sends its heartbeats, does the
-# maintenance that a supervisor does, and tells the main thread about requests to cancel a job or to end. So a
-# job that is stopped at a breakpoint keeps its lease, however long the developer looks at it.
-#
-# A debugger that stops all threads, as that of VS Code does, leaves threads alone that are marked as its
-# own.
+# Keeps a worker alive whose jobs run on the main thread of this process, which a debugger may stop. It has a
+# thread and a connection of its own. It registers the worker, sends its heartbeats, does the maintenance that
+# a supervisor does, and tells the main thread about requests to cancel a job or to end. So a job that is
+# stopped at a breakpoint keeps its lease, however long the developer looks at it. A debugger that stops all
+# threads, as that of VS Code does, leaves threads alone that are marked as its own.
 
 # A single statement (``Session.run``).
 _ASKED_SQL = """

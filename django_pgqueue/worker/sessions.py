@@ -65,9 +65,6 @@ class Outage:
             logger.info("connected again")
 
 
-# ----------------------------------------------------------------------------
-# The worker's entry in the table of workers, and the lock which shows that its process is alive.
-
 # A single statement (``Session.run``).
 _REGISTER = """
     WITH registered AS (
@@ -190,9 +187,6 @@ def _version() -> str:
     except PackageNotFoundError:  # run from a checkout that is not installed
         return "unknown"
 
-
-# ----------------------------------------------------------------------------
-# How much memory this process uses.
 
 _STATM = Path("/proc/self/statm")
 

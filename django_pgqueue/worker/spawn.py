@@ -141,13 +141,11 @@ def leave_after(main: Callable[[], int]) -> NoReturn:
     sys.exit(code)
 
 
-# ----------------------------------------------------------------------------
-# The link between a process and the one that started it: a pair of sockets, and on Linux a death signal.
-#
-# The supervisor sends one line on it, the assignment, and its end shows that the supervisor is gone. The
-# worker process sends one message when it ends: that it ended as intended, or which error ended it. Its exit
-# code alone is not enough: a task that calls ``os._exit(0)`` ends the process as well, and only the process
-# itself can name a module that failed to import.
+# The link between a process and the one that started it: a pair of sockets, and on Linux a death signal. The
+# supervisor sends one line on it, the assignment, and its end shows that the supervisor is gone. The worker
+# process sends one message when it ends: that it ended as intended, or which error ended it. Its exit code
+# alone is not enough: a task that calls ``os._exit(0)`` ends the process as well, and only the process itself
+# can name a module that failed to import.
 
 LONGEST_CAUSE = 1_000  # characters
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
@@ -227,9 +225,7 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-# ----------------------------------------------------------------------------
 # Set up Django as the project does, which is not always with ``django.setup``, and as its parent process has.
-#
 # The path travels in an environment variable: it is needed before there are settings. So does whether a test
 # has started the process, as test runners call ``setup_test_environment`` only in their own: its tasks must
 # not send real mail. The variables are removed before a task could pass them on.

@@ -27,9 +27,6 @@ from .edit_form import EditForm
 if TYPE_CHECKING:
     from ..base import DatabaseAdmin
 
-# ----------------------------------------------------------------------------
-# What an action does to each kind of jobs, in sentences for the confirmation page.
-
 _WAITING = frozenset({Status.PENDING, Status.RETRY})
 _BLOCKED = frozenset({Status.BLOCKED})
 _RUNNING = frozenset({Status.RUNNING})
@@ -222,9 +219,6 @@ _NOT_AGAIN = ngettext_lazy(
     "count",
 )
 
-
-# ----------------------------------------------------------------------------
-# The actions.
 
 _OTHERS_TO_RETRY = ngettext_lazy(
     "%(number)s other was left alone: it changed in the meantime, or another job has its unique key.",

@@ -177,10 +177,6 @@ def _page(
     )
 
 
-# ----------------------------------------------------------------------------
-# Where the action runs.
-
-
 def _is_many(shown: Shown) -> bool:
     """Return whether so many jobs do not change at once, or are not all counted."""
     return shown.expected is None or shown.expected > MOST_AT_ONCE

@@ -82,18 +82,16 @@ class JobPage(JobDisplay):
         }
 
 
-# ----------------------------------------------------------------------------
-# The panel of a task: a template of the project, shown on the page of its jobs.
-#
-# The template ``admin/django_pgqueue/job/panels/<path of the task>.html`` gets the job, its arguments by
-# name and its result as they may be shown, and what the context processors add.
-
 FOLDER = "admin/django_pgqueue/job/panels"
 _PATH = re.compile(r"\w+(\.\w+)+")
 
 
 def panel(show: Formatter) -> str:
-    """Return the panel of a job; empty if its task has none. A panel that fails does not hide the page."""
+    """Return the panel of a job; empty if its task has none. A panel that fails does not hide the page.
+
+    It is a template of the project, ``<path of the task>.html`` in ``FOLDER``, which gets the job, its
+    arguments by name and its result as they may be shown, and what the context processors add.
+    """
     job = show.job
     if not show.full or not _PATH.fullmatch(job.task_path):  # any text may be enqueued with SQL
         return ""
@@ -287,7 +285,6 @@ def errors(show: Formatter) -> list[dict[str, Any]]:
     return shown[::-1]
 
 
-# ----------------------------------------------------------------------------
 # The kept logs: the lines of each attempt as one text. Of a long log, the last lines are shown, and a link
 # leads to those before them (``?log=2:500``: the attempt, and the line after the last one that it shows).
 
@@ -358,7 +355,6 @@ SECTIONS: Sequence[Callable[[Formatter], Any]] = (
 )  # fmt: skip
 
 
-# ----------------------------------------------------------------------------
 # Links that the project declares for the jobs of its tasks, and that its models have.
 #
 #     @links_for(send_receipt)

@@ -107,9 +107,6 @@ def _page(show: Formatter, model: type[Model], page: str, **query: str) -> str:
     return f"{url}?{urlencode(query)}" if url else ""
 
 
-# ----------------------------------------------------------------------------
-# The limits of a job, its place in the wait queue, and the jobs that hold the slots (``pgqueue_blocked_by``).
-
 MOST_HOLDERS = 10
 
 
@@ -164,12 +161,8 @@ def _limit(show: Formatter, limit: JobLimit) -> list[Any]:
     return parts
 
 
-# ----------------------------------------------------------------------------
-# The unique key of a job: until when it holds, and which other job has it now.
-
-
 def shown_unique(show: Formatter) -> str:
-    """Return the key with what there is to say about it."""
+    """Return the unique key, with until when it holds, and which other job has it now."""
     job = show.job
     is_live = job.unique_scope == UniqueScope.LIVE
     waits = _("no other job with this key while this one waits")

@@ -178,13 +178,11 @@ class JobChangeList(KeysetChangeList):
         return self.meaning in {"path", "text"}
 
 
-# ----------------------------------------------------------------------------
 # A search term that names a place in the arguments, and the value there: ``kwargs.order_id=17``, or
-# ``args.0.customer="Ann Lee"``.
-#
-# The value is a number, a text, ``true``, ``false`` or ``null``, as the page of a job shows it. In quotation
-# marks, it is a text in any case. Lists and objects are not compared: a part of them may be redacted, and
-# would be found out. For the same reason, a place that has a redacted name on its way is never found.
+# ``args.0.customer="Ann Lee"``. The value is a number, a text, ``true``, ``false`` or ``null``, as the page
+# of a job shows it. In quotation marks, it is a text in any case. Lists and objects are not compared: a part
+# of them may be redacted, and would be found out. For the same reason, a place that has a redacted name on
+# its way is never found.
 
 _KEY = r"""\.(?:"[^"]*"|[^.="\s]+)"""
 _TERM = re.compile(rf"(args|kwargs)((?:{_KEY})+)\s*=\s*(\S.*)", re.DOTALL)
@@ -226,13 +224,11 @@ def at_path(jobs: QuerySet[Any], column: str, keys: list[str], text: str, is_quo
     return jobs.filter(RawSQL(sql, [keys, kinds, keys, text], BooleanField()))  # noqa: S611
 
 
-# ----------------------------------------------------------------------------
-# The order of the list of jobs for each status: the jobs that matter most come first.
-#
-# These orders use existing indexes. Waiting jobs are in the order of the claim, for each queue; in its
-# index, those with a group stand apart. Finished jobs have an index on the time when they ended; in the
-# kept leaf, it starts with the queue. Running jobs are few, and are sorted. Blocked jobs, and jobs with any
-# status, are in the order of their key, newest first.
+# The order of the list of jobs for each status: the jobs that matter most come first. These orders use
+# existing indexes. Waiting jobs are in the order of the claim, for each queue; in its index, those with a
+# group stand apart. Finished jobs have an index on the time when they ended; in the kept leaf, it starts with
+# the queue. Running jobs are few, and are sorted. Blocked jobs, and jobs with any status, are in the order of
+# their key, newest first.
 
 #: The jobs of at most this many queues are merged. With more queues, the list is in the order of the key.
 MOST_QUEUES = 30
@@ -272,11 +268,9 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
     return KeysetOrder(_FINISHED, over) if state.is_terminal else KeysetOrder(_TO_RUN, waiting)
 
 
-# ----------------------------------------------------------------------------
-# A condition for jobs in whose arguments a text occurs, as far as the admin shows them.
-#
-# The database can compare the names of REDACT (``visible.sql``). It knows nothing of patterns and callables
-# of Python, so with them arguments are not searched at all.
+# A condition for jobs in whose arguments a text occurs, as far as the admin shows them. The database can
+# compare the names of REDACT (``visible.sql``). It knows nothing of patterns and callables of Python, so with
+# them arguments are not searched at all.
 
 _VALUE_SQL = (Path(__file__).parent / "visible.sql").read_text(encoding="utf-8")
 _ARGS_SQL = (Path(__file__).parent / "visible_args.sql").read_text(encoding="utf-8")

@@ -100,9 +100,6 @@ def short_name(worker: int) -> str:
     return f"{worker:x}".removeprefix("-")[:6]
 
 
-# ----------------------------------------------------------------------------
-# A batch: its name, its state, and its numbers as a bar.
-
 _STATES = {"open": pgettext_lazy("batch", "open"), "running": pgettext_lazy("batch", "running")}
 _PARTS = (
     ("done", pgettext_lazy("number of jobs", "done")),

@@ -37,9 +37,6 @@ from ..lists import ConditionFilter
 from ..workers import Fleet
 from .page import call_text, next_run, outcome_text, overridden, state_badge, state_text, summary, value_text
 
-# ----------------------------------------------------------------------------
-# The form of a schedule: the model's own checks, and what code or settings declare beside each field.
-
 _zones = cache(available_timezones)  # which reads many files
 #: The fields with a list of suggestions, and the id of this list on the page.
 SUGGESTIONS = {"task_path": "pgqueue-tasks", "timezone": "pgqueue-zones"}
@@ -84,13 +81,8 @@ def suggestions() -> dict[str, list[str]]:
     return {SUGGESTIONS["task_path"]: [*known_tasks()], SUGGESTIONS["timezone"]: sorted(_zones())}
 
 
-# ----------------------------------------------------------------------------
-# Actions: each says in a sentence what it would do with a schedule, for the confirmation page. It acts with
-# the public functions, or with the model's own ``save()``.
-
-
 class ScheduleAction(NamedTuple):
-    """An action on schedules, a ``RowAction``."""
+    """An action on schedules, a ``RowAction``. It acts with public functions, or with ``save()``."""
 
     permission: str
     label: Any
@@ -214,10 +206,6 @@ ACTIONS = {
         ),
     ),
 }
-
-
-# ----------------------------------------------------------------------------
-# The list and the page.
 
 
 _ARGUMENTS = ("args", "kwargs")

@@ -115,12 +115,8 @@ def value_text(value: Any, field: str, schedule: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-# ----------------------------------------------------------------------------
-# The top of the page.
-
-
 def summary(site: AdminSite, request: HttpRequest, alias: str, schedule: Any) -> dict[str, Any]:
-    """Return the context for a schedule ``with_clock``."""
+    """Return the context of the top of the page, for a schedule ``with_clock``."""
     problem, tables = "", []
     if rows := [(capfirst(label), *values) for label, *values in overridden(schedule)]:
         heads = (_("Field"), _("here"), _("declared"))

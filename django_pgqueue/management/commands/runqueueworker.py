@@ -241,15 +241,10 @@ class Command(BaseCommand):
             logger.debug("standard output: %s", error)
 
 
-# ----------------------------------------------------------------------------
-# The banner that the command prints when it starts: what runs where, and the address of the admin.
-#
-# It contains no secrets: only the host, the port and the names of the connection, no user and no password.
-
-
 def banner(options: WorkerOptions, info: ConnectionInfo, *, checked: bool, list_tasks: bool) -> str:
-    """Return the text. ``info``: of the open connection, because settings may use a service file or several
-    hosts. ``checked``: whether the system checks have run, so that all tasks are imported.
+    """Return the banner: what runs where, without user and password. ``info``: of the open connection, as
+    settings may use a service file or several hosts. ``checked``: whether the system checks have run, so that
+    all tasks are imported.
     """
     try:
         ours = f"django_pgqueue {version('dj-pgqueue')}"

@@ -261,10 +261,6 @@ def interruptible() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-# ----------------------------------------------------------------------------
-# What the commands say before and afterwards.
-
-
 def _ask(question: str) -> None:
     """Ask whether to go on. Raise ``CommandError`` if not, and ``ArgumentTypeError`` if nobody can answer.
 

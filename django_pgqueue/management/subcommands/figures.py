@@ -78,10 +78,6 @@ def _state_json(alias: str, found: monitoring.Health) -> dict[str, Any]:
     return {"database": alias, **state}
 
 
-# ----------------------------------------------------------------------------
-# ``status``: is all well, what waits, and what to type next. It fails if ``health`` would.
-
-
 @subcommand("status", "Show the health, what helps, the queues, and what to type next (the default)")
 def _status(options: dict[str, Any]) -> Output:
     alias = options["database"]
@@ -124,10 +120,6 @@ def _next_commands(state: monitoring.QueueState) -> Iterator[tuple[str, str]]:
         if is_useful:
             yield f"manage.py pgqueue {command}{database}", text
     yield "manage.py pgqueue --help", "all subcommands"
-
-
-# ----------------------------------------------------------------------------
-# ``stats``: what waits in each queue, and what ran.
 
 
 @subcommand(
@@ -188,10 +180,6 @@ def _percentiles(seconds: Callable[[float], float | None]) -> dict[str, float | 
     return {name: None if each in (None, math.inf) else round(each or 0.0, 6) for name, each in found.items()}
 
 
-# ----------------------------------------------------------------------------
-# ``health``: one line and an exit code, for probes and scripts.
-
-
 @subcommand(
     "health",
     "Tell whether the queues are healthy, in one line and by the exit code",
@@ -208,10 +196,6 @@ def _health(options: dict[str, Any]) -> Output:
     del columns["per_second"]  # which is not read for this
     text, error = ([found.probe_line], "") if found.is_healthy else ([], plain(found.probe_line))
     return Output(text, {"healthy": found.is_healthy, **columns}, error)
-
-
-# ----------------------------------------------------------------------------
-# ``queues``: the queues, with their jobs and their settings.
 
 
 @subcommand("queues", "List the queues: jobs, failures, limits, and how long they keep finished jobs", _QUEUE)
@@ -256,9 +240,6 @@ def _queues(options: dict[str, Any]) -> Output:
     return Output([Table(head, text, range(1, len(head)), "No queue is in use.")], document)
 
 
-# ----------------------------------------------------------------------------
-# ``limits``: the limits, and what runs and waits under them.
-
 _LIMITS: Columns = {
     "Limit": lambda limit: "everything" if limit.name == "*" else limit.name.replace("queue:", "queue ", 1),
     "At once": lambda limit: "-" if limit.concurrency is None else number(limit.concurrency),
@@ -294,9 +275,6 @@ def _limit_json(limit: Limit, prefix: str = "") -> dict[str, Any]:
     """Return the numbers of a limit, or with the prefix ``declared_`` those that the code declares."""
     return {name: getattr(limit, f"{prefix}{name}") for name in ("concurrency", "rate", "per", "burst")}
 
-
-# ----------------------------------------------------------------------------
-# ``failures``: the groups of failures, or one of them.
 
 _FAILURES: Columns = {
     "Fingerprint": lambda found: found.fingerprint,

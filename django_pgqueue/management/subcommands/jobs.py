@@ -109,12 +109,6 @@ def _list(options: dict[str, Any]) -> Output:
     return Output([Table.of(_TABLE, jobs, right={0}, empty=empty), *rest], document)
 
 
-# ----------------------------------------------------------------------------
-# The list.
-#
-# What a job was called with, what it returned and its logs are not read: a list must be quick, and they may
-# be large.
-
 _MESSAGE = 300
 _READ = 4_000  # characters, if patterns are to find something in them
 
@@ -220,9 +214,6 @@ def _progress_json(job: Any) -> dict[str, Any] | None:
     note = redact_text(progress.note, job.task_path)
     return {**progress._asdict(), "note": note, "fraction": progress.fraction}
 
-
-# ----------------------------------------------------------------------------
-# Everything about one job.
 
 _BAR = 20
 
@@ -363,10 +354,6 @@ def _time(time: datetime, now: datetime) -> str:
     return f"{date_time(time)} ({away})"
 
 
-# ----------------------------------------------------------------------------
-# ``why``: why a job does not run, or what has become of it.
-
-
 @subcommand("why", "Say why a job does not run, or what has become of it", _ID)
 def _why(options: dict[str, Any]) -> Output:
     """Return the reason, and what helps. That there is no such job is an error."""
@@ -378,10 +365,6 @@ def _why(options: dict[str, Any]) -> Output:
         return Output((), document, error=reason.text)
     fix = [reason.fix] if reason.fix else []
     return Output([f"Job {pk} ({reason.facts['task_path']}): {reason.text}", *fix], document)
-
-
-# ----------------------------------------------------------------------------
-# ``run-here``: run one waiting job in this process, for a debugger.
 
 
 @subcommand(

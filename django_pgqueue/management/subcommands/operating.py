@@ -41,10 +41,6 @@ def _done(options: dict[str, Any], document: dict[str, Any], text: str) -> Outpu
     return Output(() if options["quiet"] else [text], {"database": options["database"], **document})
 
 
-# ----------------------------------------------------------------------------
-# ``pause``, ``resume`` and ``pauses``: a queue, a task or everything.
-
-
 def _add_targets(parser: ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--queue", metavar="NAME", help="a queue")
@@ -115,9 +111,6 @@ def _pauses(options: dict[str, Any]) -> Output:
     return Output(text or ["Nothing is paused."], [_pause_json(row) for row in pauses])
 
 
-# ----------------------------------------------------------------------------
-# ``workers`` and ``drain-worker``; and ``database``.
-
 _WORKER = (
     "id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain", "lost", "started_at",
     "heartbeat_at",
@@ -178,9 +171,6 @@ def _database(options: dict[str, Any]) -> Output:
     return Output(text, {"database": options["database"], "parts": [part.as_json() for part in parts]})
 
 
-# ----------------------------------------------------------------------------
-# ``roles``: a database role that may only enqueue, and one for workers.
-
 _ALL = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES"]
 
 
@@ -220,10 +210,6 @@ def _roles(options: dict[str, Any]) -> Output:
         ) from error
     done = "Took the rights of" if options["drop"] else "Gave rights to"
     return Output([f"{done} {enqueuer} and {worker}."])
-
-
-# ----------------------------------------------------------------------------
-# ``metrics``: print the metrics for Prometheus, or serve them on a port.
 
 
 @subcommand(

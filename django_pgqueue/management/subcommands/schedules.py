@@ -205,9 +205,6 @@ def _json(schedule: Any) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------
-# ``tasks``: the tasks that the apps declare.
-
 #: The options of a task that the list shows if they are not the default.
 _POLICY = (
     "max_attempts", "timeout", "backoff", "retry_on", "fail_on", "expires_after", "on_lost", "atomic",

@@ -84,9 +84,6 @@ def _once(found: Look) -> Iterator[Block]:
         yield from ("", Table([*pane.columns], rows, pane.right, pane.empty))
 
 
-# ----------------------------------------------------------------------------
-# One look at the queue. Each part has a time limit of its own, and one that is too slow is left out.
-
 PATIENCE = 2.0  # seconds that one statement may take
 MOST_RUNNING = 100
 MOST_FAILURES = 20
@@ -96,7 +93,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Look:
-    """What was found."""
+    """What one look found. Each part has its own time limit; one that is too slow is left out."""
 
     state: QueueState
     at: datetime = field(default_factory=timezone.now)
@@ -151,9 +148,6 @@ def look(alias: str) -> Look:
         connections[alias].close()  # the next look connects again
     return found
 
-
-# ----------------------------------------------------------------------------
-# A look as figures and tables.
 
 _FINGERPRINT = 12  # characters
 _BAD, _WARNING, _DIM, _BAR = "bold red", "yellow", "dim", "cyan"
@@ -300,10 +294,6 @@ PANES = {
 }
 
 
-# ----------------------------------------------------------------------------
-# The screen.
-
-
 @dataclass(slots=True)
 class View:
     """What the user has chosen with the keys."""
@@ -406,9 +396,6 @@ def _drawn(pane: Pane, rows: list[list[tuple[str, str]]], most: int) -> Iterator
     if hidden := len(rows) - most:
         yield Text(f"… {hidden} more" if hidden > 0 else "", _DIM)
 
-
-# ----------------------------------------------------------------------------
-# The loop.
 
 _TICK = 0.2  # seconds until a new look or a new size is noticed
 

@@ -111,9 +111,6 @@ def _redacted(row: Any) -> Any:
     return row._replace(**texts)
 
 
-# ----------------------------------------------------------------------------
-# What each part says about its rows: the state, what was found, and when to act.
-
 LONGEST_WAIT = 2.0  # seconds: the lock_timeout of the workers
 OLDEST = 300.0  # seconds
 LIVE = "pgqueue_job_live"
@@ -260,11 +257,9 @@ _PARTS: dict[str, tuple[Any, Callable[[list[Any]], Judgment]]] = {
 }
 
 
-# ----------------------------------------------------------------------------
-# How much is committed and written to the write-ahead log.
-#
-# The server only has sums. This process keeps those that it has read in the last minutes, so a page that is
-# refreshed shows the rates since then. The first look shows the averages since the sums were reset.
+# How much is committed and written to the write-ahead log. The server only has sums. This process keeps those
+# that it has read in the last minutes, so a page that is refreshed shows the rates since then. The first look
+# shows the averages since the sums were reset.
 
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 4.0, 120.0  # seconds between two readings that are compared
 _BEFORE_17 = {"view": "pg_stat_bgwriter", "timed": "checkpoints_timed", "forced": "checkpoints_req"}

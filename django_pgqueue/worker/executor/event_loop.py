@@ -183,12 +183,10 @@ class _TidyThreads(ThreadPoolExecutor):
         return super().submit(tidied)
 
 
-# ----------------------------------------------------------------------------
 # The threads for the sync work of async jobs: a few of them serve any number of jobs, one job at a time.
-#
 # ``sync_to_async`` runs code that must stay on one thread, such as Django's ORM, in the executor of its
-# context. Under ASGI each request has its own, and here each job (``JobThread``). If all shared one thread,
-# a job that blocks it would hold up the others, and a transaction that one leaves open would contain what the
+# context. Under ASGI each request has its own, and here each job (``JobThread``). If all shared one thread, a
+# job that blocks it would hold up the others, and a transaction that one leaves open would contain what the
 # others write. A thread and a connection for each of thousands would be too many, so a job borrows a thread:
 #
 #     no thread --a call--> borrowed, or the job waits in line
@@ -199,8 +197,6 @@ class _TidyThreads(ThreadPoolExecutor):
 # session or keeps a cursor (``hold_nothing``). So no job ever works in the transaction of another. A job
 # borrows at most one thread, so jobs that wait for one cannot block each other. If there are as many threads
 # as slots, each job keeps its own until it ends, and nothing is checked after its calls.
-
-
 class _Call(NamedTuple):
     future: Future[Any]
     call: Callable[[], Any]

@@ -217,10 +217,8 @@ def _time(text: str | None) -> Any:
     return None if text is None else stored(datetime.fromisoformat(text))
 
 
-# ----------------------------------------------------------------------------
-# What a job logs: a bounded number of records, the first and the last ones, stored with its outcome.
-#
-# One handler at the root logger serves all jobs, and their threads and coroutines. The first such job of a
+# What a job logs: a bounded number of records, the first and the last ones, stored with its outcome. One
+# handler at the root logger serves all jobs, and their threads and coroutines. The first such job of a
 # process adds it, and it stays.
 
 _FORMATTER = logging.Formatter()

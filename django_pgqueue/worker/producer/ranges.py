@@ -86,21 +86,18 @@ def time_of(text: str) -> datetime:
         return _EARLIEST if text.startswith("-") or text.endswith("BC") else _LATEST
 
 
-# ----------------------------------------------------------------------------
 # The groups of each (queue, priority), and whose turn it is.
 #
 #     unknown --wake(first job)--> in the ring, with a mark like that of a range (``ranges``)
 #     in the ring --named in a claim--> at its end
 #     in the ring --it gave less than its quota--> unknown
 #
-# A group stays in the ring until its turn, however long a round takes: otherwise it would lose its place.
-#
-# A claim names as many groups as it has room for, with a quota each. If there are fewer groups, their quotas
-# share the room. The jobs without a group (None) are a member of the ring like any other.
-#
-# The groups are found by time: a search reads the next jobs of all groups (``Claimer.search``). Where it
-# cannot keep up, or has just begun, or may have missed a job that was committed late, a pass goes through
-# the names of the groups (``_pgqueue_groups_after``). What both miss, a later one finds.
+# A group stays in the ring until its turn, however long a round takes: otherwise it would lose its place. A
+# claim names as many groups as it has room for, with a quota each. If there are fewer groups, their quotas
+# share the room. The jobs without a group (None) are a member of the ring like any other. The groups are
+# found by time: a search reads the next jobs of all groups (``Claimer.search``). Where it cannot keep up, or
+# has just begun, or may have missed a job that was committed late, a pass goes through the names of the
+# groups (``_pgqueue_groups_after``). What both miss, a later one finds.
 
 SLICE = 200  # groups in one step of a pass
 PASS_RATION = 50.0  # the pause after a pass, as a multiple of the time that its steps took

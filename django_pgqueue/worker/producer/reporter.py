@@ -214,9 +214,6 @@ def refused(outcome: Outcome, error: Exception) -> Outcome:
     return Outcome(outcome.id, outcome.lease, "failed", error=text, started=outcome.started, ran=outcome.ran)
 
 
-# ----------------------------------------------------------------------------
-# Count and log the reported attempts.
-
 STAT_SQL = (
     "SELECT _pgqueue_stat(%s::timestamptz[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],"
     " %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::double precision[], %s::double precision[])"
