@@ -69,10 +69,6 @@ def with_more(text: Any, more: Any) -> str:
     return format_html('{}<span class="pgqueue-more">{}</span>', text, more) if more else text
 
 
-# Moments as ``<time>`` elements, in Django's current time zone, with the exact instant on hover. ``times.js``
-# shows them in the time zone of the browser instead, unless the project has activated a time zone for the
-# user. Without JavaScript they stay as they are. An element shows the date and the time, the time alone if
-# that of ``data-pgqueue-after`` is of the same day, or what ``data-pgqueue-shows`` says.
 def page_zone() -> dict[str, Any]:
     """Return the current time zone for the bar. The page keeps it, whatever the zone of the browser is, if it
     is activated, so if it is not ``TIME_ZONE``.
@@ -146,6 +142,12 @@ def filled(text: str, **values: str) -> SafeString:
 
 
 def _element(moment: datetime, text: str, more: str = "") -> str:
+    """Format a moment as ``<time>``, in Django's current time zone, with the exact instant on hover.
+
+    ``times.js`` shows it in the time zone of the browser instead, unless the project has activated one for
+    the user: the date and the time, the time alone if that of ``data-pgqueue-after`` is of the same day, or
+    what ``data-pgqueue-shows`` says.
+    """
     return format_html(
         '<time class="pgqueue-time" datetime="{}" title="{}"{}>{}</time>',
         moment.isoformat(), exact_time(moment), more, text,

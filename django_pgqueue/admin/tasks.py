@@ -118,9 +118,7 @@ def _given(request: HttpRequest, name: str) -> str:
 
 
 def _rows(alias: str, span: TimeSpan, queue: str) -> tuple[list[Figures], bool, bool]:
-    """Return the tasks that ran, and those that this process can find; whether there are more; and whether
-    the statistics could not be read in time.
-    """
+    """Return tasks that ran or are found here; whether there are more; whether statistics were too slow."""
     try:
         ran, is_slow = breakdown(alias, span, "task", queue=queue, most=MOST_TASKS), False
     except TimeLimitReached:

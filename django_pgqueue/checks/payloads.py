@@ -140,9 +140,7 @@ def check_references(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
 
 
 def _relations() -> Iterator[tuple[Any, type[models.Model]]]:
-    """Yield the fields of the project that refer to other rows, also those whose relation is hidden, and the
-    models of these rows.
-    """
+    """Yield the fields of the project that refer to other rows, hidden or not, and their models."""
     for model in apps.get_models():
         if model._meta.app_label == Job._meta.app_label or not model._meta.managed or model._meta.proxy:
             continue

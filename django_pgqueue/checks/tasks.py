@@ -241,9 +241,7 @@ def _not_imported(broken: set[str]) -> Iterator[CheckMessage]:
 
 
 def _with_their_imports(names: Iterable[str], packages: set[str]) -> set[str]:
-    """Return these modules and those that they import, in some packages. It is read from their sources: what
-    else this process has imported does not count.
-    """
+    """Return these modules and those of some packages that they import, which is read from their sources."""
     found, queue = set(), list(names)
     while queue:
         name = queue.pop()

@@ -68,9 +68,7 @@ class DeclaredLimits:
 
 
 def _declared() -> dict[str, tuple[Any, ...]]:
-    """Return the columns of the limits that the code declares. If several tasks declare one, the last one
-    in the order of their paths counts.
-    """
+    """Return the columns of the limits that the code declares. Of several tasks, the last by path counts."""
     tasks = sorted(declared_tasks(), key=lambda task: task.module_path)
     return {
         limit_name(task): (*limit_numbers(task), task.module_path.rpartition(".")[0])

@@ -280,9 +280,7 @@ def _without_workers(crew: Crew, least: int) -> str:
 
 
 def _of_queue(depth: Depth, serving: int | None, limit: Thresholds) -> Iterator[HealthProblem]:
-    """Yield the problems of a queue: its jobs wait too long, there are too many, or too few workers claim
-    them. ``serving``: how many do; None if that does not matter.
-    """
+    """Yield a queue's problems. ``serving``: how many workers claim its jobs; None if it does not matter."""
     name = depth.queue_name
     if limit.age is not None and depth.oldest_ready > limit.age:
         ages = {"queue": name, "age": age(depth.oldest_ready), "most": age(limit.age)}

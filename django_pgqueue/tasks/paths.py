@@ -113,9 +113,7 @@ def import_task(path: str) -> DjangoTask[..., Any]:
 
 
 def _why_not(module: str) -> str | None:
-    """Return what to do about a module that workers do not import; None if there is no such module. To find
-    out, nothing of it is imported.
-    """
+    """Return what to do about a module that no worker imports; None if there is none. Nothing is imported."""
     if other := second_name(module):
         return f"Its app is installed by another name: import the task from {other!r} everywhere."
     if (config := apps.get_containing_app_config(module)) is not None:

@@ -159,9 +159,7 @@ def _json(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], di
 
 
 def _as_stored(given: dict[str, Any], call: BoundTask | None) -> dict[str, Any]:
-    """Return the values as a job stores them. Raise ``TypeError`` or ``ValueError`` for what no job could
-    have, because of a slip in the test.
-    """
+    """Return values as a job stores them. Raise ``TypeError`` or ``ValueError`` for what no job can have."""
     if unknown := sorted(given.keys() - JobValues.__annotations__.keys()):
         raise TypeError(
             f"A job is not compared by {unknown[0]!r}, but by {', '.join(JobValues.__annotations__)}."

@@ -278,15 +278,6 @@ class InlineRunner(Runner):
         running.error = error  # so that a test sees it
 
 
-# Run a task inside a transaction that belongs to other code, such as that of Django's ``TestCase``. A worker
-# runs a task outside of transactions: each statement is committed at once, and so is each ``atomic`` block,
-# which then runs its ``on_commit`` callbacks. In an open transaction, this comes as close as it can:
-#
-#     callbacks: those that the task has registered run at the end of the task. They are not left to the owner
-#     of the transaction, which may never commit.
-#
-#     a statement that fails outside of an ``atomic`` block: it breaks the whole transaction. So there is a
-#     savepoint before the task. If the task leaves the transaction broken, all that it wrote is undone.
 class BrokenTransaction(Exception):
     """A task has handled an error of the database, but left the transaction broken."""
 
@@ -301,8 +292,16 @@ class BrokenTransaction(Exception):
 
 @contextmanager
 def open_transactions() -> Iterator[None]:
-    """Run the ``on_commit`` callbacks that the block has registered, at its end, in their order. Undo the
-    block in each transaction that it breaks, and raise ``BrokenTransaction`` if it does so without raising.
+    """Run a task inside a transaction that belongs to other code, such as that of Django's ``TestCase``. A
+    worker runs it outside of transactions: each statement and each ``atomic`` block is committed at once, and
+    ``on_commit`` callbacks run. This comes as close as it can:
+
+    The callbacks that the block has registered run at its end, in their order. They are not left to the owner
+    of the transaction, which may never commit.
+
+    A statement that fails outside of ``atomic`` breaks the whole transaction. So there is a savepoint before
+    the block, which is undone in each transaction that it breaks. Raise ``BrokenTransaction`` if the block
+    does so without raising.
     """
     opened = [each for each in connections.all(initialized_only=True) if each.in_atomic_block]
     made = [(each, str(each.savepoint()), len(each.run_on_commit)) for each in opened]

@@ -167,17 +167,16 @@ def _close_broken() -> None:
             each.close()
 
 
-# Run one waiting job in this process, for a developer who wants to follow it with a debugger. It is claimed
-# as a worker would claim it, with a lease, so no other worker runs it at the same time. It does not matter
-# whether its queue is paused, or when it was to run.
 class CannotRun(PgQueueError):
     """The job does not wait, or something else prevents it from being run."""
 
 
 def run_job(pk: int, alias: str) -> Result:
-    """Run a job now, on this thread, and return its result.
+    """Run a waiting job now, on this thread, where a debugger can follow it, and return its result.
 
-    Raise ``CannotRun``, with the reason, if it does not wait or must not start.
+    It is claimed as a worker would claim it, with a lease, so no other worker runs it at the same time. It
+    does not matter whether its queue is paused, or when it was to run. Raise ``CannotRun``, with the reason,
+    if it does not wait or must not start.
     """
     job = Job.objects.using(alias).filter(pk=pk).first()
     if job is None:

@@ -224,10 +224,7 @@ class Command(BaseCommand):
                 connections[alias].close()
 
     def _notify(self, text: str) -> None:
-        """Show a message once: in the log if the log has INFO lines, otherwise on standard output.
-
-        With ``--verbosity 0`` it is not printed.
-        """
+        """Show a message once: in the log if it has INFO lines, else on standard output unless quiet."""
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s", text)
         elif self._verbosity:

@@ -183,6 +183,11 @@ class _TidyThreads(ThreadPoolExecutor):
         return super().submit(tidied)
 
 
+class _Call(NamedTuple):
+    future: Future[Any]
+    call: Callable[[], Any]
+
+
 # The threads for the sync work of async jobs: a few of them serve any number of jobs, one job at a time.
 # ``sync_to_async`` runs code that must stay on one thread, such as Django's ORM, in the executor of its
 # context. Under ASGI each request has its own, and here each job (``JobThread``). If all shared one thread, a
@@ -197,11 +202,6 @@ class _TidyThreads(ThreadPoolExecutor):
 # session or keeps a cursor (``hold_nothing``). So no job ever works in the transaction of another. A job
 # borrows at most one thread, so jobs that wait for one cannot block each other. If there are as many threads
 # as slots, each job keeps its own until it ends, and nothing is checked after its calls.
-class _Call(NamedTuple):
-    future: Future[Any]
-    call: Callable[[], Any]
-
-
 class SyncThreads:
     """At most ``limit`` threads. They start when they are needed. ``shared``: whether jobs lend them."""
 

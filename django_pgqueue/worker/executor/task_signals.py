@@ -92,9 +92,7 @@ def _send(signal: Signal, make_result: Callable[[], TaskResult[..., Any]]) -> No
 
 
 def _while_handled(error: BaseException | None, call: Callable[[], None]) -> None:
-    """Make the call while ``sys.exc_info()``, which receivers read, returns this exception, and not one that
-    wraps it, such as a ``BadCall``.
-    """
+    """Call while ``sys.exc_info()``, which receivers read, returns this exception, and none that wraps it."""
     if error is None or sys.exc_info()[1] is error:
         call()
         return

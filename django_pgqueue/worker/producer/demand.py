@@ -207,7 +207,5 @@ class Demand:
 
 
 def _moved(average: float, newest: float) -> float:
-    """Return the next average. It rises at once and falls gradually: holding too many jobs is worse than
-    holding too few.
-    """
+    """Return the next average. It rises at once and falls gradually: too many jobs are worse than too few."""
     return newest if newest > average else average + (newest - average) * _BATCH_WEIGHT

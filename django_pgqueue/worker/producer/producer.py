@@ -381,8 +381,7 @@ class Producer:
         return [row for row in rows if row not in twice]
 
     def _put_paused_aside(self, rows: list[Claimed]) -> list[Claimed]:
-        """Block the rows of paused tasks, without counting an attempt, and requeue those of paused queues.
-        Return the others."""
+        """Block rows of paused tasks, uncounted, and requeue those of paused queues. Return the others."""
         if not self._orders.has_pauses:
             return rows
         runs: list[Claimed] = []
@@ -414,9 +413,7 @@ class Producer:
     # -- search and sleep
 
     def _search(self, session: Session) -> None:
-        """Search for new ranges after the known ones gave nothing, and claim there. If there is nothing, say
-        when to look next.
-        """
+        """Search for new ranges after known ones gave nothing, and claim there, or say when to look next."""
         if self._claimer.last_refusals().moved:
             self._idle.look_in(0.0)  # others may be claimable now
             return
@@ -482,9 +479,7 @@ class Producer:
             self.lifetime.stop(self.options.grace, replaced=True)
 
     def _give_up_on(self, running: RunningJob) -> None:
-        """Have the process replaced, which alone ends this job, when the others have finished. Called on any
-        thread.
-        """
+        """Have the process replaced, which alone ends this job, after the others. Called on any thread."""
         # Not an error: the job's own line says whether it failed, and why.
         logger.warning(
             "job %s still runs %g s after its timeout: this process finishes its other jobs and is replaced",
