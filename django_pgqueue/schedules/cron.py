@@ -70,7 +70,7 @@ def check_jitter(timing: Timing, jitter: timedelta) -> None:
         raise ValueError(f"jitter must not be negative. It is {jitter}.")
     if not jitter:
         return
-    runs = list(islice(_runs(timing, datetime.now(UTC)), 8))
+    runs = next_runs(timing, 8, datetime.now(UTC))
     shortest = min(later - earlier for earlier, later in pairwise(runs))
     if jitter > shortest:
         raise ValueError(
@@ -103,10 +103,9 @@ def next_run(timing: Timing, after: datetime) -> datetime:
     return next(_runs(timing, after))
 
 
-def next_runs(schedule: Any, count: int, after: datetime | None = None) -> list[datetime]:
-    """Return the next runs of a row, a declaration or a timing after a time (default: now), in UTC."""
-    timing = Timing(schedule.cron, schedule.every, schedule.timezone)
-    return list(islice(_runs(timing, datetime.now(UTC) if after is None else after), count))
+def next_runs(schedule: Any, count: int, after: datetime) -> list[datetime]:
+    """Return the next runs of a row, a declaration or a timing after a time, in UTC."""
+    return list(islice(_runs(Timing(schedule.cron, schedule.every, schedule.timezone), after), count))
 
 
 def latest_runs(timing: Timing, after: datetime, until: datetime, limit: int) -> list[datetime]:

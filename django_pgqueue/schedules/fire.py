@@ -245,7 +245,11 @@ def plan(due: Due) -> Plan:
     now, expected, last = (_moment(time or 0) for time in (due.now, due.next_run_at, due.last_run_at))
     limit = due.catch_up_limit if due.catch_up == "all" else 1
     floor = max(last, expected)  # what was before is done
-    runs = _owed(due.owed, floor, limit)
+    runs: list[datetime] = []
+    for owed in json.loads(due.owed or "[]"):  # the timings before the present one, each until it was edited
+        with suppress(ValueError, OverflowError):  # it was wrong, so it was edited
+            old = _timing(owed["cron"], owed["every"], owed["timezone"])
+            runs += latest_runs(old, max(floor, _moment(owed["since"] or 0)), _moment(owed["until"]), limit)
     start = max(floor, _moment(due.since or 0))
     upcoming = expected if expected > now else next_run(timing, start)
     if upcoming <= now:
@@ -257,18 +261,6 @@ def plan(due: Due) -> Plan:
     runs = runs[-limit:]
     is_missed = due.catch_up == "skip" and bool(runs) and now - runs[-1] > PUNCTUAL
     return Plan(due.name, due.version, upcoming, runs, is_missed)
-
-
-def _owed(old: str | None, floor: datetime, limit: int) -> list[datetime]:
-    """Return the last runs of the timings before the present one, each until it was edited."""
-    runs: list[datetime] = []
-    for period in json.loads(old or "[]"):
-        start, until = max(floor, _moment(period["since"] or 0)), _moment(period["until"])
-        with suppress(ValueError, OverflowError):  # it was wrong, so it was edited
-            runs += latest_runs(
-                _timing(period["cron"], period["every"], period["timezone"]), start, until, limit
-            )
-    return runs
 
 
 def _timing(cron: str | None, every: int | None, timezone: str) -> Timing:

@@ -73,11 +73,7 @@ async def acall_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) 
     running = _running(as_ours(task), args, kwargs)
     if not iscoroutinefunction(running.task.func):
         return cast("R", await sync_to_async(copy_context().run)(_call, running))
-    token = RUNNING.set(running)
-    try:
-        return cast("R", await _awaited(running))
-    finally:
-        RUNNING.reset(token)
+    return cast("R", await _awaited(running))
 
 
 @contextmanager
@@ -189,30 +185,31 @@ def _as_text(value: Any) -> Any:
 
 
 def _call(running: RunningJob) -> Any:
-    RUNNING.set(running)
     if iscoroutinefunction(running.task.func):
         return async_to_sync(_awaited)(running)
-    with _as_called():
+    with _as_called(running):
         return _checked(calls.call_within(running, calls.call_task))
 
 
 async def _awaited(running: RunningJob) -> Any:
-    with _as_called():
+    with _as_called(running):
         return _checked(await calls.await_task(running))
 
 
 @contextmanager
-def _as_called() -> Iterator[None]:
+def _as_called(running: RunningJob) -> Iterator[None]:
     """Raise what a bare call would raise for arguments that do not fit."""
+    token = RUNNING.set(running)
     try:
         yield
     except BadCall as error:
         raise (error.__cause__ or error) from None
+    finally:
+        RUNNING.reset(token)
 
 
 def _checked(value: Any) -> Any:
-    if value is not None:
-        encode_result(value, conf.current().max_json_bytes)
+    encode_result(value, conf.current().max_json_bytes)
     return value
 
 
