@@ -20,7 +20,7 @@ ALLOWED = {
     "telemetry/log.py": (1, "a line of the log, beside the times that logging itself writes"),
     "management/_reload.py": (2, "compared with the times of files on the same machine"),
     "management/subcommands/top.py": (1, "shown if the server cannot be reached"),
-    "schedules/cron.py": (3, "any time will do to see whether an expression has ticks; a default of callers"),
+    "schedules/cron.py": (2, "any time will do to see whether an expression has runs"),
     "explanation/schedules.py": (1, "any time will do to put an expression into words"),
     "postgres/clock.py": (1, "the server has not told the time yet"),
     "tasks/options.py": (1, "whether a time is within 100 years"),
