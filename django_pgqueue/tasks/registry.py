@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from inspect import getsourcefile, unwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -17,10 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from ..postgres import fetch_rows
 from .paths import discover
 from .routing import our_aliases, resolve
-from .task import declared_tasks
-
-if TYPE_CHECKING:
-    from .task import Task
+from .task import Task, declared_tasks
 
 
 def known_tasks() -> dict[str, Task[..., Any]]:

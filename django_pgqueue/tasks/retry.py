@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..compat import TaskResult
 from ..formatting import get_logger
 from .options import is_delay
-
-if TYPE_CHECKING:
-    from ..compat import TaskResult
-    from .task import Task
+from .task import Task
 
 logger = get_logger(__name__)
 

@@ -12,12 +12,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncContextDecorator, ContextDecorator
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..compat import DjangoTask
 from .misuse import hint_of_call
-
-if TYPE_CHECKING:
-    from ..compat import DjangoTask
 
 
 def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

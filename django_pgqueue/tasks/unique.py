@@ -14,16 +14,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..compat import InvalidTask
+from ..compat import DjangoTask, InvalidTask
 from ..exceptions import InvalidKey
 from ..formatting import storable
 from .keys import KEY_LENGTH, Key, as_text, check_form, check_key, checked_text, key_value
 from .misuse import hints
 from .options import length, one_of
 from .signatures import argument_names, bind_call, parameters_of_call
-
-if TYPE_CHECKING:
-    from ..compat import DjangoTask
 
 Scope = Literal["waiting", "live"]
 OnConflict = Literal["existing", "replace", "earliest", "raise"]

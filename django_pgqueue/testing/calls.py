@@ -13,7 +13,7 @@ from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from asgiref.sync import async_to_sync, sync_to_async
 
@@ -25,18 +25,16 @@ from ..jobs.current import RUNNING
 from ..jobs.steps import step_result
 from ..models import Job
 from ..models.batch import Parents
+from ..models.current import CurrentJob
 from ..tasks.call import as_ours
 from ..tasks.links import IN_BATCH
 from ..tasks.payload import payload_argument
 from ..tasks.signatures import check_call
+from ..tasks.task import AnyTask, Task
 from ..worker.executor import calls
 from ..worker.executor.outcomes import BadCall
 from ..worker.executor.running_job import RunningJob
 from ..worker.executor.steps import LONGEST_WAIT, JobSteps, from_text
-
-if TYPE_CHECKING:
-    from ..models.current import CurrentJob
-    from ..tasks.task import AnyTask, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from django.test import TestCase
 from django.test.utils import TestContextDecorator, override_settings
@@ -18,13 +18,11 @@ from django.utils import timezone
 from ..compat import task_backends
 from ..jobs.batches import BatchAction, BatchRows
 from ..jobs.enqueue import JobList, new_job
+from ..models import Job
 from ..models.batch import BatchCounts, JobBatch
 from ..postgres.clock import stored
+from ..tasks.call import Call
 from ..tasks.routing import IMPLICIT, our_aliases
-
-if TYPE_CHECKING:
-    from ..models import Job
-    from ..tasks.call import Call
 
 T = TypeVar("T")
 

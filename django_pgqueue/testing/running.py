@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from django.db import DatabaseError, Error, connections, transaction
@@ -30,15 +30,13 @@ from ..maintenance.rounds import sweep, tell_retention
 from ..maintenance.schedules import synchronize
 from ..models import Job
 from ..schedules.fire import fire_due
+from ..tasks.call import Call
 from ..tasks.progress import Progress
 from ..tasks.retry import leaves
+from ..worker.executor.outcomes import Result
 from ..worker.executor.progress import ReportedProgress
 from ..worker.inline import BorrowedSession, InlineWorker
 from .databases import alias_of, check_is_test
-
-if TYPE_CHECKING:
-    from ..tasks.call import Call
-    from ..worker.executor.outcomes import Result
 
 MOST_RUNS = 1_000
 """After so many runs without a limit, ``run_jobs`` gives up: jobs probably enqueue each other forever."""

@@ -14,20 +14,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from .. import conf
+from ..compat import TaskResult
 from ..models import Job, Worker
 from ..models.changes import locate
 from ..postgres.aliases import changed, same_database
 from ..worker.spawn import child_environment, settings_module
 from .databases import alias_of, check_is_test
-
-if TYPE_CHECKING:
-    from ..compat import TaskResult
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0

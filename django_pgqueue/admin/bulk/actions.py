@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -21,11 +21,9 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 from ... import formatting
 from ...models import Job, changes
 from ...models.job import Status
+from ..base import DatabaseAdmin
 from ..jobs.filters import LIVE_SHELF
 from .edit_form import EditForm
-
-if TYPE_CHECKING:
-    from ..base import DatabaseAdmin
 
 _WAITING = frozenset({Status.PENDING, Status.RETRY})
 _BLOCKED = frozenset({Status.BLOCKED})

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import messages
@@ -40,17 +40,14 @@ from ...monitoring.workers import Crew
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...tasks.routing import default_backend
 from ..ask import FIELD, RowEffect, ask
+from ..base import DatabaseAdmin
 from ..history import action_words, filter_words, note_all, note_each
 from ..jobs.filters import on_shelves
 from ..jobs.search import MEANING
 from . import selection, task
-from .actions import ACTIONS, Counted, permitted
+from .actions import ACTIONS, Action, Counted, Effect, permitted
+from .edit_form import EditForm
 from .selection import Shown, affected, bounds, count
-
-if TYPE_CHECKING:
-    from ..base import DatabaseAdmin
-    from .actions import Action, Effect
-    from .edit_form import EditForm
 
 logger = get_logger(__name__)
 

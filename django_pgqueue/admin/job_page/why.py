@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.db.models import Model
@@ -28,9 +28,7 @@ from ...postgres.timeout import TimeLimitReached, time_limit
 from .. import display
 from ..display import linked
 from ..jobs.texts import breakable
-
-if TYPE_CHECKING:
-    from .formatter import Formatter
+from .formatter import Formatter
 
 PATIENCE = 2.0  # seconds
 _MODELS: dict[str, Any] = {"job": Job, "batch": JobBatch, "worker": Worker, "limit": Limit}
