@@ -1,6 +1,4 @@
-"""Base classes of the admin: the database that they show, the frame of their pages, and read-only
-permissions.
-"""
+"""Base classes of the admin: the database they show, the frame of their pages, read-only permissions."""
 
 from __future__ import annotations
 

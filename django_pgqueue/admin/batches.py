@@ -49,9 +49,7 @@ class BatchStateFilter(ConditionFilter):
 
 
 class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
-    """Shows batches, and can cancel them and retry their failed jobs, with the permissions for the same on
-    jobs.
-    """
+    """Shows batches, and can cancel them and retry their failed jobs, with the same permissions on jobs."""
 
     change_list = KeysetChangeList
     list_display = ("id", "named", "state_now", "numbers", "created", "age")

@@ -178,9 +178,7 @@ MOST_IN_BLOCK = 5
 
 
 def failure_block(admin: Any, span: TimeSpan = DAY, task: str = "") -> dict[str, Any]:
-    """Return what ``failures_block.html`` shows as ``failures``, of all tasks or of one. ``admin`` is the
-    admin of jobs.
-    """
+    """Return ``failures`` of ``failures_block.html``, of one task or all. ``admin``: the admin of jobs."""
     found = within(
         admin.database, PATIENCE, lambda: groups(admin.database, span, task=task, most=MOST_IN_BLOCK)
     )

@@ -62,8 +62,7 @@ class LimitForm(DatabaseForm):
 
 
 class LimitAdmin(DatabaseAdmin[Limit]):
-    """Limits that the code declares can be changed, and set back to what it declares. Others can also be
-    deleted."""
+    """Limits that code declares can be changed, and set back to that. Others can also be deleted."""
 
     form = LimitForm
     list_display = ("named", "allowed", "rated", "busy", "on_full", "origin")
@@ -87,8 +86,7 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     origin = column(_("source"), origin)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Make the name of an existing limit read-only. What happens without room is up to the code that
-        declares it."""
+        """Make the name of an existing limit read-only, and ``on_full`` if the code declares it."""
         if obj is None:
             return ()
         return ("name", "on_full", "origin") if obj.is_declared else ("name", "origin")

@@ -241,9 +241,7 @@ def folded(workflow: Workflow) -> Workflow:
 
 
 def columns(workflow: Workflow) -> dict[Key, int]:
-    """Return the column of each node: one to the right of the last of its parents. In a circle, one arrow
-    leads back.
-    """
+    """Return the column of each node, right of its last parent. In a circle, one arrow leads back."""
     column = dict.fromkeys(workflow.nodes, 0)
     children: dict[Key, list[Key]] = defaultdict(list)
     parents_left = Counter(child for _parent, child in workflow.arrows)

@@ -86,9 +86,7 @@ def check_backends(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
 
 @check()
 def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Iterator[CheckMessage]:
-    """E007, E008, E027, W002 and W014: tasks that workers could not import. W006: limits that contradict each
-    other.
-    """
+    """E007, E008, E027, W002, W014: tasks that workers could not import. W006: contradictory limits."""
     if settings_are_broken():
         return
     broken: set[str] = set()

@@ -111,9 +111,7 @@ def duration(text: str) -> timedelta:
 
 
 def seconds(least: float = 0) -> Callable[[Any], float]:
-    """Return a type for durations in seconds. It also reads what ``call_command`` is given: numbers and
-    timedeltas.
-    """
+    """Return a type for durations in seconds, which also reads numbers and timedeltas of ``call_command``."""
 
     def read(value: Any) -> float:
         try:

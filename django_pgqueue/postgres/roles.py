@@ -157,9 +157,7 @@ END $drop$"""
 
 
 def forbidden(alias: str, role: str, rights: list[str]) -> list[str]:
-    """Return what the role can do although it must not, in words: create objects, or use these rights to a
-    table.
-    """
+    """Return what the role can do and must not, in words: create objects, or use these rights to a table."""
     return [what for (what,) in fetch_rows(alias, _FORBIDDEN, {"role": role, "rights": rights})]
 
 
@@ -248,9 +246,7 @@ def shortened(found: list[str]) -> str:
 
 
 def filtered(alias: str, tables: Sequence[str]) -> list[str]:
-    """Return those of the tables of which policies hide rows from the role of the connection, or all rows if
-    there is no policy.
-    """
+    """Return the tables of which row-level security hides some or all rows from the connection's role."""
     names = [connections[alias].ops.quote_name(table) for table in tables]
     query = (
         "SELECT given.name FROM unnest(%s::text[], %s::text[]) AS given (name, quoted)"

@@ -46,9 +46,7 @@ class Timing(NamedTuple):
 
 
 def timing_of(cron: Any, every: Any, timezone: Any = "UTC") -> Timing:
-    """Return what these values mean. Raise ValueError for everything that could never be due, and for an
-    unknown time zone.
-    """
+    """Return what these values mean. Raise ValueError for an unknown time zone, or what is never due."""
     if (cron is None) == (every is None):
         raise ValueError(
             "A schedule takes either cron or every. "

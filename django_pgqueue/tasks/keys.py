@@ -288,8 +288,7 @@ def checked_limit_key(task: Any, value: Any) -> str:
 
 
 def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the key of a call; None if it is under no limit. Raise ``InvalidKey`` if it cannot be
-    computed."""
+    """Return the key of a call; None if it has no limit. Raise ``InvalidKey`` if it cannot be computed."""
     rule, value = task.concurrency or task.rate_limit, task.limit_key  # with both, they have the same key
     if value is None and rule is None:
         return None

@@ -1,6 +1,4 @@
-"""Filters of the lists. Their choices are fixed or come from ``lists``, so that none of them reads the
-history.
-"""
+"""Filters of the lists. Their choices are fixed or come from ``lists``, so none reads the history."""
 
 from __future__ import annotations
 

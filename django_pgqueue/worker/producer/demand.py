@@ -193,9 +193,7 @@ class Demand:
         return is_full or len(task_paths) - of_async >= self._sync.slots
 
     def hoards(self, held: int, now: float) -> bool:
-        """Return whether jobs that were claimed ahead should be requeued, because jobs take longer than
-        expected.
-        """
+        """Return whether jobs claimed ahead should be requeued, because jobs take longer than expected."""
         self._count(held)
         return sum(kind.hoards(now) for kind in self._kinds) > 0
 
