@@ -229,7 +229,7 @@ class Turns:
         self._keys: list[Key] = []
 
     def next(self, keys: list[Key], waited: Callable[[Key], float]) -> list[Key]:
-        """Return the order for the next claim. ``waited``: the seconds that a range's first job has waited."""
+        """Return the order of the next claim. ``waited``: the seconds a range's first job has waited."""
         if keys != self._known:
             self._known = keys
             self._keys = sorted(keys, key=lambda key: (-key[1], key[0]))
