@@ -40,7 +40,6 @@ PATIENCE = 1.0  # seconds that one statement may take
 MOST = 200  # up to here, jobs are counted exactly: a scrape must be cheap
 _CLASSES = [*(repr(round(bound, 3)) for bound in HISTOGRAM_BOUNDS), "+Inf"]
 
-
 #: Class, help and labels after ``database``, by name.
 _FAMILIES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "up": (Gauge, "Whether the database of the queue answered.", ()),

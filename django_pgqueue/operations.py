@@ -71,7 +71,6 @@ _OLDEST = """
     ORDER BY xact_start LIMIT 3
 """
 
-
 #: ``/*unchanged*/`` stands for these columns, ``/*gone.unchanged*/`` for those of ``gone``. A job keeps them
 #: when it moves to history and back.
 _UNCHANGED = (

@@ -24,7 +24,6 @@ from .monitoring import health as figures
 
 __all__ = ["health", "may_monitor", "metrics"]
 
-
 _PLAIN = "text/plain; charset=utf-8"
 _REFUSED = (
     "Send the token of PGQUEUE['MONITORING_TOKEN'] as \"Authorization: Bearer ...\", or request this from an "

@@ -39,7 +39,6 @@ SECONDS = 1.0  # for each statement that finds rows
 #: The parts of the window that are read if the whole takes too long.
 SMALLER = (10, 100)
 
-
 Values: TypeAlias = tuple[Any, ...]
 """The place of a row: its values in the columns of the order."""
 
@@ -213,7 +212,6 @@ class KeysetOrder:
 
 
 NEWEST = KeysetOrder(("-id",))
-
 
 # Spans of time in the address of a list: a period that ends now, such as ``finished=day``, or from one time
 # to another, such as ``finished=2026-11-23T10:00..2026-11-23T12:00``. Of the two times, one may be missing.

@@ -56,7 +56,6 @@ _MANY = (
     " %s::text[], NULL, %s::jsonb[], %s::jsonb, %s::bigint)"
 )
 
-
 #: How ``_MANY`` takes the columns of ``Call.row()``.
 _ARRAYS: tuple[Callable[[Iterable[Any]], str], ...] = (
     *[text_array] * 5,

@@ -19,7 +19,6 @@ FINISH_ONE_SQL = (
     " %s::jsonb)"
 )
 
-
 #: How a job ended. Two kinds are never reported, because the row already shows them: crash (the job crashed
 #: the process in which it ran isolated) and lost (the worker lost the lease).
 Kind = Literal[

@@ -12,7 +12,6 @@ from ..tasks.task import declared_tasks
 
 logger = get_logger(__name__)
 
-
 _DECLARE_SQL = (
     "SELECT _pgqueue_declare_limits("
     "%s::text[], %s::integer[], %s::text[], %s::integer[], %s::interval[], %s::integer[], %s::text[])"

@@ -217,7 +217,6 @@ _NOT_AGAIN = ngettext_lazy(
     "count",
 )
 
-
 _OTHERS_TO_RETRY = ngettext_lazy(
     "%(number)s other was left alone: it changed in the meantime, or another job has its unique key.",
     "%(number)s others were left alone: they changed in the meantime, or other jobs have their unique keys.",

@@ -354,7 +354,6 @@ SECTIONS: Sequence[Callable[[Formatter], Any]] = (
     timeline, panel, payload, ties, steps, errors, logs, runs,
 )  # fmt: skip
 
-
 # Links that the project declares for the jobs of its tasks, and that its models have.
 #
 #     @links_for(send_receipt)

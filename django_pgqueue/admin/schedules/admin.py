@@ -207,7 +207,6 @@ ACTIONS = {
     ),
 }
 
-
 _ARGUMENTS = ("args", "kwargs")
 
 

@@ -29,7 +29,6 @@ WRITE_EVERY = 1.0  # seconds
 #: The outcomes whose last word matters: the job is still there, or its row names the step that failed.
 _KEPT = {"retry", "snooze", "wait", "failed"}
 
-
 WRITE_SQL = (
     "SELECT _pgqueue_write_progress(%s::bigint[], %s::bigint[], %s::text[], %s::double precision[],"
     " %s::double precision[], %s::text[])"

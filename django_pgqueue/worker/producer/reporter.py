@@ -33,7 +33,6 @@ from ..executor.outcomes import Result
 
 logger = get_logger(__name__)
 
-
 #: The server refuses what it was sent; sending it again does not help.
 REFUSALS = (
     psycopg.DataError,
