@@ -293,7 +293,7 @@ class BatchRows:
         except JobBatch.DoesNotExist:
             raise JobBatch.DoesNotExist(
                 f"Batch {batch} is not in the database {alias!r}. Either the transaction that opened it has "
-                "not committed or was rolled back, or the batch has finished and no longer kept."
+                "not committed or was rolled back, or the batch has finished and is no longer kept."
             ) from None
 
     def counts(self, alias: str, batch: int) -> BatchCounts:
