@@ -51,10 +51,8 @@ _CREATED = re.compile(
 #: Shorter than the workers wait for a lock (2 s), and than ``deadlock_timeout`` (1 s): if a worker has a lock
 #: that the migration needs and waits for one that the migration has, the migration gives way.
 _LOCK_TIMEOUT = "500ms"
-_PAUSE = 1.0
-"""Seconds in which the others go on."""
-_TRIES = 40
-"""A minute, if each try waits as long as it may."""
+_PAUSE = 1.0  # seconds in which the others go on
+_TRIES = 40  # a minute, if each try waits as long as it may
 
 _LOCK_NOT_AVAILABLE = "55P03"
 # The rest of the migration may be that of another app, and keeps its own limit.

@@ -40,16 +40,14 @@ logger = get_logger(__name__)
 
 _PAUSE = 60.0  # seconds
 _MOST_PATHS = 4096
-_not_before: dict[str, float] = {}
-"""When the paths that could not be imported are tried again."""
+_not_before: dict[str, float] = {}  # when the paths that could not be imported are tried again
 
 
 class Names(NamedTuple):
     """The names of the positional parameters of a task."""
 
     each: tuple[str, ...] = ()
-    rest: str = ""
-    """The name of the parameter for all further ones; empty if there is none."""
+    rest: str = ""  # the name of the parameter for all further ones; empty if there is none
 
     def at(self, place: int) -> str:
         """Return the name of the parameter that takes the argument at this place; empty if none does."""

@@ -35,8 +35,7 @@ class Rules:
 
     names: tuple[str, ...] = DEFAULT_NAMES
     patterns: tuple[re.Pattern[str], ...] = ()
-    function: str = ""
-    """The path of the callable that does it instead."""
+    function: str = ""  # the path of the callable that does it instead
 
     def __repr__(self) -> str:
         if self == DEFAULT_RULES:

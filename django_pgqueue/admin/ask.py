@@ -31,12 +31,9 @@ MOST_SHOWN = 100  # rows
 class RowEffect(NamedTuple):
     """What would happen to a row."""
 
-    sentence: Any
-    """It contains the name (``about``)."""
-    acts: bool = True
-    """Whether the row would change."""
-    mark: str = "row"
-    """The end of the name of its CSS class, if it would."""
+    sentence: Any  # it contains the name (``about``)
+    acts: bool = True  # whether the row would change
+    mark: str = "row"  # the end of the name of its CSS class, if it would
 
 
 def about(row: Any, sentence: Any, **values: Any) -> Any:
@@ -95,12 +92,9 @@ def _query(request: HttpRequest) -> str:
 class RowAction(NamedTuple):
     """An action on rows, of a list or a page. Other classes that describe one have these attributes, too."""
 
-    permission: str
-    """The codename without the model."""
-    label: Any
-    """What its button and the history call it."""
-    title: Any
-    """The title of the page that asks."""
+    permission: str  # the codename without the model
+    label: Any  # what its button and the history call it
+    title: Any  # the title of the page that asks
 
 
 def held(action: str, *, of_jobs: bool = False) -> Callable[[Any, HttpRequest], bool]:

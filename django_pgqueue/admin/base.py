@@ -47,8 +47,7 @@ class DatabaseForm(ModelForm):
     """The form of a row in the database of its class."""
 
     using: ClassVar[str]
-    taken: ClassVar[Any] = ""
-    """The message if there is a row of this name; empty if the name is not the key."""
+    taken: ClassVar[Any] = ""  # the message if there is a row of this name; empty if the name is not the key
 
     def validate_unique(self) -> None:
         """Do what Django's method does, which would query the database that the routers choose."""

@@ -48,10 +48,8 @@ class Series:
     """One line or one kind of bars."""
 
     label: str
-    values: Sequence[float | None]
-    """A number for each time of the chart; None where there is none."""
-    texts: Sequence[str]
-    """The same in words."""
+    values: Sequence[float | None]  # a number for each time of the chart; None where there is none
+    texts: Sequence[str]  # the same in words
     color: Color = "main"
     stroke: Stroke = "solid"
 

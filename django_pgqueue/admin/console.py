@@ -159,12 +159,9 @@ def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
 class Paused:
     """The pauses in force, in sentences that link to their pages if this user may view them."""
 
-    everything: str = ""
-    """For the banner; empty if not everything is paused."""
-    queues: dict[str, str] = field(default_factory=dict)
-    """The details for each paused queue."""
-    queues_said: dict[str, str] = field(default_factory=dict)
-    """The sentence about each paused queue."""
+    everything: str = ""  # for the banner; empty if not everything is paused
+    queues: dict[str, str] = field(default_factory=dict)  # the details for each paused queue
+    queues_said: dict[str, str] = field(default_factory=dict)  # the sentence about each paused queue
     tasks_said: list[str] = field(default_factory=list)
 
 

@@ -39,8 +39,7 @@ SECONDS = 1.0  # for each statement that finds rows
 #: The parts of the window that are read if the whole takes too long.
 SMALLER = (10, 100)
 
-Values: TypeAlias = tuple[Any, ...]
-"""The place of a row: its values in the columns of the order."""
+Values: TypeAlias = tuple[Any, ...]  # the place of a row: its values in the columns of the order
 
 
 class KeysetChangeList(ChangeList):

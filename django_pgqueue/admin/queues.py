@@ -80,8 +80,7 @@ class QueueChangeList(ChangeList):
     model_admin: Any
     result_list: list[Any]
     trouble = ""
-    is_slow = False
-    """Whether something could not be read in time."""
+    is_slow = False  # whether something could not be read in time
 
     def get_results(self, request: HttpRequest) -> None:
         """Read the figures of all queues, and the settings of those on this page."""

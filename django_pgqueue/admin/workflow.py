@@ -46,8 +46,7 @@ from .console import console_page, hidden_of, page_url
 
 Key: TypeAlias = "int | tuple[str | int, ...]"
 """The id of a job or a batch, or what the jobs of a folded node have in common."""
-Arrow: TypeAlias = Literal["after", "member"]
-"""Why the second node waits for the first."""
+Arrow: TypeAlias = Literal["after", "member"]  # why the second node waits for the first
 #: Members of a batch that are not over, if nobody has looked at them.
 LIVE = "live"
 #: The states of many jobs, that which matters most first.
@@ -60,14 +59,10 @@ class Node:
 
     key: Key
     kind: Literal["job", "batch", "gone"]
-    name: str
-    """The path of the task, or the name of the batch."""
-    counts: Counter[str]
-    """The number of jobs in each state; of a batch, of its members."""
-    size: int = 1
-    """The number of jobs or batches that the node stands for."""
-    batch: int | None = None
-    """The batch of a job, or that of all jobs."""
+    name: str  # the path of the task, or the name of the batch
+    counts: Counter[str]  # the number of jobs in each state; of a batch, of its members
+    size: int = 1  # the number of jobs or batches that the node stands for
+    batch: int | None = None  # the batch of a job, or that of all jobs
     note: str = ""
     is_finished: bool = False
 
@@ -84,8 +79,7 @@ class Workflow:
     here: int
     nodes: dict[Key, Node] = field(default_factory=dict)
     arrows: dict[tuple[Key, Key], Arrow] = field(default_factory=dict)
-    problem: str = ""
-    """Why this is not the whole workflow; empty if it is."""
+    problem: str = ""  # why this is not the whole workflow; empty if it is
 
     @property
     def is_finished(self) -> bool:

@@ -273,8 +273,7 @@ class Batch(Habits):
 class BatchRows:
     """The batches of the database, which workers see. Backends for tests have others."""
 
-    in_memory = False
-    """Whether there are no rows, and the jobs are none, either."""
+    in_memory = False  # whether there are no rows, and the jobs are none, either
 
     def change(self, alias: str, action: BatchAction, batch: int | str) -> int:
         """Open a batch of this name, and return its id; or change one, and return how many jobs changed."""

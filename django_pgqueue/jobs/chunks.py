@@ -23,8 +23,7 @@ class Cursor(NamedTuple):
     """How far a walk has come. Behind it nothing changes twice: not even a job that has changed back."""
 
     part: int = 0
-    after: int = 0
-    """The last id of this part."""
+    after: int = 0  # the last id of this part
 
 
 class Chunk(NamedTuple):

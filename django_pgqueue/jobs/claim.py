@@ -65,14 +65,10 @@ class Claimed(NamedTuple):
 class Refusals(NamedTuple):
     """What the gate did with the picked jobs that may not start."""
 
-    moved: int = 0
-    """How many it moved: there may be more to claim at once."""
-    left_behind: int = 0
-    """How many stay where they are, because nobody could tell whether they may start."""
-    following: tuple[int, ...] = ()
-    """Others that may start. The next claim takes them first."""
-    ended: int = 0
-    """How many it has cancelled, or asked to stop, because their limits do not let them wait."""
+    moved: int = 0  # how many it moved: there may be more to claim at once
+    left_behind: int = 0  # how many stay where they are, because nobody could tell whether they may start
+    following: tuple[int, ...] = ()  # others that may start. The next claim takes them first.
+    ended: int = 0  # how many it has cancelled, or asked to stop, because their limits do not let them wait
 
 
 class Answer(NamedTuple):
@@ -82,8 +78,7 @@ class Answer(NamedTuple):
     refusals: Refusals
     early: frozenset[int]
     """The jobs that the claim took first, whatever their time. They say nothing about the marks."""
-    is_full: bool
-    """Whether it has left out jobs because of its size."""
+    is_full: bool  # whether it has left out jobs because of its size
 
 
 def split_answer(answer: Iterable[Any]) -> Answer:

@@ -44,8 +44,7 @@ class JobContext(TaskContext):  # type: ignore[misc, type-arg]  # the stubs know
     Besides Django's ``attempt`` and ``task_result`` it has the ``job``, which is that of ``current_job()``.
     """
 
-    job: CurrentJob
-    """The job that is running."""
+    job: CurrentJob  # the job that is running
 
 
 def track(

@@ -83,10 +83,8 @@ def step(function: Any = None, /, *, name: str | None = None, atomic: bool = Fal
     return make if function is None else make(function)
 
 
-HAS_STEPS = 1
-"""The bit of ``Job.marks`` that says so."""
-MOST_STEPS = 1000
-"""How many steps, sleeps and events a job may have."""
+HAS_STEPS = 1  # the bit of ``Job.marks`` that says so
+MOST_STEPS = 1000  # how many steps, sleeps and events a job may have
 _LONGEST = 100
 
 

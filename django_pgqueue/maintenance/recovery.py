@@ -33,16 +33,13 @@ class EndedProcess:
     """A worker whose process has ended without signing off."""
 
     worker: int
-    begun: list[int] | None
-    """The jobs that had started in it; None if that is not known."""
+    begun: list[int] | None  # the jobs that had started in it; None if that is not known
     to_blame: list[int] | None
     """The jobs for which its supervisor ended it, possibly none; None if it ended by itself."""
     reason: str
     started_at: float
-    ended_at: float
-    """Like ``started_at``, by the monotonic clock."""
-    alone: bool = True
-    """False if another process of its supervisor ended by itself at about the same time."""
+    ended_at: float  # like ``started_at``, by the monotonic clock
+    alone: bool = True  # false if another process of its supervisor ended by itself at about the same time
 
 
 class EndedProcesses:

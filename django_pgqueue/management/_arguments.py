@@ -153,8 +153,7 @@ def user_name() -> str:
         return ""
 
 
-JobId: TypeAlias = tuple[str, int]
-"""The alias that an id names, empty if it names none, and the number."""
+JobId: TypeAlias = tuple[str, int]  # the alias that an id names, empty if it names none, and the number
 
 
 def job_id(text: str) -> JobId:

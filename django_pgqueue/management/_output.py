@@ -41,8 +41,7 @@ def no_reader(stdout: OutputWrapper | TextIO) -> None:
     os.close(nowhere)
 
 
-Columns: TypeAlias = Mapping[str, Callable[..., str]]
-"""What each column says of a row."""
+Columns: TypeAlias = Mapping[str, Callable[..., str]]  # what each column says of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,7 @@ class Table:
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    right: Collection[int] = ()
-    """The columns that are aligned to the right."""
+    right: Collection[int] = ()  # the columns that are aligned to the right
     empty: str = ""
 
     @classmethod
@@ -84,8 +82,7 @@ class Table:
             ).rstrip()
 
 
-Block: TypeAlias = str | Mapping[str, str | None] | Table
-"""A line, facts with their labels, or a table."""
+Block: TypeAlias = str | Mapping[str, str | None] | Table  # a line, facts with their labels, or a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +90,9 @@ class Output:
     """What a subcommand prints."""
 
     text: Iterable[Block] = ()
-    document: Any = None
-    """What it prints with ``--json``."""
-    error: str = ""
-    """What it ends with afterwards; empty if it has done its work."""
-    code: int = 1
-    """Its exit code then."""
+    document: Any = None  # what it prints with ``--json``
+    error: str = ""  # what it ends with afterwards; empty if it has done its work
+    code: int = 1  # its exit code then
 
     def print(self, stdout: OutputWrapper, *, as_json: bool) -> None:
         """Print it as text, as wide as the terminal, or as JSON. Raise its error."""

@@ -127,12 +127,10 @@ def _options(parser: ArgumentParser, found: Namespace) -> Iterator[str]:
 class Subcommand:
     """A subcommand of ``manage.py pgqueue``."""
 
-    help: str
-    """What it does, in a sentence without a period."""
+    help: str  # what it does, in a sentence without a period
     arguments: Sequence[Callable[[ArgumentParser], Any]]
     """Each adds one or some. The command adds ``--json``, ``--database`` and those of Django."""
-    has_json: bool
-    """Whether it has the option ``--json``."""
+    has_json: bool  # whether it has the option ``--json``
     run: Run
 
 

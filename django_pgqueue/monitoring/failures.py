@@ -38,10 +38,8 @@ class Point:
     """The attempts of a group that failed in one step of a chart."""
 
     start: datetime
-    failed: int
-    """Attempts after which the job failed."""
-    retried: int
-    """Attempts after which the job was tried again, or was cancelled."""
+    failed: int  # attempts after which the job failed
+    retried: int  # attempts after which the job was tried again, or was cancelled
 
     @property
     def attempts(self) -> int:
@@ -62,22 +60,17 @@ class GroupFigures:
     """Failures with the same fingerprint. Counts are of the span, except for the totals."""
 
     fingerprint: str
-    error_class: str
-    """The path of the class of the exception; empty if the failure was reported without one."""
-    message: str
-    """That of the newest failure, cut to 500 characters."""
+    error_class: str  # the path of the class of the exception; empty if the failure was reported without one
+    message: str  # that of the newest failure, cut to 500 characters
     first_seen: datetime
     last_seen: datetime
     failed: int
     retried: int
-    total_failed: int
-    """Since the group was first seen."""
+    total_failed: int  # since the group was first seen
     total_retried: int
     tasks: Sequence[str]
-    versions: Sequence[str]
-    """The setting VERSION of the workers, the newest first."""
-    sample_job: int
-    """The id of the newest job. It may no longer be kept."""
+    versions: Sequence[str]  # the setting VERSION of the workers, the newest first
+    sample_job: int  # the id of the newest job. It may no longer be kept.
     muted_at: datetime | None
     muted_by: str
     traceback: str = ""

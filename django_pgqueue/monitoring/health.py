@@ -41,13 +41,10 @@ ALL_OTHERS = "*"
 class HealthProblem:
     """Why a database or a queue is not healthy."""
 
-    kind: str
-    """One of ``FIXES``."""
-    queue_name: str
-    """Empty if it is not about one queue."""
+    kind: str  # one of ``FIXES``
+    queue_name: str  # empty if it is not about one queue
     text: str
-    fix: str = field(default="", compare=False)
-    """What helps, in a sentence."""
+    fix: str = field(default="", compare=False)  # what helps, in a sentence
 
     def __str__(self) -> str:
         return self.text
@@ -64,8 +61,7 @@ class Health:
 
     database: str
     problems: tuple[HealthProblem, ...]
-    workers: int = 0
-    """How many workers claim jobs."""
+    workers: int = 0  # how many workers claim jobs
     ready: int = 0
     oldest_ready: float = 0.0
     per_second: float = 0.0

@@ -45,26 +45,20 @@ class Ended(NamedTuple):
 class History(NamedTuple):
     """What a worker has ended lately."""
 
-    jobs: list[Ended]
-    """The latest first."""
+    jobs: list[Ended]  # the latest first
     per_second: float | None
     """How many it ended a second, without those that failed; None if nothing is known."""
-    seconds: float
-    """How far the jobs go back that were looked at."""
+    seconds: float  # how far the jobs go back that were looked at
 
 
 class Callers(NamedTuple):
     """Where the last jobs of a task came from."""
 
-    jobs: int = 0
-    """How many jobs were looked at."""
+    jobs: int = 0  # how many jobs were looked at
     in_batches: int = 0
-    for_users: int = 0
-    """Those that were enqueued for a user, if CONTEXT has "user"."""
-    after_others: int = 0
-    """Those that were enqueued to run after other jobs or batches."""
-    parents: Sequence[str] = ()
-    """The tasks of these other jobs."""
+    for_users: int = 0  # those that were enqueued for a user, if CONTEXT has "user"
+    after_others: int = 0  # those that were enqueued to run after other jobs or batches
+    parents: Sequence[str] = ()  # the tasks of these other jobs
 
 
 def ended_by(alias: str, worker: int, most: int = 20) -> History:

@@ -32,14 +32,11 @@ class QueueFigures:
     """The figures of one queue."""
 
     depth: Depth
-    lost: int = 0
-    """Running jobs whose worker is dead, and which wait for recovery."""
+    lost: int = 0  # running jobs whose worker is dead, and which wait for recovery
     failed_day: int = 0
     """Jobs that failed in the last 24 hours and were not retried, at most ``MOST_FAILURES``."""
-    hour: Figures | None = None
-    """What ran in the last hour."""
-    trend: Trend = field(default_factory=lambda: Trend([], []))
-    """The same, step by step."""
+    hour: Figures | None = None  # what ran in the last hour
+    trend: Trend = field(default_factory=lambda: Trend([], []))  # the same, step by step
 
     @property
     def name(self) -> str:
@@ -119,17 +116,14 @@ class Depth:
     """The live jobs of one queue. Counts are exact up to the limit of the call, and estimates beyond it."""
 
     queue_name: str
-    ready: int = 0
-    """Jobs that a worker may claim now."""
-    scheduled: int = 0
-    """Jobs that are not due yet, and have not been attempted."""
+    ready: int = 0  # jobs that a worker may claim now
+    scheduled: int = 0  # jobs that are not due yet, and have not been attempted
     retrying: int = 0
     """Jobs that have been attempted, and whose next attempt is not due yet: they back off or snooze."""
     running: int = 0
     blocked: int = 0
     """Jobs that wait for their limit key, for other jobs, or until their task is no longer paused."""
-    oldest_ready: float = 0.0
-    """How many seconds the oldest ready job has been due; 0 if there is none."""
+    oldest_ready: float = 0.0  # how many seconds the oldest ready job has been due; 0 if there is none
     longest_running: float = 0.0
     """How many seconds the longest running job has been running; 0 if there is none."""
     is_paused: bool = False
@@ -172,8 +166,7 @@ FOREIGN_LOCKS_SQL = Path(__file__).with_name("foreign_locks.sql").read_text(enco
 class Holder(NamedTuple):
     """A session that holds such a lock."""
 
-    pid: int
-    """The process of the server, for ``pg_terminate_backend()``."""
+    pid: int  # the process of the server, for ``pg_terminate_backend()``
     role: str
     since: timedelta | None
     """How long its transaction, or else its session, has lasted. None if this role may not see that."""

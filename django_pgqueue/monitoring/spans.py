@@ -67,22 +67,18 @@ _SERIES, _BREAKDOWN, _TRENDS, _TOTALS = (
 class Figures:
     """The attempts that were claimed in a span. An attempt is counted when it is over."""
 
-    start: datetime
-    """When the point begins; for a table, when the span begins."""
+    start: datetime  # when the point begins; for a table, when the span begins
     queue_name: str = ""
     task_path: str = ""
     done: int = 0
-    failed: int = 0
-    """Attempts after which the job failed."""
-    retried: int = 0
-    """Attempts that failed and are tried again."""
+    failed: int = 0  # attempts after which the job failed
+    retried: int = 0  # attempts that failed and are tried again
     cancelled: int = 0
     wait_seconds: float = 0.0
     run_seconds: float = 0.0
     wait_histogram: Sequence[int] = field(default_factory=list)
     run_histogram: Sequence[int] = field(default_factory=list)
-    seconds: float = 0.0
-    """How long the point or the span has lasted so far."""
+    seconds: float = 0.0  # how long the point or the span has lasted so far
 
     @property
     def attempts(self) -> int:
@@ -181,8 +177,7 @@ class Trend:
     """The attempts of one queue or task, step by step, the oldest first. The last step is not over yet."""
 
     done: list[int]
-    failed: list[int]
-    """Attempts that raised, whether they are tried again or not."""
+    failed: list[int]  # attempts that raised, whether they are tried again or not
 
     @property
     def attempts(self) -> list[int]:

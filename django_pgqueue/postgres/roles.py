@@ -72,12 +72,10 @@ class Installation(NamedTuple):
     schema: str
     tables: str
     sequences: str
-    called: str | None
-    """The signatures of ``CALLED``."""
+    called: str | None  # the signatures of ``CALLED``
     worker_only: str
     definers: list[str]
-    has_migrations: bool
-    """Whether Django's table of migrations is in the same schema."""
+    has_migrations: bool  # whether Django's table of migrations is in the same schema
 
 
 def installation(alias: str) -> Installation:
@@ -185,8 +183,7 @@ class Kept(NamedTuple):
     workers: list[str]
 
 
-_before: dict[str, Kept] = {}
-"""What there was before the ``migrate`` that is running, by database."""
+_before: dict[str, Kept] = {}  # what there was before the ``migrate`` that is running, by database
 
 
 def kept_roles(alias: str) -> Kept:

@@ -218,10 +218,8 @@ class Due(NamedTuple):
     last_run_at: int | None
     since: int | None
     now: int
-    owed: str | None
-    """The timings before the present one, as JSON; None: nothing is owed to them."""
-    call: str | None
-    """The task and the arguments, as JSON, if the row has no policy for them; None: it has."""
+    owed: str | None  # the timings before the present one, as JSON; None: nothing is owed to them
+    call: str | None  # the task and the arguments, as JSON, if the row has no policy for them; None: it has
 
 
 class Plan(NamedTuple):
@@ -230,10 +228,8 @@ class Plan(NamedTuple):
     name: str
     version: str
     next_run_at: datetime
-    runs: list[datetime]
-    """The runs that have passed and are to run, the oldest first."""
-    is_missed: bool
-    """Whether the runs are only recorded, because nobody was there in time."""
+    runs: list[datetime]  # the runs that have passed and are to run, the oldest first
+    is_missed: bool  # whether the runs are only recorded, because nobody was there in time
     policy: str | None = None
     """The policy of the task, as JSON, if it was computed anew; None: the row has it, or nobody here knows
     it."""

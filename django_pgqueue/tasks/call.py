@@ -42,8 +42,7 @@ class CallOptions(NamedTuple):
     task_path: str
     metadata: str  # JSON
     policy: Policy
-    row: tuple[Any, ...]
-    """What `Call.row` has after the arguments."""
+    row: tuple[Any, ...]  # what `Call.row` has after the arguments
     links: dict[str, Any] | None = None
     """`after`, `if_failed` and `batch`, as the SQL functions take them; None: nothing of it."""
     keeper: Any = None

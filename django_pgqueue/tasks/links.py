@@ -31,11 +31,9 @@ MOST_PARENTS = 100
 class Link:
     """A job or a batch to which a call is tied."""
 
-    alias: str | None
-    """The database that it was read from; None: that of the call."""
+    alias: str | None  # the database that it was read from; None: that of the call
     id: int
-    is_row: bool = True
-    """Whether it is in a database. The jobs of dummy mode are not."""
+    is_row: bool = True  # whether it is in a database. The jobs of dummy mode are not.
     row: Any = field(default=None, compare=False, repr=False)
     """The row, if there is one: the router may name another alias for it, which only a query can check."""
 

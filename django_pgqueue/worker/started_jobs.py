@@ -42,10 +42,8 @@ class StartedJobs:
 
     is_set_up = _Word(0)
     """Whether the process has loaded the project: from then on, it says in its log what it waits for."""
-    registered = _Word(1)
-    """Whether the process has ever registered in the database."""
-    holds_lock = _Word(2)
-    """Whether the producer has a connection that holds its lock, as far as it knows."""
+    registered = _Word(1)  # whether the process has ever registered in the database
+    holds_lock = _Word(2)  # whether the producer has a connection that holds its lock, as far as it knows
     drains_until = _Word(3)
     """Until when the process finishes its jobs (monotonic time), ``inf`` without a limit; 0 as long as it
     claims jobs.

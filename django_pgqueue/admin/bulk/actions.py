@@ -53,8 +53,7 @@ class Effect(NamedTuple):
     kind: str
     states: frozenset[Status]
     where: Q
-    words: Any
-    """A lazy plural of ``count`` (a number) and ``number`` (formatted)."""
+    words: Any  # a lazy plural of ``count`` (a number) and ``number`` (formatted)
     acts: bool
 
     @property
@@ -86,8 +85,7 @@ class Counted(NamedTuple):
     """A number of jobs."""
 
     number: int
-    is_exact: bool = True
-    """If not, there may be more."""
+    is_exact: bool = True  # if not, there may be more
 
     def __str__(self) -> str:
         words = formatting.number(self.number)

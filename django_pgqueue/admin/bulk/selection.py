@@ -35,20 +35,15 @@ SECONDS = 3.0  # for each statement that counts
 class Shown:
     """What the confirmation page has shown, as stored in its form: the bounds, and what would change."""
 
-    as_of: str
-    """When the jobs were counted, on the clock of the database, in ISO format."""
-    newest: int | None = None
-    """The highest id at that time; None for selected rows."""
+    as_of: str  # when the jobs were counted, on the clock of the database, in ISO format
+    newest: int | None = None  # the highest id at that time; None for selected rows
     oldest: int | None = None
     """The lowest id of the finished jobs that are meant; None if there are no older ones."""
     action: str = ""
-    effects: list[str] = field(default_factory=list)
-    """The kinds of jobs that would change."""
-    counted: int = 0
-    """How many jobs would change, or more if this is not exact."""
+    effects: list[str] = field(default_factory=list)  # the kinds of jobs that would change
+    counted: int = 0  # how many jobs would change, or more if this is not exact
     is_exact: bool = True
-    meaning: str = ""
-    """What the search term was (``search.meaning_of``); "" if there was none."""
+    meaning: str = ""  # what the search term was (``search.meaning_of``); "" if there was none
 
     @property
     def expected(self) -> int | None:

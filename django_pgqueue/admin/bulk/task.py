@@ -49,17 +49,12 @@ class Refused(Exception):
 class Order(Shown):
     """What was confirmed, by whom, and how the same jobs are found again. All values are JSON."""
 
-    site: str
-    """The admin site and the classes that show the jobs (``identity``)."""
-    user: str
-    """The primary key of the user who has confirmed it."""
-    query: str
-    """The query string of the list, which contains the filters."""
-    ids: list[int] | None
-    """The selected jobs; None: all that match."""
+    site: str  # the admin site and the classes that show the jobs (``identity``)
+    user: str  # the primary key of the user who has confirmed it
+    query: str  # the query string of the list, which contains the filters
+    ids: list[int] | None  # the selected jobs; None: all that match
     values: dict[str, Any]
-    details: str
-    """The new ``values`` of an edit, in words."""
+    details: str  # the new ``values`` of an edit, in words
 
     def sealed(self) -> tuple[dict[str, Any], str]:
         """Return the order as JSON, and its seal."""

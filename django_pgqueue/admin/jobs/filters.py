@@ -46,8 +46,7 @@ class _Filter(admin.SimpleListFilter):
     """Filter by a column. The choices are those in use, up to a limit, and the chosen."""
 
     column: str
-    names: Callable[[str], list[str]]
-    """Returns the names in use in the database with this alias."""
+    names: Callable[[str], list[str]]  # returns the names in use in the database with this alias
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -57,8 +57,7 @@ class Command(BaseCommand):
     requires_system_checks = "__all__"
     _verbosity = 1
     _is_program = False
-    _since: float | None = None
-    """When the reloader has started this process, if there is one."""
+    _since: float | None = None  # when the reloader has started this process, if there is one
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as the main program, as ``manage.py`` does: this process ends with the command."""

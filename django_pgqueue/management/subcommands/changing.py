@@ -48,22 +48,14 @@ class Change:
 
     name: str
     help: str
-    run: Callable[[Any], int]
-    """Takes a queryset, and returns how many jobs it has changed."""
-    usual: tuple[Status, ...]
-    """The states that are chosen without ``--status``."""
-    possible: tuple[Status, ...]
-    """The states in which a job can change."""
-    where: Q = field(default_factory=Q)
-    """A condition besides the state."""
-    would: str
-    """What would happen to the jobs."""
-    does: tuple[str, str]
-    """What happens to one job now, and to several."""
-    rule: str
-    """Which jobs can change, in a sentence."""
-    or_else: str = ""
-    """Another reason why a job of the right state does not change."""
+    run: Callable[[Any], int]  # takes a queryset, and returns how many jobs it has changed
+    usual: tuple[Status, ...]  # the states that are chosen without ``--status``
+    possible: tuple[Status, ...]  # the states in which a job can change
+    where: Q = field(default_factory=Q)  # a condition besides the state
+    would: str  # what would happen to the jobs
+    does: tuple[str, str]  # what happens to one job now, and to several
+    rule: str  # which jobs can change, in a sentence
+    or_else: str = ""  # another reason why a job of the right state does not change
 
 
 _WAITING = (Status.PENDING, Status.RETRY)
@@ -111,15 +103,11 @@ CHANGES = [
 class Done:
     """What a change has done."""
 
-    matched: int
-    """How many jobs are meant."""
+    matched: int  # how many jobs are meant
     changed: int = 0
-    left_alone: int = 0
-    """How many jobs were tried and did not change."""
-    unchanged: list[int] = field(default_factory=list)
-    """The ids that were given, and did not change."""
-    stopped: bool = False
-    """Whether Ctrl-C has ended it before the last job."""
+    left_alone: int = 0  # how many jobs were tried and did not change
+    unchanged: list[int] = field(default_factory=list)  # the ids that were given, and did not change
+    stopped: bool = False  # whether Ctrl-C has ended it before the last job
 
 
 Steps = Iterator[tuple[int, int, list[int]]]

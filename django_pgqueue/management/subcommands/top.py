@@ -96,17 +96,13 @@ class Look:
     """What one look found. Each part has its own time limit; one that is too slow is left out."""
 
     state: QueueState
-    at: datetime = field(default_factory=timezone.now)
-    """When: the time of the server, if it answers."""
+    at: datetime = field(default_factory=timezone.now)  # when: the time of the server, if it answers
     health: Health | None = None
     rates: dict[str, float] = field(default_factory=dict)
-    running: list[Any] = field(default_factory=list)
-    """The jobs that have run longest."""
+    running: list[Any] = field(default_factory=list)  # the jobs that have run longest
     failures: list[GroupFigures] = field(default_factory=list)
-    slow: list[str] = field(default_factory=list)
-    """The parts that took too long."""
-    error: str = ""
-    """Why the database could not be read at all."""
+    slow: list[str] = field(default_factory=list)  # the parts that took too long
+    error: str = ""  # why the database could not be read at all
 
     @property
     def headline(self) -> str:
@@ -184,10 +180,8 @@ class Pane(NamedTuple):
     rows: Callable[[Look], Iterable[Any]]
     columns: dict[str, Callable[..., str | tuple[str, str]]]
     """What each column says of a row of a look: a text, or one with its style in the words of Rich."""
-    right: range
-    """The columns that are aligned to the right."""
-    empty: str
-    """What to say if there are no rows."""
+    right: range  # the columns that are aligned to the right
+    empty: str  # what to say if there are no rows
     sorts: dict[str, Callable[[Look, Any], Any]]
     """How it can be sorted. The first one is the usual order; 0 keeps that of the look."""
 
@@ -298,8 +292,7 @@ PANES = {
 class View:
     """What the user has chosen with the keys."""
 
-    pane: str = ""
-    """The only pane that is shown; empty for all."""
+    pane: str = ""  # the only pane that is shown; empty for all
     is_paused: bool = False
     sorts: dict[str, str] = field(
         default_factory=lambda: {name: next(iter(pane.sorts)) for name, pane in PANES.items()}

@@ -36,10 +36,8 @@ class PartState(TextChoices):
 
     FINE = "fine", gettext_lazy("fine")
     ACT = "act", gettext_lazy("act")
-    HIDDEN = "hidden", gettext_lazy("not visible")
-    """The role of this connection may not see enough to tell."""
-    SLOW = "slow", gettext_lazy("too slow")
-    """The server did not answer in time."""
+    HIDDEN = "hidden", gettext_lazy("not visible")  # the role of this connection may not see enough to tell
+    SLOW = "slow", gettext_lazy("too slow")  # the server did not answer in time
 
 
 @dataclass(slots=True)
@@ -49,8 +47,7 @@ class DatabasePart:
     code: str
     state: PartState
     finding: str
-    rule: str
-    """When to act, and how."""
+    rule: str  # when to act, and how
     rows: list[Any] = field(default_factory=list)
     """Named tuples with the columns of the part's statement, the worst first."""
 
