@@ -205,9 +205,7 @@ _EDGE = 1.5  # so that the stroke is not cut off
 
 
 def sparkline(values: Sequence[float | None], color: Color = "main") -> str:
-    """Return a line from the oldest value to the newest, from zero up; empty for fewer than two values. None
-    counts as zero.
-    """
+    """Return a line from the oldest to the newest value, from zero up, of two or more. None counts as 0."""
     numbers = [value or 0.0 for value in values]
     if len(numbers) < 2:
         return ""

@@ -119,9 +119,7 @@ def console_page(
     media: Media | None = None,
     **context: Any,
 ) -> TemplateResponse:
-    """Return a page of the admin's site. Its template extends ``console.html``; ``media`` is added to that of
-    the admin.
-    """
+    """Return a page of the admin's site. Its template extends ``console.html``; ``media`` is added."""
     site = admin.admin_site
     request.current_app = site.name
     frame = bar(site, request)

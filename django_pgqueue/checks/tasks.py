@@ -113,9 +113,7 @@ def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Itera
 
 @check()
 def check_databases(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
-    """E001, E005 and E017: jobs would go to a database that is not PostgreSQL, does not exist, or has a too
-    long alias.
-    """
+    """E001, E005, E017: jobs would go to a database that is not PostgreSQL, missing, or has a long alias."""
     for alias, why in sorted(queue_databases().items()):
         jobs = f"Jobs go to the database {alias!r} because of {why}, but"
         try:

@@ -124,9 +124,7 @@ def database_name(alias: str) -> str:
 
 
 def parameters(alias: str) -> dict[str, Any]:
-    """Return the settings of an alias: those of this thread's connection if there is one, which may have a
-    dict of its own.
-    """
+    """Return the settings of an alias: those of this thread's connection, if any, which may have its own."""
     for connection in connections.all(initialized_only=True):
         if connection.alias == alias:
             return connection.settings_dict

@@ -131,9 +131,7 @@ def statements_to_grant(found: Installation, roles: Sequence[str], workers: Sequ
 
 
 def statements_to_drop(found: Installation, enqueuer: str, worker: str) -> Iterator[str]:
-    """Yield the statements that take everything back. A role that something else needs stays, without rights
-    to the queue.
-    """
+    """Yield statements that take all back. A role that is needed elsewhere stays, without these rights."""
     for signature in found.definers:
         yield f"ALTER FUNCTION {signature} SECURITY INVOKER"
     yield f"GRANT EXECUTE ON FUNCTION {found.called}, {found.worker_only} TO PUBLIC"
