@@ -107,7 +107,7 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
             "E010",
             f"The database {alias!r} lacks functions of this version: {', '.join(sorted(missing))}.",
             f"{migrate}. If there are no unapplied migrations, the functions were dropped manually: "
-            "create them again from the files in django_pgqueue/sql.",
+            f"run what manage.py sqlmigrate {_LABEL} 0002 prints for them.",
         )
     if unknown := installed - tables - functions:
         yield message(
@@ -122,7 +122,8 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
             "E030",
             f"The functions of the database {alias!r} look for their tables in the schema "
             f"{lost[0][0].removesuffix(', pg_temp')}, but the tables are in another one.",
-            f"The schema was probably renamed. Run: python manage.py migrate --database {alias}",
+            "The schema was renamed, or the functions were created by hand. Run: python manage.py migrate "
+            f"--database {alias}",
         )
     hidden = list(_row_security(alias, tables))
     yield from hidden

@@ -89,6 +89,7 @@ def patient(transactional_db: None) -> Iterator[Patient]:
 
     yield hold
     with open_raw() as owner:
+        owner.execute("SET search_path = public, pg_temp")  # as when a migration makes it
         owner.execute(original)
         owner.execute("ALTER FUNCTION _pgqueue_finish_keyed SET lock_timeout = '50ms'")
 
