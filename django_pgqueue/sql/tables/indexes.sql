@@ -40,15 +40,15 @@ CREATE INDEX pgqueue_job_paused ON pgqueue_job_live (task_path, id)
 CREATE INDEX pgqueue_job_batch ON pgqueue_job_live (batch, (-id)) WHERE batch IS NOT NULL;
 
 -- The members of a batch in history.
-DO $$
-BEGIN
-    CREATE INDEX pgqueue_job_kept_batch ON pgqueue_job_kept (batch, id) WHERE batch IS NOT NULL;
-    FOR shelf IN 1..8 LOOP
-        EXECUTE format(
-            'CREATE INDEX pgqueue_job_past_batch_%s ON pgqueue_job_past_%1$s (batch, id) WHERE batch IS NOT NULL',
-            shelf);
-    END LOOP;
-END $$;
+CREATE INDEX pgqueue_job_kept_batch ON pgqueue_job_kept (batch, id) WHERE batch IS NOT NULL;
+CREATE INDEX pgqueue_job_past_batch_1 ON pgqueue_job_past_1 (batch, id) WHERE batch IS NOT NULL;
+CREATE INDEX pgqueue_job_past_batch_2 ON pgqueue_job_past_2 (batch, id) WHERE batch IS NOT NULL;
+CREATE INDEX pgqueue_job_past_batch_3 ON pgqueue_job_past_3 (batch, id) WHERE batch IS NOT NULL;
+CREATE INDEX pgqueue_job_past_batch_4 ON pgqueue_job_past_4 (batch, id) WHERE batch IS NOT NULL;
+CREATE INDEX pgqueue_job_past_batch_5 ON pgqueue_job_past_5 (batch, id) WHERE batch IS NOT NULL;
+CREATE INDEX pgqueue_job_past_batch_6 ON pgqueue_job_past_6 (batch, id) WHERE batch IS NOT NULL;
+CREATE INDEX pgqueue_job_past_batch_7 ON pgqueue_job_past_7 (batch, id) WHERE batch IS NOT NULL;
+CREATE INDEX pgqueue_job_past_batch_8 ON pgqueue_job_past_8 (batch, id) WHERE batch IS NOT NULL;
 
 -- The jobs that were enqueued after a job or a batch, in each leaf: parents @> ARRAY[5::bigint]. Edges are deleted when
 -- a parent ends, but this finds its children then, too. Jobs without parents are not in it.

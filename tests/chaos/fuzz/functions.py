@@ -49,7 +49,7 @@ class Function:
     @property
     def is_public(self) -> bool:
         """Whether it has a stable name, for users."""
-        return "_v" not in self.name
+        return not self.name.startswith("_")
 
     @property
     def takes_leases(self) -> bool:
