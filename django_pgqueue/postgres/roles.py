@@ -186,7 +186,7 @@ _before: dict[str, Kept] = {}  # what there was before the ``migrate`` that is r
 
 def kept_roles(alias: str) -> Kept:
     """Return the roles that the command has made in this database, by their rights."""
-    stems = {kind: [re.sub(r"_v\d+$", "", name) for name in names] for kind, names in _names().items()}
+    stems = {kind: [re.sub(r"_\d+$", "", name) for name in names] for kind, names in _names().items()}
     found = fetch_rows(alias, _FUNCTIONS + _ROLES, stems)
     return Kept(*([name for name, is_worker in found if is_worker is wanted] for wanted in (False, True)))
 

@@ -16,7 +16,8 @@ BEGIN
     PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (ids) ORDER BY job.id FOR UPDATE;
 
     SELECT gone.dropped, gone.freed, gone.marked INTO cancelled, freed, marked
-    FROM _pgqueue_drop(ids, CASE WHEN reason IS NOT NULL THEN array_fill(reason, ARRAY[cardinality(ids)]) END) AS gone;
+    FROM _pgqueue_drop(ids, CASE WHEN reason IS NOT NULL
+        THEN array_fill(reason, ARRAY[coalesce(cardinality(ids), 0)]) END) AS gone;
     IF marked IS NOT NULL THEN
         PERFORM _pgqueue_settle(marked);
     END IF;

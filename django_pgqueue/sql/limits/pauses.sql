@@ -13,7 +13,9 @@ SET standard_conforming_strings = on AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := clock_timestamp();
-    ends timestamptz := coalesce(pgqueue_pause.until, now + duration);
+    ends timestamptz := coalesce(pgqueue_pause.until, CASE
+        WHEN duration > interval '100 years' THEN 'infinity' WHEN duration < interval '0' THEN '-infinity'
+        ELSE now + duration END);
     paused bigint;
     problem text := CASE
         WHEN pgqueue_pause.kind IS NULL OR pgqueue_pause.kind NOT IN ('queue', 'task', 'all')
@@ -29,6 +31,7 @@ BEGIN
     problem := coalesce(problem, CASE
         WHEN length(pgqueue_pause.reason) > 400 THEN 'pause: the reason has more than 400 characters'
         WHEN length(pgqueue_pause.author) > 150 THEN 'pause: the author has more than 150 characters'
+        WHEN num_nonnulls(pgqueue_pause.until, duration) = 2 THEN 'pause: give until or a duration, not both'
         WHEN ends <= now THEN format('pause: the end %s is in the past', ends)
         WHEN ends > now + interval '100 years' THEN format('pause: the end %s is more than 100 years ahead', ends)
     END);
