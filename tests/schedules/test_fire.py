@@ -365,8 +365,10 @@ BROKEN: list[dict[str, object]] = [
 def test_a_broken_schedule_is_logged_once_and_costs_the_others_nothing(
     one: Connection, caplog: pytest.LogCaptureFixture, columns: dict[str, object]
 ) -> None:
-    broken, others = overdue(name="c"), [overdue(name=name) for name in "abdef"]
-    run = broken.next_run_at
+    run = minute()
+    # Not each minute: the next one may begin during the test.
+    times = {"cron": f"{run.minute} {run.hour} * * *", "timezone": "UTC"}
+    broken, *others = (overdue(run, name=name, **times) for name in "cabdef")
     Schedule.objects.filter(pk=broken.pk).update(**columns)
     Schedule.objects.filter(pk=broken.pk).update(next_run_at=run)
     left_out: dict[str, str] = {}
@@ -381,12 +383,7 @@ def test_a_broken_schedule_is_logged_once_and_costs_the_others_nothing(
     assert left_out.keys() == {broken.name}
     # Corrected, it fires the run that it owes.
     Schedule.objects.filter(pk=broken.pk).update(
-        cron="* * * * *",
-        timezone="UTC",
-        task_path="tests.app.tasks.noop",
-        queue_name=None,
-        args=[],
-        policy=None,
+        task_path="tests.app.tasks.noop", queue_name=None, args=[], policy=None, **times
     )
     fire(one, left_out)
     assert len(jobs_of(broken)) == 1
