@@ -251,3 +251,16 @@ def test_no_line_of_sql_is_longer_than_120_characters() -> None:
         (path.name, line) for path in sql_files() for line in path.read_text().splitlines() if len(line) > 120
     ]
     assert long == []
+
+
+@pytest.mark.django_db
+def test_what_runs_for_each_job_of_a_report_is_inlined() -> None:
+    plan = "".join(
+        line
+        for (line,) in rows(
+            "EXPLAIN (VERBOSE) SELECT _pgqueue_append(errors, result, 20),"
+            " _pgqueue_fingerprint(task_path, result) FROM pgqueue_job_live"
+        )
+    )
+    assert "jsonb_build_array" in plan
+    assert "_pgqueue_" not in plan
