@@ -23,6 +23,8 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
+from .postgres import fetch_rows
+
 __all__ = ["SQL_FOLDER", "PayloadTriggers", "RunSQLFile"]
 
 SQL_FOLDER = Path(__file__).parent / "sql"
@@ -70,7 +72,7 @@ _OLDEST = """
 """
 
 #: ``/*unchanged*/`` stands for these columns, ``/*gone.unchanged*/`` for those of ``gone``. A job keeps them
-#: when it moves to history and back.
+#: when it moves to history and back. Migrations rely on this list: a later one needs a list of its own.
 _UNCHANGED = (
     "id", "task_path", "args", "kwargs", "metadata", "queue_name", "priority", "enqueued_at",
     "max_attempts", "timeout", "on_lost", "limit_key", "group_key", "unique_key", "unique_scope",
@@ -141,9 +143,7 @@ def lost_functions(alias: str) -> list[tuple[str, str]]:
     """Return the functions whose search path is not the schema of the tables: the path of each, and the
     statement that corrects it.
     """
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_LOST)
-        return [(path, statement) for path, statement in cursor.fetchall()]
+    return fetch_rows(alias, _LOST)
 
 
 def after_migrate(*, using: str, **kwargs: Any) -> None:

@@ -28,8 +28,8 @@ _FOLDER = Path(__file__).parent
 CALLED = ("_pgqueue_enqueue", "_pgqueue_enqueue_many", "_pgqueue_policy", "pgqueue_result")
 """The functions that run with the rights of their owner, and that only the two roles may call.
 
-``pgqueue_enqueue`` and ``pgqueue_result``, the stable names, call them with the rights of their callers. The
-policy of a task says what its jobs get if they are enqueued, which their row tells, too.
+``pgqueue_enqueue`` calls the first and the third with the rights of its caller. The policy of a task says
+what its jobs get if they are enqueued, which their row tells, too.
 """
 
 DEFINERS = (*CALLED, "_pgqueue_wake")

@@ -36,13 +36,13 @@ CREATE FUNCTION _pgqueue_random() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     FROM (SELECT gen_random_uuid()::text AS digits) AS drawn
 $$;
 
--- The stable name for reports and other tools: whether a job with this status is over. NULL for an unknown status.
+-- Whether a job with this status is over, for reports and other tools. NULL for an unknown status.
 CREATE FUNCTION pgqueue_status_is_terminal(status text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT word.is_terminal FROM pgqueue_status AS word WHERE word.status = pgqueue_status_is_terminal.status
 $$;
 
--- The stable name for reports and other tools: whether a worker may claim a job with this status once it is due.
+-- Whether a worker may claim a job with this status once it is due, for reports and other tools.
 -- NULL for an unknown status.
 CREATE FUNCTION pgqueue_status_is_claimable(status text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$

@@ -1,4 +1,4 @@
--- The stable name for workers in other languages: SELECT * FROM pgqueue_claim('{mail}', 1, 77).
+-- Claim due jobs for a worker in another language: SELECT * FROM pgqueue_claim('{mail}', 1, 77).
 CREATE FUNCTION pgqueue_claim(
     queues text[], at_most integer, worker bigint, default_max_attempts integer DEFAULT 5,
     OUT id bigint, OUT lease bigint, OUT task_path text, OUT args jsonb, OUT kwargs jsonb, OUT metadata jsonb,

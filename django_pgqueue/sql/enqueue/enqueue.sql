@@ -1,6 +1,6 @@
--- The stable name for plain SQL, triggers and other languages. What is NULL comes from pgqueue_task; for a task that is
--- not there, the worker that claims the job fills it in. Later releases add new arguments to `options`, because a
--- second signature would make every existing call ambiguous. With a unique key,
+-- Enqueue a job, from plain SQL, triggers and other languages. Returns its id. What is NULL comes from pgqueue_task;
+-- for a task that is not there, the worker that claims the job fills it in. Later releases add new arguments to
+-- `options`, because a second signature would make every existing call ambiguous. With a unique key,
 -- current_setting('pgqueue.enqueue_outcome') says until the end of the transaction what became of the call. Python has
 -- the policy of its tasks, and calls _pgqueue_enqueue.
 CREATE FUNCTION pgqueue_enqueue(
@@ -83,7 +83,7 @@ BEGIN
         'context', coalesce(p_options -> 'context', '{}') || jsonb_build_object('role', caller));
 END $$;
 
--- Enqueue one job. Python calls this, and so does pgqueue_enqueue, the stable name for all other callers. The delay and
+-- Enqueue one job. Python calls this, and so does pgqueue_enqueue, for all other callers. The delay and
 -- the expiry are computed here, with the database's clock. The outcome is created, or what _pgqueue_insert_unique says
 -- of a job with a unique key; then the times are those of this call, and not those of the job that has the key. A job
 -- never becomes claimable with a time in the past, because workers skip jobs that are below their marks

@@ -1,4 +1,4 @@
--- The stable name for workers in other languages: CALL pgqueue_finish(5, 77, 'done').
+-- Report the outcome of a claimed job, from a worker in another language: CALL pgqueue_finish(5, 77, 'done').
 --
 -- What workers in Python cannot send is refused here, before it is stored: an error that is no object, or a time that
 -- no date can hold, would break whoever reads the job later.

@@ -1,4 +1,4 @@
--- The stable name for plain SQL, for workers in other languages: SELECT pgqueue_progress(5, 40, 100, 'reading').
+-- Report how far a job is, from a worker in another language: SELECT pgqueue_progress(5, 40, 100, 'reading').
 -- Returns whether the job runs; with a lease, whether it runs under this lease. Once a second is often enough.
 CREATE FUNCTION pgqueue_progress(
     id bigint, done double precision, total double precision DEFAULT NULL, note text DEFAULT '',

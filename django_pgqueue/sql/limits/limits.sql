@@ -1,4 +1,4 @@
--- The stable name for plain SQL: SELECT pgqueue_set_limit('task', 'shop.tasks.sync', 5), and for a rate
+-- Set a limit, whatever the code declares: SELECT pgqueue_set_limit('task', 'shop.tasks.sync', 5), and for a rate
 -- SELECT pgqueue_set_limit('limit', 'crm', rate => 100, per => '1 minute', burst => 10).
 CREATE FUNCTION pgqueue_set_limit(
     kind text, name text DEFAULT '', concurrency integer DEFAULT NULL, on_full text DEFAULT NULL,
@@ -47,7 +47,8 @@ BEGIN
     PERFORM _pgqueue_release_limit(p_name);
 END $$;
 
--- The stable name for plain SQL: SELECT pgqueue_reset_limit('queue', 'mail').
+-- Let a limit be again what the code declares, and return whether it was different: SELECT pgqueue_reset_limit('queue',
+-- 'mail').
 CREATE FUNCTION pgqueue_reset_limit(kind text, name text DEFAULT '') RETURNS boolean
 LANGUAGE sql SET search_path FROM CURRENT AS $$
     SELECT _pgqueue_reset_limit(_pgqueue_limit_name(kind, name))
