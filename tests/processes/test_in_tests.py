@@ -5,6 +5,7 @@ As in every project while its tests run, the settings that the processes read na
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -56,6 +57,8 @@ def real_database(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def open_files() -> int:
+    """Number of open descriptors, without those that only wait for the garbage collector."""
+    gc.collect()
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -87,7 +90,7 @@ def test_a_burst_runs_the_jobs_of_the_test_database_and_none_of_the_real_one(rea
     assert jobs_and_workers(real_database) == (["pending"], 0)
     assert result_of(job)["database"] == test_database()
     assert [signal.getsignal(number) for number in HANDLED] == handlers
-    assert open_files() == files
+    assert open_files() <= files
     with connection.cursor() as cursor:  # the same session
         cursor.execute("SHOW application_name")
         assert cursor.fetchone() == ("the test",)
