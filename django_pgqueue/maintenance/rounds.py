@@ -1,6 +1,6 @@
 """Maintenance: short rounds that any supervisor may do at any time, so that no leader is needed.
 
-Each round is one database function. It locks the row of its duty (``tables/duty.sql``) or skips locked rows,
+Each round is one database function. It locks the row of its duty (``pgqueue_duty``) or skips locked rows,
 so two supervisors can run it at the same time without conflicts or double work.
 """
 
@@ -153,15 +153,14 @@ def _jitter() -> float:
 def tell_retention(session: Session) -> None:
     """Write RETENTION, FAILED_RETENTION and MAX_JSON_BYTES to where the functions read them."""
     settings = conf.current()
-    session.rows("SELECT _pgqueue_retain_bound(%s)", (settings.max_json_bytes,))
-    before = session.rows(
-        "SELECT * FROM _pgqueue_retain(%s, %s)", (settings.retention, settings.failed_retention)
-    )
+    kept = settings.retention, settings.failed_retention
+    before = session.rows("SELECT * FROM _pgqueue_retain(%s, %s, %s)", (*kept, settings.max_json_bytes))
     for retention, failed_retention in before:
-        logger.warning(
-            "retention changed from %s to %s, retention of failed jobs from %s to %s",
-            retention, settings.retention, failed_retention, settings.failed_retention,
-        )  # fmt: skip
+        if (retention, failed_retention) != kept:
+            logger.warning(
+                "retention changed from %s to %s, retention of failed jobs from %s to %s",
+                retention, settings.retention, failed_retention, settings.failed_retention,
+            )  # fmt: skip
 
 
 def tell_foreign_locks(session: Session) -> None:

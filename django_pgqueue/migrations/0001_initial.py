@@ -885,27 +885,7 @@ class Migration(migrations.Migration):
         # has the models.
         migrations.SeparateDatabaseAndState(
             database_operations=[
-                RunSQLFile(f"tables/{name}.sql")
-                for name in [
-                    "job",
-                    "status",
-                    "ring",
-                    "types",
-                    "window",
-                    "rate",
-                    "step",
-                    "edge",
-                    "batch",
-                    "tally",
-                    "task",
-                    "progress",
-                    "stat_rollup",
-                    "failure_note",
-                    "duty",
-                    "bound",
-                    "gone",
-                    "stray",
-                ]
+                RunSQLFile(f"tables/{name}.sql") for name in ["job", "flows", "maintenance"]
             ],
             state_operations=[
                 migrations.CreateModel(

@@ -414,7 +414,9 @@ class QueueStatus(models.Model):
 
 
 class Ring(models.Model):
-    """The ring of history, in one row. A worker that starts writes the retentions of ``PGQUEUE`` here."""
+    """The ring of history, in one row. A worker that starts writes the retentions of ``PGQUEUE`` here (and
+    ``MAX_JSON_BYTES``, which only SQL reads).
+    """
 
     one = models.BooleanField(primary_key=True)
     current = models.SmallIntegerField(_("current shelf"))

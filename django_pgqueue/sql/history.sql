@@ -138,15 +138,16 @@ BEGIN
     RETURN swept;
 END $$;
 
--- Store the retentions from the settings of a worker that starts. Returns the previous values, or no row if they
--- are the same.
+-- Store settings of a worker that starts. Returns the previous retentions, or no row if nothing has changed.
 CREATE FUNCTION _pgqueue_retain(
-    p_retention interval, p_failed_retention interval, OUT retention interval, OUT failed_retention interval
+    p_retention interval, p_failed_retention interval, p_max_json_bytes integer,
+    OUT retention interval, OUT failed_retention interval
 ) RETURNS SETOF record LANGUAGE sql SET search_path FROM CURRENT AS $$
     WITH before AS (SELECT ring.* FROM pgqueue_ring AS ring FOR UPDATE)
-    UPDATE pgqueue_ring AS ring
-    SET retention = p_retention, failed_retention = p_failed_retention
+    UPDATE pgqueue_ring
+    SET retention = p_retention, failed_retention = p_failed_retention, max_json_bytes = p_max_json_bytes
     FROM before
-    WHERE (before.retention, before.failed_retention) IS DISTINCT FROM (p_retention, p_failed_retention)
+    WHERE (before.retention, before.failed_retention, before.max_json_bytes)
+        IS DISTINCT FROM (p_retention, p_failed_retention, p_max_json_bytes)
     RETURNING before.retention, before.failed_retention
 $$;

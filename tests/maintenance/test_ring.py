@@ -168,7 +168,7 @@ def test_a_rotation_that_has_nothing_to_empty_takes_no_lock(one: Connection, con
 
 
 def test_retain_says_what_was_there_before_and_only_if_it_changes(one: Connection) -> None:
-    change = "SELECT retention::text, failed_retention::text FROM _pgqueue_retain(%s, %s)"
+    change = "SELECT retention::text, failed_retention::text FROM _pgqueue_retain(%s, %s, 1048576)"
     assert one.execute(change, ("7 days", "30 days")).fetchall() == []
     assert one.execute(change, ("1 day", "30 days")).fetchall() == [("7 days", "30 days")]
     assert one.execute(change, ("1 day", "2 days")).fetchall() == [("1 day", "30 days")]
@@ -180,7 +180,7 @@ def test_retain_says_what_was_there_before_and_only_if_it_changes(one: Connectio
 
 def test_a_retention_of_zero_keeps_nothing(one: Connection) -> None:
     over(one, 2, "1 second")
-    one.execute("SELECT _pgqueue_retain('0', '0')")
+    one.execute("SELECT _pgqueue_retain('0', '0', 1048576)")
     first, second, third = add(one, 3)
     claim(one)
     assert finish(one, [first]) == [first]

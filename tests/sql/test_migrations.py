@@ -131,7 +131,7 @@ def whole_life(connection: Connection) -> None:
         )
         == 1
     )
-    connection.execute("SELECT _pgqueue_retain('1 day', '2 days')")
+    connection.execute("SELECT _pgqueue_retain('1 day', '2 days', 1048576)")
     connection.execute("SELECT pgqueue_run_now(ARRAY[%s::bigint])", (third,))
     (swept,) = over(connection, 9, "3 days", status="failed")
     assert value(connection, "SELECT _pgqueue_sweep(10)") == 1

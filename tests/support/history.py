@@ -44,7 +44,9 @@ class World:
 
     def retain(self, hours: float) -> None:
         """Change the setting of the retention."""
-        self._connection.execute("SELECT _pgqueue_retain(%s * interval '1 hour', '30 days')", (hours,))
+        self._connection.execute(
+            "SELECT _pgqueue_retain(%s * interval '1 hour', '30 days', 1048576)", (hours,)
+        )
 
     def run(self, hours: float, step: float, *, works: bool = True) -> None:
         """Let time pass in steps. At each step, a job ends and maintenance runs, unless `works` is false."""

@@ -92,7 +92,7 @@ END $$;
 -- full size that Python accepts may take a little more here.
 CREATE FUNCTION _pgqueue_check_size() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    allowed integer := coalesce((SELECT bound.max_json_bytes FROM pgqueue_bound AS bound), 1048576);
+    allowed integer := coalesce((SELECT ring.max_json_bytes FROM pgqueue_ring AS ring), 1048576);
     bytes integer := octet_length(NEW.args::text || NEW.kwargs::text || NEW.metadata::text);
 BEGIN
     IF bytes > allowed + allowed / 2 THEN
@@ -102,11 +102,3 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-
--- Store MAX_JSON_BYTES from the settings of a worker that starts. The row is written only if it is another value.
-CREATE FUNCTION _pgqueue_retain_bound(p_max_bytes integer) RETURNS void
-LANGUAGE sql SET search_path FROM CURRENT AS $$
-    INSERT INTO pgqueue_bound AS bound (max_json_bytes) VALUES (p_max_bytes)
-    ON CONFLICT (one) DO UPDATE SET max_json_bytes = p_max_bytes
-        WHERE bound.max_json_bytes IS DISTINCT FROM p_max_bytes
-$$;

@@ -32,7 +32,7 @@ CREATE FUNCTION _pgqueue_stat(
         run_seconds = stat.run_seconds + excluded.run_seconds
 $$;
 
--- Add at most p_limit rows of minutes that are over to the sums (tables/stat_rollup.sql), and return how many. A minute
+-- Add at most p_limit rows of minutes that are over to the sums (tables/maintenance.sql), and return how many. A minute
 -- counts as over one minute after its end: a worker adds its counts every ten seconds.
 --
 -- Race: a worker adds to a minute while it is rolled up. The row that is taken is locked and deleted, so the worker

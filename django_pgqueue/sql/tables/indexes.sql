@@ -1,6 +1,6 @@
 -- The order of the claim. The predicate contains the statuses as literals, and so must every statement that is to
 -- use the index: with parameters, a generic plan cannot prove the predicate. Jobs with a group stand apart: they are
--- claimed by another index (tables/indexes.sql), and this one tells when the next of them is due.
+-- claimed by the next index, and this one tells when the next of them is due.
 CREATE INDEX pgqueue_job_claim ON pgqueue_job_live (queue_name, is_grouped, priority DESC, run_after, id)
     WHERE status IN ('pending', 'retry');
 
@@ -39,16 +39,8 @@ CREATE INDEX pgqueue_job_paused ON pgqueue_job_live (task_path, id)
 -- has ended, there is none. Statements use the same order: ORDER BY -id LIMIT 1. Jobs without a batch are not in it.
 CREATE INDEX pgqueue_job_batch ON pgqueue_job_live (batch, (-id)) WHERE batch IS NOT NULL;
 
--- The members of a batch in history.
+-- The members of a batch in history; also in each leaf of the ring (tables/job.sql).
 CREATE INDEX pgqueue_job_kept_batch ON pgqueue_job_kept (batch, id) WHERE batch IS NOT NULL;
-CREATE INDEX pgqueue_job_past_batch_1 ON pgqueue_job_past_1 (batch, id) WHERE batch IS NOT NULL;
-CREATE INDEX pgqueue_job_past_batch_2 ON pgqueue_job_past_2 (batch, id) WHERE batch IS NOT NULL;
-CREATE INDEX pgqueue_job_past_batch_3 ON pgqueue_job_past_3 (batch, id) WHERE batch IS NOT NULL;
-CREATE INDEX pgqueue_job_past_batch_4 ON pgqueue_job_past_4 (batch, id) WHERE batch IS NOT NULL;
-CREATE INDEX pgqueue_job_past_batch_5 ON pgqueue_job_past_5 (batch, id) WHERE batch IS NOT NULL;
-CREATE INDEX pgqueue_job_past_batch_6 ON pgqueue_job_past_6 (batch, id) WHERE batch IS NOT NULL;
-CREATE INDEX pgqueue_job_past_batch_7 ON pgqueue_job_past_7 (batch, id) WHERE batch IS NOT NULL;
-CREATE INDEX pgqueue_job_past_batch_8 ON pgqueue_job_past_8 (batch, id) WHERE batch IS NOT NULL;
 
 -- The jobs that were enqueued after a job or a batch, in each leaf: parents @> ARRAY[5::bigint]. Edges are deleted when
 -- a parent ends, but this finds its children then, too. Jobs without parents are not in it.

@@ -87,7 +87,7 @@ CREATE TABLE pgqueue_job_live PARTITION OF pgqueue_job (
     autovacuum_analyze_threshold = 5000
 );
 
--- The ring of history. Finished jobs move to the current shelf. The ring turns (_pgqueue_turn_ring), and the
+-- The ring of history. Finished jobs move to the current shelf. The ring turns (_pgqueue_rotate), and the
 -- oldest shelf is emptied by TRUNCATE, so that history needs no DELETE and no vacuum.
 DO $$
 BEGIN
@@ -100,7 +100,9 @@ BEGIN
                 )
             ) FOR VALUES IN (%1$s) WITH (autovacuum_vacuum_insert_threshold = -1)', shelf);
         EXECUTE format(
-            'CREATE INDEX pgqueue_job_past_%s_finished ON pgqueue_job_past_%1$s (finished_at)', shelf);
+            'CREATE INDEX pgqueue_job_past_%1$s_finished ON pgqueue_job_past_%1$s (finished_at);
+             CREATE INDEX pgqueue_job_past_batch_%1$s ON pgqueue_job_past_%1$s (batch, id) WHERE batch IS NOT NULL',
+            shelf);
     END LOOP;
 END $$;
 
@@ -112,3 +114,97 @@ CREATE TABLE pgqueue_job_kept PARTITION OF pgqueue_job (
         status NOT IN ('pending', 'retry', 'running', 'blocked') AND finished_at IS NOT NULL
     )
 ) FOR VALUES IN (9);
+
+-- The names of the states of a job, as a table, for people, reports and other tools. No foreign key references
+-- it, and no function on the hot path reads it.
+CREATE TABLE pgqueue_status (
+    status varchar(16) PRIMARY KEY,
+    is_claimable boolean NOT NULL,
+    is_terminal boolean NOT NULL
+);
+
+INSERT INTO pgqueue_status (status, is_claimable, is_terminal) VALUES
+    ('pending', true, false),
+    ('retry', true, false),
+    ('running', false, false),
+    ('blocked', false, false),
+    ('done', false, true),
+    ('failed', false, true),
+    ('cancelled', false, true);
+
+-- Internal. The position of the ring of history, and the settings of the worker that started last (_pgqueue_retain), in
+-- one row. A finish reads `current`, and maintenance changes it. max_json_bytes is how large the jobs of a role may be
+-- that may only enqueue: what the caller passes as its limit is its own affair.
+CREATE TABLE pgqueue_ring (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    current smallint NOT NULL DEFAULT 1 CHECK (current BETWEEN 1 AND 8),
+    since timestamptz NOT NULL DEFAULT clock_timestamp(),
+    retention interval NOT NULL DEFAULT '7 days' CHECK (retention >= interval '0'),
+    failed_retention interval NOT NULL DEFAULT '30 days' CHECK (failed_retention >= interval '0'),
+    max_json_bytes integer NOT NULL DEFAULT 1048576 CHECK (max_json_bytes >= 0)
+);
+
+INSERT INTO pgqueue_ring DEFAULT VALUES;
+
+-- Internal. Which jobs maintenance has let go when their retention was over: none below first_id and none above
+-- last_id. A payload outside of this range that has no job never had one (_pgqueue_sweep_payloads). One row, or none if
+-- no job is gone yet.
+CREATE TABLE pgqueue_gone (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    first_id bigint NOT NULL,
+    last_id bigint NOT NULL
+);
+
+-- Internal. A marked job that is over, as _pgqueue_settle takes it.
+CREATE TYPE pgqueue_ended AS (id bigint, outcome text, marks smallint, batch bigint);
+
+-- Internal. An attempt that failed, as _pgqueue_note_failures takes it. is_final: its job failed, too.
+CREATE TYPE pgqueue_failed AS (
+    id bigint, task_path text, queue_name text, fingerprint text, is_final boolean, error jsonb
+);
+
+-- Internal. The windows of unique keys: until when a key is taken by the job that was enqueued with it, whatever became
+-- of that job. One row for each key. Maintenance deletes windows that are over, oldest first.
+CREATE TABLE pgqueue_window (
+    unique_key varchar(200) PRIMARY KEY,
+    job_id bigint NOT NULL,
+    until timestamptz NOT NULL
+);
+
+CREATE INDEX pgqueue_window_until ON pgqueue_window (until);
+
+-- Internal. What a live job has recorded of its steps, sleeps and signals. When the job has finished, they move to its
+-- row in history (_pgqueue_fold_steps). Rows come and go with each job, so the table is vacuumed by their number.
+CREATE TABLE pgqueue_step (
+    job_id bigint NOT NULL,
+    name varchar(100) NOT NULL,
+    kind varchar(8) NOT NULL DEFAULT 'step',
+    attempt integer NOT NULL DEFAULT 0,
+    seconds double precision,
+    wake_at timestamptz,
+    finished_at timestamptz,
+    inputs bigint,
+    result jsonb,
+    PRIMARY KEY (job_id, name),
+    CONSTRAINT pgqueue_step_kind CHECK (kind IN ('step', 'sleep', 'event', 'timeout'))
+) WITH (
+    fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+-- How far live jobs are that have reported it. Each job has at most one row, which changes once a second at most, and
+-- goes when the job has finished (_pgqueue_settle). It is not a column of the job: each new version of a job in the
+-- live leaf costs five times as much, and stands in the way of claims as long as a snapshot keeps it.
+CREATE TABLE pgqueue_progress (
+    job_id bigint NOT NULL PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    done double precision NOT NULL,
+    total double precision,
+    note varchar(200) NOT NULL DEFAULT '',
+    -- The greatest is 2^53. NaN is greater than every number.
+    CONSTRAINT pgqueue_progress_numbers CHECK (
+        done BETWEEN 0 AND 9007199254740992 AND total BETWEEN 0 AND 9007199254740992)
+) WITH (
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0
+);
