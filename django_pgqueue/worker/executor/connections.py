@@ -15,15 +15,14 @@ that the server does not report.
 
 from __future__ import annotations
 
-import select
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakSet
+from weakref import ReferenceType, WeakSet, ref
 
 import psycopg
 from django.db import connections
@@ -51,9 +50,14 @@ _REPORTED = (
     b"default_transaction_read_only", b"session_authorization",
 )  # fmt: skip
 _MOST_REPLACED = 1_000  # unusable connections of a pool, one after another
-#: The connections that were open at the last ``tidy_up`` of each thread. Nothing opens one between two jobs,
-#: and Django takes 2 µs to look them up, which is a seventh of what the worker itself does for a job.
+#: Of each thread, ``tidied``: the connections that were open at the last ``tidy_up``, and when that was.
+#: Nothing opens one between two jobs, and Django takes 2 µs to look them up.
 _thread = threading.local()
+#: Seconds for which only the end of a session is looked for. Its age is looked at again after that.
+TIDY_FOR = 1.0
+_NEVER = float("inf")
+#: The sessions that the server has ended: it says so before it closes the connection.
+_ENDED: WeakSet[Any] = WeakSet()
 
 
 def watch_connections() -> None:
@@ -63,7 +67,14 @@ def watch_connections() -> None:
 
 def drop_dead() -> None:
     """Close dead or old connections before a job. This does not query the server."""
-    _each(_drop_dead, getattr(_thread, "used", None))
+    used, tidied = getattr(_thread, "tidied", (None, 0.0))
+    if used is None or monotonic() - tidied > TIDY_FOR:
+        _each(_drop_dead, used)
+        return
+    for connection in used:  # they were looked at a moment ago, but the server may have ended their sessions
+        watch = _watch_of(connection)
+        if watch is not None and watch.has_ended(connection.connection):
+            _discard(connection)
 
 
 def tidy_up() -> list[str]:
@@ -71,13 +82,18 @@ def tidy_up() -> list[str]:
 
     Return the databases in which it has written in a transaction that it has left open. This is undone.
     """
-    for connection in connections.all(initialized_only=True):
-        # A task may have set something on Django's object, such as the schema of its tenant, that the next
-        # session would get.
-        if connection.connection is None and not connection.in_atomic_block:
-            del connections[connection.alias]
     unsaved: list[str] = []
-    _thread.used = _each(lambda connection: _tidy(connection, unsaved))
+    used = []
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None or connection.in_atomic_block:
+            used.append(connection)
+        else:
+            # A task may have set something on Django's object, such as the schema of its tenant, that the
+            # next session would get.
+            del connections[connection.alias]
+    now = monotonic()
+    _each(lambda connection: _tidy(connection, now, unsaved), used)
+    _thread.tidied = used, now
     return unsaved
 
 
@@ -120,21 +136,26 @@ def _each(
 
 def _drop_dead(connection: BaseDatabaseWrapper) -> None:
     watch = _watch_of(connection)
-    if watch is not None and not watch.is_quiet(connection.connection):
+    if watch is not None and watch.has_ended(connection.connection):
         _discard(connection)
     else:
         connection.close_if_unusable_or_obsolete()
         _close_unused(connection)
 
 
-def _tidy(connection: BaseDatabaseWrapper, unsaved: list[str]) -> None:
+def _tidy(connection: BaseDatabaseWrapper, now: float, unsaved: list[str]) -> None:
     # This includes an atomic block that has sent nothing yet, because the next job would run in it.
     if connection.in_atomic_block or _in_transaction(connection.connection) or not _is_clean(connection):
         if has_written(connection):
             unsaved.append(connection.alias)
         _discard(connection)
         return
-    connection.close_if_unusable_or_obsolete()
+    is_watched = _watch_of(connection) is not None
+    if is_watched and not connection.errors_occurred and now < (connection.close_at or _NEVER):
+        # This is all that the next call would do, because is_clean() has compared the rest.
+        connection.health_check_done = False  # type: ignore[attr-defined]
+    else:
+        connection.close_if_unusable_or_obsolete()
     _close_unused(connection)  # also records that the job has used it
     if connection.queries_log:
         connection.queries_log.clear()
@@ -209,6 +230,7 @@ def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
         return  # a database other than PostgreSQL
     if raw not in OPENED:  # those of a pool are opened again and again
         OPENED.add(raw)
+        raw.add_notice_handler(partial(_note_end, ref(raw)))
         _tell_server(raw)
     watch = _watch_of(connection)
     if watch is None:
@@ -248,14 +270,33 @@ def _replace_unusable(connection: BaseDatabaseWrapper, watch: SessionWatch) -> N
     try:
         for _ in range(_MOST_REPLACED):
             raw: Any = connection.connection
-            is_dead = raw.closed or select.select([raw.fileno()], [], [], 0)[0]
-            if not is_dead and raw not in _TOUCHED:
+            if not has_ended(raw) and raw not in _TOUCHED:
                 break
             raw.close()  # the pool discards closed connections
             connection.close()
             connection.connect()
     finally:
         watch.replacing = False
+
+
+def _note_end(session: ReferenceType[Any], notice: psycopg.errors.Diagnostic) -> None:
+    """Note the end of a session, which the server announces as a FATAL, or after a crash as a WARNING."""
+    if notice.severity_nonlocalized == "FATAL" or (notice.sqlstate or "").startswith("57P"):
+        _ENDED.add(session())
+
+
+def has_ended(raw: Any) -> bool:
+    """Return whether the server has ended a session, by what has arrived. This does not wait.
+
+    Unlike ``poll()``, this does not let go of the interpreter lock, which a thread gets back only after
+    milliseconds if others compute.
+    """
+    try:
+        raw.pgconn.consume_input()  # raises at the end of the stream
+        raw.pgconn.is_busy()  # calls the handlers of notices
+    except psycopg.Error:
+        return True
+    return raw in _ENDED
 
 
 def _watch_of(connection: BaseDatabaseWrapper) -> SessionWatch | None:
@@ -278,7 +319,6 @@ class SessionWatch:
         self._used_at = 0.0
         self._raw: Any = None
         self._at_first: tuple[Any, ...] = ()
-        self._poll: Callable[[int], list[Any]] = lambda timeout: []
 
     def __call__(
         self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]
@@ -296,15 +336,10 @@ class SessionWatch:
         self._used = True
         self._raw = raw
         self._at_first = _visible_state(raw)
-        poll = select.poll()
-        poll.register(raw.fileno(), select.POLLIN)
-        self._poll = poll.poll
 
-    def is_quiet(self, raw: Any) -> bool:
-        """Return False if the server has sent something unasked, as it does when it closes the connection.
-        One that reloads its configuration may do so, too. That costs a new connection.
-        """
-        return raw is not self._raw or not self._poll(0)
+    def has_ended(self, raw: Any) -> bool:
+        """Return whether the server has ended the session."""
+        return raw is self._raw and has_ended(raw)
 
     def unused_for(self) -> float:
         """Return the seconds since the last call that found the session used; 0 if it was used since then."""

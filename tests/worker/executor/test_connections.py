@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from os import dup
+from select import select
+from socket import SHUT_RDWR, socket
 from typing import Any
 
 import pytest
@@ -251,6 +254,43 @@ def test_a_session_that_ended_between_two_jobs_costs_no_attempt(is_async: bool, 
         until(lambda: all(fresh(job).is_finished for job in jobs))
     assert [(fresh(job).status, fresh(job).errors) for job in jobs] == [("done", [])] * 3
     assert fresh(first).result not in {fresh(job).result for job in jobs}
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("how", ["an administrator", "an idle timeout", "a crash", "the stream", "the task"])
+def test_the_end_of_a_session_is_seen_without_a_query(how: str) -> None:
+    other = connections["default"].copy()
+    other.ensure_connection()
+    raw: Any = other.connection
+    assert not connections_module.has_ended(raw)
+    if how == "an idle timeout":
+        raw.execute("SET idle_session_timeout = '1ms'")
+    elif how == "an administrator":
+        terminate(raw.info.backend_pid)
+    elif how == "a crash":  # of another session: the server warns all others, and ends them
+        raw.execute("DO $$ BEGIN RAISE WARNING 'the server starts again' USING ERRCODE = '57P02'; END $$")
+    elif how == "the stream":
+        with socket(fileno=dup(raw.fileno())) as stream:
+            stream.shutdown(SHUT_RDWR)
+    else:
+        raw.close()
+    until(lambda: connections_module.has_ended(raw))
+    other.close()
+
+
+@pytest.mark.usefixtures("watched")
+def test_what_the_server_sends_unasked_is_no_end() -> None:
+    """Its configuration may be reloaded, and another session may call one that listens."""
+    other = connections["default"].copy()
+    other.ensure_connection()
+    raw: Any = other.connection
+    raw.execute("LISTEN tests")
+    with connection.cursor() as cursor:
+        cursor.execute("NOTIFY tests")
+    assert select([raw], [], [], DEADLINE)[0] == [raw]
+    assert not connections_module.has_ended(raw)
+    assert raw.execute("SELECT 1").fetchone() == (1,)
+    other.close()
 
 
 @pytest.mark.usefixtures("watched")
