@@ -28,7 +28,7 @@ __all__ = ["Reason", "awhy", "fix", "why"]
 
 _SQL = "SELECT code, facts::text FROM pgqueue_why(%s, %s, %s)"
 _MESSAGE = "SELECT left(errors -> -1 ->> 'message', %s) FROM pgqueue_job WHERE id = %s"
-_SHOWN = 500  # characters of the message of an error, as in _pgqueue_why_error
+_SHOWN = 500  # characters of the message of an error, as in pgqueue_why
 _READ = 10_000
 
 

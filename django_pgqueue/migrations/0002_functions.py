@@ -14,8 +14,7 @@ FILES = """
     finish/finish finish/one finish/errors finish/progress changes/cancel changes/retry changes/edit
     changes/guard recover/give_back recover/recover workers limits/gate limits/room limits/release
     limits/limits limits/rates limits/pauses limits/blocked_by steps schedules payloads/triggers
-    payloads/attach payloads/sweep history stats/jobs stats/depth stats/failures why/why why/over
-    why/held why/workers why/turn
+    payloads/attach payloads/sweep history stats/jobs stats/depth stats/failures why/why why/held why/turn
     triggers
 """
 

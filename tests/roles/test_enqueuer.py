@@ -37,7 +37,7 @@ HARMLESS = {
         "_pgqueue_link_problem",
         "_pgqueue_lock_key", "_pgqueue_next_start",
         "_pgqueue_options_problem", "_pgqueue_problem", "_pgqueue_random", "_pgqueue_shelf",
-        "_pgqueue_starts_left", "_pgqueue_why_error", "_pgqueue_why_is_unknown",
+        "_pgqueue_starts_left",
     },
     "it writes settings of this transaction": {"_pgqueue_wake_once"},
     "they read the catalogs, which everybody may read": {
@@ -49,7 +49,7 @@ HARMLESS = {
     "it ends only sessions of the same role": {"_pgqueue_end_sessions"},
     "they do nothing or raise an error before they need a right, and have those of their caller": {
         "_pgqueue_detach_payload", "_pgqueue_drop_payload_triggers",
-        "_pgqueue_insert_keyed_payloads", "_pgqueue_link", "_pgqueue_why_higher",
+        "_pgqueue_insert_keyed_payloads", "_pgqueue_link",
     },
 }  # fmt: skip
 

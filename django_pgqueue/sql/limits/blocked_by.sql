@@ -1,8 +1,7 @@
 -- Why a job does not start: a row for each limit under which it is, with the jobs that hold its slots. That of its
 -- limit key comes first. The place is the number of jobs that start before it (0: it is the next one), among those of
--- its key and queue, counted up to 1,001; it is known for a key alone. Two conditions instead of one with an OR: only
--- plain bounds end a scan of the index. Of a rate, next_start is when the next job may start, if not now. A finished
--- job, or one that is under no limit, has no rows.
+-- its key and queue, counted up to 1,001; it is known for a key alone. Of a rate, next_start is when the next job
+-- may start, if not now. A finished job, or one that is under no limit, has no rows.
 CREATE FUNCTION pgqueue_blocked_by(
     id bigint, OUT name text, OUT limit_key text, OUT is_full boolean, OUT allowed integer, OUT running integer,
     OUT place integer, OUT holders bigint[], OUT next_start timestamptz
@@ -10,23 +9,8 @@ CREATE FUNCTION pgqueue_blocked_by(
     SELECT rule.name, rule.limit_key,
         coalesce(held.running >= rule.allowed, false) OR coalesce(rule.next_start > clock_timestamp(), false),
         rule.allowed, held.running,
-        CASE WHEN rule.limit_key IS NOT NULL AND job.wait_position IS NOT NULL AND job.status <> 'running' THEN (
-            SELECT count(*) FROM (
-                (SELECT FROM pgqueue_job_live AS ahead
-                WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name
-                    AND ahead.wait_position IS NOT NULL
-                    AND ahead.status IN ('pending', 'retry', 'blocked') AND ahead.priority > job.priority
-                LIMIT 1001)
-                UNION ALL
-                (SELECT FROM pgqueue_job_live AS ahead
-                WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name
-                    AND ahead.wait_position IS NOT NULL
-                    AND ahead.status IN ('pending', 'retry', 'blocked') AND ahead.priority = job.priority
-                    AND ahead.wait_position < job.wait_position
-                LIMIT 1001)
-                LIMIT 1001
-            ) AS part
-        )::integer END,
+        CASE WHEN rule.limit_key IS NOT NULL AND job.wait_position IS NOT NULL AND job.status <> 'running'
+            THEN _pgqueue_place(job.limit_key, job.queue_name, job.priority, job.wait_position) END,
         held.holders, CASE WHEN rule.next_start > clock_timestamp() THEN rule.next_start END
     FROM pgqueue_job_live AS job
     CROSS JOIN LATERAL (
