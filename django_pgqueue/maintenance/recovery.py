@@ -107,7 +107,7 @@ def recover_dead(session: Session) -> int:
 
 
 def requeued_strays(jobs: int, notable: str) -> int:
-    """Log what ``_pgqueue_recover_strays`` has returned, and return the number of jobs."""
+    """Log the jobs whose worker is not registered (``_pgqueue_recover``), and return their number."""
     if requeued := jobs - log_lost_jobs(notable):
         logger.warning("requeued %s of workers that no longer exist", counted(requeued, "job"))
     return jobs

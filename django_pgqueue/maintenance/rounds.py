@@ -47,7 +47,8 @@ IN_USE_SQL = (_FOLDER / "in_use.sql").read_text(encoding="utf-8")
 _SWEEP_SQL = (_FOLDER / "sweep.sql").read_text(encoding="utf-8")
 _FREE_SQL = """
     SELECT strays.jobs, strays.notable, unpaused
-    FROM _pgqueue_recover_strays(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays,
+    FROM _pgqueue_recover(
+        NULL, NULL, NULL, false, 'its worker was lost', %(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays,
         _pgqueue_unpause(%(batch)s) AS unpaused
 """
 

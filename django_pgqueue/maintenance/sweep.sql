@@ -31,4 +31,5 @@ FROM _pgqueue_sweep(%(batch)s) AS swept, _pgqueue_unpause(%(batch)s) AS unpaused
     _pgqueue_forget_statistics(%(statistics)s, %(batch)s) AS forgotten,
     _pgqueue_fold_failures(%(groups)s, %(batch)s) AS folded,
     _pgqueue_forget_failures(%(statistics)s, %(groups)s, %(batch)s) AS failures_forgotten,
-    _pgqueue_recover_strays(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
+    _pgqueue_recover(
+        NULL, NULL, NULL, false, 'its worker was lost', %(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays

@@ -1,5 +1,5 @@
 -- Register a worker in another language, and return its id. It has no supervisor and no session lock, so it counts as
--- dead when its last heartbeat is older than the lease (_pgqueue_dead_workers). If a crash of the server loses this
+-- dead when its last heartbeat is older than the lease (_pgqueue_recover_dead). If a crash of the server loses this
 -- commit, it loses all later claims, too: none is left to a worker that is not registered.
 CREATE FUNCTION pgqueue_register_worker(
     host text, queues text[] DEFAULT '{}', slots integer DEFAULT 1, pid integer DEFAULT NULL, version text DEFAULT ''

@@ -52,7 +52,11 @@ logger = get_logger(__name__)
 TOLD = b"told "  # and what the job tells, as JSON
 LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its messages are read at once
 
-_CRASHED_SQL = "SELECT _pgqueue_crashed(%s, %s, %s, %s, %s, %s)"
+# Its worker lives, and only this process ended. A crash is always notable.
+CRASHED_SQL = """
+    SELECT coalesce(notable -> 0 ->> 'outcome', 'lost') FROM _pgqueue_give_back(
+        ARRAY[%s]::bigint[], ARRAY[%s]::bigint[], '{true}', '{false}', '{true}', %s, %s, %s, %s)
+"""
 
 
 def run(
@@ -119,7 +123,7 @@ def _crashed(running: RunningJob, reason: str, backoffs: Backoffs) -> Outcome:
     limits = [settings.crash_limit, settings.keep_errors]
     try:
         with connections[running.alias].cursor() as cursor:
-            cursor.execute(_CRASHED_SQL, [row.id, row.lease, reason, delay, *limits])
+            cursor.execute(CRASHED_SQL, [row.id, row.lease, reason, delay, *limits])
             (kind,) = cursor.fetchone()
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "") != "55P03":  # lock_not_available

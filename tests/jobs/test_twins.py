@@ -11,6 +11,7 @@ from django.db import OperationalError, connection, transaction
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from django_pgqueue.models import Job
+from django_pgqueue.worker.isolation import CRASHED_SQL
 from tests.app.unique_tasks import index
 from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
 from tests.support.sessions import Connect, Connection
@@ -144,14 +145,14 @@ def test_recovery_ends_a_job_that_meets_its_twin_and_says_so(one: Connection) ->
 
 def test_a_crash_that_meets_its_twin_is_told_as_cancelled(one: Connection) -> None:
     runs, _ = pair(one)
-    assert value(one, "SELECT _pgqueue_crashed(%s, 1, 'died', 1, 3, 20)", runs) == "cancelled"
+    assert value(one, CRASHED_SQL, runs, 1, "died", 1, 3, 20) == "cancelled"
     assert statuses(one)[runs] == "cancelled"
     again, _ = pair(one)
-    assert value(one, "SELECT _pgqueue_crashed(%s, 1, 'died', 1, 1, 20)", again) == "failed"
+    assert value(one, CRASHED_SQL, again, 1, "died", 1, 1, 20) == "failed"
     (alone,) = add(one, options=json.dumps({"unique_key": "other"}))
     claim(one)
-    assert value(one, "SELECT _pgqueue_crashed(%s, 1, 'died', 1, 3, 20)", alone) == "crash"
-    assert value(one, "SELECT _pgqueue_crashed(%s, 1, 'died', 1, 3, 20)", alone) == "lost"
+    assert value(one, CRASHED_SQL, alone, 1, "died", 1, 3, 20) == "crash"
+    assert value(one, CRASHED_SQL, alone, 1, "died", 1, 3, 20) == "lost"
 
 
 # ----------------------------------------------------------------------------

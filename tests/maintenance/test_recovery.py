@@ -13,6 +13,7 @@ from django.utils.module_loading import import_string
 from django_pgqueue import enqueue, extend
 from django_pgqueue.exceptions import TooManyCrashes, WorkerLost
 from django_pgqueue.models import Job, Worker
+from django_pgqueue.worker.isolation import CRASHED_SQL
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.workers import fresh
@@ -214,7 +215,7 @@ def test_a_job_that_took_its_own_process_down(
     changes: dict[str, Any], kind: str, status: str, crashes: int
 ) -> None:
     job = JobFactory.create(**{"running": True, "lease": 5, "crash_count": 1, **changes})
-    assert value("SELECT _pgqueue_crashed(%s, 5, 'why', 100, 3, 20)", job.pk) == kind
+    assert value(CRASHED_SQL, job.pk, 5, "why", 100, 3, 20) == kind
     left = fresh(job)
     assert (left.status, left.crash_count) == (status, crashes)
     if kind == "crash":
@@ -294,7 +295,7 @@ def test_jobs_of_workers_that_nobody_knows_are_found() -> None:
     known = JobFactory.create(running=True)
     WorkerFactory.create(id=7)
     stray = JobFactory.create(running=True, worker=8)
-    assert value("SELECT jobs FROM _pgqueue_recover_strays(3, 100, 20)") == 1
+    assert value("SELECT jobs FROM _pgqueue_recover(NULL, NULL, NULL, false, 'lost', 3, 100, 20)") == 1
     assert [fresh(job).status for job in (known, stray)] == ["running", "pending"]
 
 

@@ -1,7 +1,10 @@
 -- Requeue jobs whose process is gone. This spends no attempt. A job that counts a crash fails at the limit, and a job
--- that must not run twice (on_lost = 'fail') fails if it had started. The caller has locked the rows. Return how many
--- jobs were accepted; the others had lost their lease. notable has an object for each job that is logged: it failed
--- or was cancelled here (it had been asked to, or met a twin), or it counts a crash.
+-- that must not run twice (on_lost = 'fail') fails if it had started. Return how many jobs were accepted; the others
+-- had lost their lease. notable has an object for each job that is logged: it failed or was cancelled here (it had been
+-- asked to, or met a twin), or it counts a crash.
+--
+-- Race: recovery and the worker may both take back a job. The first UPDATE, or the caller, locks its row, so the second
+-- one finds another lease.
 CREATE FUNCTION _pgqueue_give_back(
     p_ids bigint[],
     p_leases bigint[],
@@ -36,8 +39,7 @@ BEGIN
         )) AS fates
     INTO lost
     FROM (
-        SELECT job.id, job.lease, job.worker, job.task_path, job.queue_name, job.attempts, job.forgiven_attempts,
-            job.max_attempts, verdict.error_class,
+        SELECT job.*, verdict.error_class,
             CASE WHEN job.current_step <> '' THEN jsonb_build_object('step', job.current_step) ELSE '{}' END
                 || CASE WHEN job.marks & 8 <> 0
                     THEN coalesce(_pgqueue_last_progress(job.id), '{}') ELSE '{}' END AS told,
@@ -85,58 +87,4 @@ BEGIN
         ) AS told
         WHERE told.fate ->> 'outcome' IS NOT NULL;
     END IF;
-END $$;
-
--- Requeue jobs whose process is gone one by one (_pgqueue_give_back), and skip those that a session holds up. Each is
--- in a subtransaction of its own, so that a skipped job does not count a crash twice. Each skipped job takes 50 ms, and
--- the supervisor has to send heartbeats, so this stops after ten of them. The order is random, so that the same ten do
--- not keep the others waiting in the next round.
-CREATE FUNCTION _pgqueue_give_back_each(
-    p_ids bigint[], p_leases bigint[], p_crashed boolean[], p_lost boolean[], p_begun boolean[], p_reason text,
-    p_crash_limit integer, p_keep_errors integer, OUT jobs integer, OUT notable jsonb
-) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    item record;
-    one record;
-    skipped integer := 0;
-BEGIN
-    jobs := 0;
-    notable := '[]';
-    FOR item IN
-        SELECT * FROM unnest(p_ids, p_leases, p_crashed, p_lost, p_begun) AS given (id, lease, crashed, lost, begun)
-        ORDER BY random()
-    LOOP
-        EXIT WHEN skipped = 10;
-        BEGIN
-            SELECT given.jobs, given.notable INTO one
-            FROM _pgqueue_give_back(
-                ARRAY[item.id], ARRAY[item.lease], ARRAY[item.crashed], ARRAY[item.lost], ARRAY[item.begun],
-                p_reason, NULL, p_crash_limit, p_keep_errors) AS given;
-            jobs := jobs + one.jobs;
-            notable := notable || one.notable;
-        EXCEPTION WHEN lock_not_available THEN
-            skipped := skipped + 1;
-        END;
-    END LOOP;
-END $$;
-
--- Report that one job crashed the process in which it ran alone. Its worker is alive and calls this. Return the
--- outcome of the job: crash (it is requeued), failed, cancelled, or lost (the worker no longer held the lease).
-CREATE FUNCTION _pgqueue_crashed(
-    p_id bigint, p_lease bigint, p_reason text, p_delay double precision, p_crash_limit integer,
-    p_keep_errors integer
-) RETURNS text LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    notable jsonb;
-BEGIN
-    -- Race: recovery may take the job from this worker at the same moment. The row lock decides which is first.
-    PERFORM FROM pgqueue_job_live AS live WHERE live.id = p_id AND live.lease = p_lease FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN 'lost';
-    END IF;
-    SELECT given.notable INTO notable
-    FROM _pgqueue_give_back(
-        ARRAY[p_id], ARRAY[p_lease], ARRAY[true], ARRAY[false], ARRAY[true], p_reason, p_delay, p_crash_limit,
-        p_keep_errors) AS given;
-    RETURN notable -> 0 ->> 'outcome';  -- a crash is always in it
 END $$;

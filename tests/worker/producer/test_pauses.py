@@ -321,7 +321,7 @@ def test_a_worker_that_dies_with_a_paused_job_loses_nothing() -> None:
     job = enqueue(noop)
     Job.objects.filter(pk=job.pk).update(status="running", worker=5, lease=9, attempts=1)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT _pgqueue_recover_strays(3, 10, 5)")
+        cursor.execute("SELECT _pgqueue_recover(NULL, NULL, NULL, false, 'lost', 3, 10, 5)")
     run_due()
     assert (fresh(job).status, fresh(job).attempts) == ("blocked", 0)
     resume(task=noop)
