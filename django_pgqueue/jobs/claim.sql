@@ -99,9 +99,9 @@ SELECT {{ nothing }} FROM (
 {% if limited %}{# What starts in a limited queue is charged to its rate. #}
 UNION ALL
 SELECT {{ nothing }} FROM (
-    SELECT _pgqueue_charge_queues(
-        %(limited_queues)s::text[],
-        (SELECT array_agg(claimed.queue_name::text) FROM claimed)) AS rates
+    SELECT _pgqueue_charge(ARRAY(
+        SELECT CASE WHEN room.queue_name = '*' THEN '*' ELSE 'queue:' || room.queue_name END
+        FROM room JOIN claimed ON room.queue_name IN ('*', claimed.queue_name))) AS rates
     OFFSET 0
 ) AS charged WHERE charged.rates < 0
 {% endif %}

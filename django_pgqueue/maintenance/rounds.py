@@ -48,8 +48,8 @@ _SWEEP_SQL = (_FOLDER / "sweep.sql").read_text(encoding="utf-8")
 _FREE_SQL = """
     SELECT strays.jobs, strays.notable, unpaused
     FROM _pgqueue_recover(
-        NULL, NULL, NULL, false, 'its worker was lost', %(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays,
-        _pgqueue_unpause(%(batch)s) AS unpaused
+        NULL, NULL, NULL, false, 'its worker was lost', %(crash_limit)s, %(batch)s, %(keep_errors)s
+    ) AS strays, _pgqueue_unpause(%(batch)s) AS unpaused
 """
 
 

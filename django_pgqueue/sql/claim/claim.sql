@@ -1,4 +1,14 @@
 -- Claim due jobs for a worker in another language: SELECT * FROM pgqueue_claim('{mail}', 1, 77).
+--
+-- The order and the limits are those of the claim of a worker in Python (jobs/claim.py). Jobs with a limit key pass the
+-- gate, and limited queues are asked for their room. Each statement here has a new snapshot, which both need, so only
+-- READ COMMITTED is allowed.
+--
+-- The commit of a claim may be asynchronous, as the caller's session says. If a crash of the server loses it, the job
+-- is claimed again under another random lease, and a report of the lost claim is refused.
+--
+-- Race: recovery may find the worker dead at this moment. Both lock its row: recovery skips it while a claim is open,
+-- and the claim of a worker that was removed is refused. So no job is left to a worker that is not registered.
 CREATE FUNCTION pgqueue_claim(
     queues text[], at_most integer, worker bigint, default_max_attempts integer DEFAULT 5,
     OUT id bigint, OUT lease bigint, OUT task_path text, OUT args jsonb, OUT kwargs jsonb, OUT metadata jsonb,
@@ -7,68 +17,44 @@ CREATE FUNCTION pgqueue_claim(
     OUT enqueued_at timestamptz, OUT context jsonb
 ) RETURNS SETOF record LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    claimed bigint[] := _pgqueue_claim(queues, at_most, worker, default_max_attempts);
-BEGIN
-    RETURN QUERY
-        SELECT job.id, job.lease, job.task_path::text, job.args, job.kwargs, job.metadata, job.queue_name::text,
-            job.priority::integer, job.attempts, coalesce(job.max_attempts, default_max_attempts),
-            coalesce(job.max_attempts, default_max_attempts) - job.attempts + job.forgiven_attempts,
-            job.timeout, job.deadline, job.crash_count::integer, job.enqueued_at, job.context
-        FROM pgqueue_job_live AS job WHERE job.id = ANY (claimed)
-        ORDER BY job.priority DESC, job.run_after, job.id;
-END $$;
-
--- Claim up to p_at_most jobs for a worker in another language, and return their ids: in the order and with the limits
--- of the claim of a worker in Python (jobs/claim.py). Jobs with a limit key pass the gate, and limited queues
--- are asked for their room. Each statement here has a new snapshot, which both need, so only READ COMMITTED is allowed.
---
--- The commit of a claim may be asynchronous, as the caller's session says. If a crash of the server loses it, the job
--- is claimed again under another random lease, and a report of the lost claim is refused.
---
--- Race: recovery may find the worker dead at this moment. Both lock its row: recovery skips it while a claim is open,
--- and the claim of a worker that was removed is refused. So no job is left to a worker that is not registered.
-CREATE FUNCTION _pgqueue_claim(p_queues text[], p_at_most integer, p_worker bigint, p_max_attempts integer)
-RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-<<claim>>
-DECLARE
     mine record;
     paused record;
-    queues text[];
-    new_lease bigint := _pgqueue_random();
     limited record;
     rooms jsonb;
     picked bigint[];
-    aside bigint[];
+    turn text;  -- the group whose turn it was last
+    aside record;
     gate record;
+    new_lease bigint := _pgqueue_random();
+    wanted text[];
     claimed bigint[] := '{}';
-    free integer := p_at_most;
-    last_group text;
     claimed_queues text[];
+    free integer := at_most;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'pgqueue: a claim needs READ COMMITTED, not %', current_setting('transaction_isolation')
             USING ERRCODE = 'invalid_transaction_state';
-    ELSIF p_at_most IS NULL OR p_at_most NOT BETWEEN 1 AND 1000 THEN
-        RAISE EXCEPTION 'pgqueue: claim: at_most % must be from 1 to 1000', coalesce(p_at_most::text, 'NULL')
+    ELSIF at_most IS NULL OR at_most NOT BETWEEN 1 AND 1000 THEN
+        RAISE EXCEPTION 'pgqueue: claim: at_most % must be from 1 to 1000', coalesce(at_most::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value';
-    ELSIF p_max_attempts IS NULL OR p_max_attempts < 1 THEN
+    ELSIF default_max_attempts IS NULL OR default_max_attempts < 1 THEN
         RAISE EXCEPTION 'pgqueue: claim: default_max_attempts % must be at least 1',
-            coalesce(p_max_attempts::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+            coalesce(default_max_attempts::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT worker.queues, worker.exclude_queues, worker.drain, worker.last_group INTO mine
-    FROM pgqueue_worker AS worker WHERE worker.id = p_worker FOR NO KEY UPDATE;
+    SELECT known.queues, known.exclude_queues, known.drain, known.last_group INTO mine
+    FROM pgqueue_worker AS known WHERE known.id = pgqueue_claim.worker FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'pgqueue: worker % is not registered', coalesce(p_worker::text, 'NULL')
+        RAISE EXCEPTION 'pgqueue: worker % is not registered', coalesce(worker::text, 'NULL')
             USING ERRCODE = '23Q04', HINT = 'It sent no heartbeat for too long, and its jobs were requeued. '
                 'Stop what it still does for them, and register again.';
     END IF;
+    turn := mine.last_group;
     SELECT coalesce(bool_or(pause.kind = 'all'), false) AS everything,
         coalesce(array_agg(pause.name) FILTER (WHERE pause.kind = 'queue'), '{}') AS queues
     INTO paused FROM pgqueue_pause AS pause WHERE pause.until IS NULL OR pause.until > clock_timestamp();
-    last_group := mine.last_group;
-    queues := coalesce(nullif(p_queues, '{}'), nullif(mine.queues, '{}'));
-    IF queues IS NOT NULL THEN
-        queues := ARRAY(SELECT wanted FROM unnest(queues) AS wanted WHERE wanted <> ALL (paused.queues));
+    wanted := coalesce(nullif(queues, '{}'), nullif(mine.queues, '{}'));
+    IF wanted IS NOT NULL THEN
+        wanted := ARRAY(SELECT queue FROM unnest(wanted) AS queue WHERE queue <> ALL (paused.queues));
     END IF;
 
     -- If all that was picked is put aside or refused, look on, in larger steps: there may be many such jobs. If others
@@ -79,16 +65,46 @@ BEGIN
                 ORDER BY setting.name) AS names,
             array_agg(setting.concurrency ORDER BY setting.name) AS limits
         INTO limited FROM pgqueue_limit AS setting WHERE setting.name = '*' OR setting.name LIKE 'queue:%';
-        rooms := CASE WHEN limited.names IS NOT NULL THEN (
+        rooms := (
             SELECT jsonb_object_agg(room.queue_name, room.room)
-            FROM _pgqueue_room(limited.names, limited.limits) AS room) END;
-        SELECT pick.picked, pick.last_group INTO picked, last_group FROM _pgqueue_pick(
-            queues, mine.exclude_queues || paused.queues, rooms,
-            CASE WHEN step = 1 THEN p_at_most WHEN claimed <> '{}' THEN free ELSE greatest(free, 500) END,
-            last_group) AS pick;
+            FROM _pgqueue_room(limited.names, limited.limits) AS room);
+        SELECT pick.picked, pick.last_group INTO picked, turn FROM _pgqueue_pick(
+            wanted, mine.exclude_queues || paused.queues, rooms,
+            CASE WHEN step = 1 THEN at_most WHEN claimed <> '{}' THEN free ELSE greatest(free, 500) END, turn) AS pick;
         EXIT WHEN picked = '{}';
-        picked := _pgqueue_fitting(picked);
-        aside := _pgqueue_put_aside(picked, p_worker, new_lease, p_max_attempts);
+
+        -- Report those that must not be handed out: they have expired, their task is paused, or no attempt is left (a
+        -- worker reported a retry too many). Left where they are, they would stay in front of the others, and of the
+        -- wait queue of their limit key.
+        SELECT coalesce(array_agg(job.id), '{}') AS ids, array_agg(verdict.outcome) AS outcomes,
+            array_agg(CASE verdict.outcome
+                WHEN 'cancelled' THEN format('expired at %s', job.expires_at)
+                WHEN 'paused' THEN left('paused' || coalesce(' by ' || nullif(pause.author, ''), '')
+                    || coalesce(': ' || nullif(pause.reason, ''), ''), 500)
+                ELSE 'no attempts are left' END) AS reasons
+        INTO aside
+        FROM pgqueue_job_live AS job
+        LEFT JOIN pgqueue_pause AS pause ON pause.kind = 'task' AND pause.name = job.task_path
+            AND (pause.until IS NULL OR pause.until > clock_timestamp())
+        CROSS JOIN LATERAL (SELECT CASE
+            WHEN job.expires_at <= clock_timestamp() THEN 'cancelled'
+            WHEN pause.id IS NOT NULL THEN 'paused'
+            WHEN job.attempts - job.forgiven_attempts >= coalesce(job.max_attempts, default_max_attempts)
+                THEN 'failed'
+        END AS outcome) AS verdict
+        WHERE job.id = ANY (picked) AND verdict.outcome IS NOT NULL;
+        IF aside.ids <> '{}' THEN
+            -- The report takes back the attempt, except that of a job that fails here, which is not counted.
+            UPDATE pgqueue_job_live AS job SET
+                status = 'running', attempts = job.attempts + (given.outcome <> 'failed')::integer,
+                worker = pgqueue_claim.worker, lease = new_lease
+            FROM unnest(aside.ids, aside.outcomes) AS given (id, outcome)
+            WHERE job.id = ANY (aside.ids) AND job.id = given.id;
+            PERFORM _pgqueue_finish(
+                aside.ids, array_fill(new_lease, ARRAY[cardinality(aside.ids)]), aside.outcomes, NULL, NULL, NULL,
+                NULL, NULL, NULL, aside.reasons, 20);
+        END IF;
+
         SELECT verdict.granted, verdict.moved, verdict.following INTO gate
         FROM (
             SELECT array_agg(job.id ORDER BY job.place) AS ids,
@@ -98,45 +114,54 @@ BEGIN
                 array_agg(job.wait_position ORDER BY job.place) AS lines
             FROM (
                 SELECT live.*, array_position(picked, live.id) AS place FROM pgqueue_job_live AS live
-                WHERE live.id = ANY (picked) AND live.limit_key IS NOT NULL AND live.id <> ALL (aside)
+                WHERE live.id = ANY (picked) AND live.limit_key IS NOT NULL AND live.id <> ALL (aside.ids)
             ) AS job
         ) AS asked
         CROSS JOIN LATERAL _pgqueue_gate(asked.ids, asked.keys, asked.queues, asked.priorities, asked.lines) AS verdict;
         -- A job that was granted, but for which there is no place here, stays claimable, like the first of a line.
         WITH started AS (
             UPDATE pgqueue_job_live AS job SET
-                status = 'running', attempts = job.attempts + 1, worker = p_worker, lease = new_lease,
+                status = 'running', attempts = job.attempts + 1, worker = pgqueue_claim.worker, lease = new_lease,
                 started_at = coalesce(job.started_at, clock_timestamp()), last_attempted_at = clock_timestamp(),
                 deadline = clock_timestamp() + job.timeout * interval '1 second', waiting_reason = ''
             WHERE job.status IN ('pending', 'retry')
-                AND job.attempts - job.forgiven_attempts < coalesce(job.max_attempts, p_max_attempts)
+                AND job.attempts - job.forgiven_attempts < coalesce(job.max_attempts, default_max_attempts)
                 AND job.id = ANY (ARRAY(
                     SELECT live.id FROM pgqueue_job_live AS live
-                    WHERE live.id = ANY (picked) AND live.id <> ALL (aside)
+                    WHERE live.id = ANY (picked) AND live.id <> ALL (aside.ids)
                         AND (live.limit_key IS NULL OR live.id = ANY (gate.granted))
                     ORDER BY array_position(picked, live.id) LIMIT free))
             RETURNING job.id, job.queue_name
         )
         SELECT claimed || array_agg(started.id), array_agg(started.queue_name::text)
         INTO claimed, claimed_queues FROM started;
-        IF limited.names IS NOT NULL AND claimed_queues IS NOT NULL THEN
-            PERFORM _pgqueue_charge_queues(limited.names, claimed_queues);
+        IF rooms IS NOT NULL THEN
+            PERFORM _pgqueue_charge(ARRAY(
+                SELECT CASE WHEN room = '*' THEN '*' ELSE 'queue:' || room END
+                FROM unnest(limited.names) AS room JOIN unnest(claimed_queues) AS started ON room IN ('*', started)));
         END IF;
-        free := p_at_most - cardinality(claimed);
+        free := at_most - cardinality(claimed);
         EXIT WHEN free = 0;
         IF coalesce(gate.following, '{}') <> '{}' THEN
             PERFORM set_config('pgqueue.released', array_to_string(gate.following, ','), true);
         ELSE
-            EXIT WHEN claimed <> '{}' OR aside = '{}' AND coalesce(gate.moved, 0) = 0;
+            EXIT WHEN claimed <> '{}' OR aside.ids = '{}' AND coalesce(gate.moved, 0) = 0;
         END IF;
     END LOOP;
 
     -- What it has claimed counts as started: recovery counts a crash for a job that takes its workers down repeatedly.
-    UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(), last_group = claim.last_group,
+    UPDATE pgqueue_worker AS known SET heartbeat_at = clock_timestamp(), last_group = turn,
         started_jobs = ARRAY(
-        SELECT job.id FROM pgqueue_job_live AS job WHERE job.status = 'running' AND job.worker = p_worker)
-    WHERE worker.id = p_worker;
-    RETURN claimed;
+            SELECT job.id FROM pgqueue_job_live AS job
+            WHERE job.status = 'running' AND job.worker = pgqueue_claim.worker)
+    WHERE known.id = pgqueue_claim.worker;
+    RETURN QUERY
+        SELECT job.id, job.lease, job.task_path::text, job.args, job.kwargs, job.metadata, job.queue_name::text,
+            job.priority::integer, job.attempts, coalesce(job.max_attempts, default_max_attempts),
+            coalesce(job.max_attempts, default_max_attempts) - job.attempts + job.forgiven_attempts,
+            job.timeout, job.deadline, job.crash_count::integer, job.enqueued_at, job.context
+        FROM pgqueue_job_live AS job WHERE job.id = ANY (claimed)
+        ORDER BY job.priority DESC, job.run_after, job.id;
 END $$;
 
 -- Lock and return the jobs that a claim by SQL looks at: those of the highest priorities first, the queues of one
@@ -147,6 +172,9 @@ END $$;
 -- upper bound is a variable: with clock_timestamp(), it would be no condition of the index.
 --
 -- Of the jobs with a group, one of each is taken in turn. p_after is the group whose turn it was last.
+--
+-- It ends with the job that makes it larger than 32 MB of JSON (jobs/claim.py). A worker cannot know how large the next
+-- jobs are, and many may be as large as a job is allowed to be.
 CREATE FUNCTION _pgqueue_pick(
     p_queues text[],  -- NULL: all except p_except
     p_except text[],
@@ -200,6 +228,20 @@ BEGIN
         END IF;
         EXIT WHEN free < 1;
     END LOOP;
+    picked := ARRAY(
+        SELECT sized.id FROM (
+            SELECT job.id, job.place, sum(size.of_it) OVER (ORDER BY job.place) - size.of_it AS before
+            FROM (
+                SELECT live.*, array_position(picked, live.id) AS place FROM pgqueue_job_live AS live
+                WHERE live.id = ANY (picked)
+            ) AS job
+            CROSS JOIN LATERAL (
+                SELECT sum(CASE WHEN pg_column_compression(part) IS NULL THEN pg_column_size(part)
+                    ELSE octet_length(part::text) END) AS of_it
+                FROM (VALUES (job.args), (job.kwargs), (job.metadata)) AS parts (part)
+            ) AS size
+        ) AS sized
+        WHERE sized.before < 32000000 ORDER BY sized.place);
 END $$;
 
 -- Lock and return the jobs of a (queue, priority) that a claim by SQL looks at, one of each group in turn. The turn
@@ -236,46 +278,4 @@ BEGIN
             found_any := true;
         END IF;
     END LOOP;
-END $$;
-
--- Report those of the picked jobs that a claim by SQL must not hand out: they have expired, their task is paused, or no
--- attempt is left (a worker reported a retry too many). Left where they are, they would stay in front of the others,
--- and of the wait queue of their limit key. Returns their ids.
-CREATE FUNCTION _pgqueue_put_aside(p_ids bigint[], p_worker bigint, p_lease bigint, p_max_attempts integer)
-RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    aside record;
-BEGIN
-    SELECT array_agg(verdict.id) AS ids, array_agg(verdict.outcome) AS outcomes, array_agg(verdict.reason) AS reasons
-    INTO aside
-    FROM (
-        SELECT job.id,
-            CASE WHEN job.expires_at <= clock_timestamp() THEN 'cancelled'
-                WHEN pause.id IS NOT NULL THEN 'paused'
-                ELSE 'failed' END AS outcome,
-            CASE WHEN job.expires_at <= clock_timestamp() THEN format('expired at %s', job.expires_at)
-                WHEN pause.id IS NOT NULL THEN left('paused' || coalesce(' by ' || nullif(pause.author, ''), '')
-                    || coalesce(': ' || nullif(pause.reason, ''), ''), 500)
-                ELSE 'no attempts are left' END AS reason
-        FROM pgqueue_job_live AS job
-        LEFT JOIN pgqueue_pause AS pause ON pause.kind = 'task' AND pause.name = job.task_path
-            AND (pause.until IS NULL OR pause.until > clock_timestamp())
-        WHERE job.id = ANY (p_ids) AND (
-            job.expires_at <= clock_timestamp() OR pause.id IS NOT NULL
-            OR job.attempts - job.forgiven_attempts >= coalesce(job.max_attempts, p_max_attempts))
-        ORDER BY job.id
-    ) AS verdict;
-    IF aside.ids IS NULL THEN
-        RETURN '{}';
-    END IF;
-    -- The report takes back the attempt, except that of a job that fails here, which is not counted.
-    UPDATE pgqueue_job_live AS job SET
-        status = 'running', attempts = job.attempts + (given.outcome <> 'failed')::integer,
-        worker = p_worker, lease = p_lease
-    FROM unnest(aside.ids, aside.outcomes) AS given (id, outcome)
-    WHERE job.id = ANY (aside.ids) AND job.id = given.id;
-    PERFORM _pgqueue_finish(
-        aside.ids, array_fill(p_lease, ARRAY[cardinality(aside.ids)]), aside.outcomes, NULL, NULL, NULL, NULL, NULL,
-        NULL, aside.reasons, 20);
-    RETURN aside.ids;
 END $$;
