@@ -22,14 +22,13 @@ WITH passed AS (
 )
 SELECT greatest(
     swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), 2 * payloads.deleted,
-    rolled, forgotten, folded, failures_forgotten
+    rolled, forgotten, folded
 ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text,
     to_jsonb(payloads.strays)::text
 FROM _pgqueue_sweep(%(batch)s) AS swept, _pgqueue_unpause(%(batch)s) AS unpaused,
     _pgqueue_sweep_payloads(%(batch)s) AS payloads (deleted, problems, strays),
     _pgqueue_roll_up(%(batch)s) AS rolled,
-    _pgqueue_forget_statistics(%(statistics)s, %(batch)s) AS forgotten,
     _pgqueue_fold_failures(%(groups)s, %(batch)s) AS folded,
-    _pgqueue_forget_failures(%(statistics)s, %(groups)s, %(batch)s) AS failures_forgotten,
+    _pgqueue_forget_figures(%(statistics)s, %(groups)s, %(batch)s) AS forgotten,
     _pgqueue_recover(
         NULL, NULL, NULL, false, 'its worker was lost', %(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays

@@ -56,7 +56,7 @@ def test_what_is_kept(one: Connection) -> None:
     count(one, [1 * DAY, 3 * DAY, 3 * DAY + 30, 100 * DAY])
     assert forget(one) == 0, "nothing that is not in the sums"
     assert roll_up(one) == 4
-    assert forget(one) == 6, "of quarters of an hour, those of the task and of all tasks"
+    assert forget(one) == 13, "sums: 3 minutes, 3 quarters, an hour and a day; all but minutes twice"
     assert JobStat.objects.count() == 1
     left = dict.fromkeys(["minute", "quarter", "hour", "day", "total"], 0)
     for span in StatRollup.objects.values_list("span", flat=True):
@@ -75,9 +75,9 @@ def test_what_is_kept(one: Connection) -> None:
 def test_old_rows_are_deleted_in_steps(one: Connection) -> None:
     count(one, range(3 * DAY, 3 * DAY + 10))
     roll_up(one)
-    assert [forget(one, limit=7) for _ in range(3)] == [7, 3, 0], (
-        "ten minutes, and ten sums of minutes with them"
-    )
+    assert forget(one, limit=7) > 7, "with the sums of minutes, those of quarters of an hour"
+    assert [JobStat.objects.count(), StatRollup.objects.filter(span="minute").count()] == [3, 3]
+    assert [forget(one, limit=7) for _ in range(2)] == [3, 0]
 
 
 def test_the_upkeep_of_a_worker_does_both(one: Connection) -> None:

@@ -12,9 +12,10 @@ from django_pgqueue.models import FailureCount, FailureGroup, FailureNote, Job
 from django_pgqueue.monitoring.failures import mute, unmute
 from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.worker.executor.errors import fingerprint
-from tests.support.failures import fold, forget, note
+from tests.support.failures import fold, note
 from tests.support.jobs import add, cancel, claim, finish
 from tests.support.sessions import Connect, Connection
+from tests.support.statistics import forget
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -97,7 +98,7 @@ def test_a_fingerprint_for_each_job_fills_nothing(one: Connection) -> None:
         note(one, f"more{number}")
     fold(one, most=3)
     assert FailureGroup.objects.count() == 6
-    forget(one, most=3)
+    forget(one, groups=3)
     assert set(FailureGroup.objects.values_list("pk", flat=True)) == {"more8", "more7", "more6"}
     assert FailureCount.objects.filter(span="day").count() == 3
 

@@ -7,7 +7,7 @@ from typing import Any
 from .jobs import value
 from .sessions import Connection
 
-__all__ = ["fold", "forget", "note"]
+__all__ = ["fold", "note"]
 
 
 def note(connection: Connection, fingerprint: str = "f", ago: str = "0", **more: Any) -> None:
@@ -26,8 +26,3 @@ def note(connection: Connection, fingerprint: str = "f", ago: str = "0", **more:
 def fold(connection: Connection, most: int = 1000, limit: int = 1000) -> int:
     """Add the notes to the groups, and return how many there were."""
     return int(value(connection, "SELECT _pgqueue_fold_failures(%s, %s)", most, limit))
-
-
-def forget(connection: Connection, keep: str = "90 days", most: int = 1000, limit: int = 1000) -> int:
-    """Delete what is too old or too much."""
-    return int(value(connection, "SELECT _pgqueue_forget_failures(%s, %s, %s)", keep, most, limit))

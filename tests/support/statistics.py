@@ -50,9 +50,9 @@ def roll_up(connection: Connection, limit: int = 1000) -> int:
     return int(value(connection, "SELECT _pgqueue_roll_up(%s)", limit))
 
 
-def forget(connection: Connection, keep: str = "90 days", limit: int = 1000) -> int:
-    """Delete what is too old."""
-    return int(value(connection, "SELECT _pgqueue_forget_statistics(%s, %s)", keep, limit))
+def forget(connection: Connection, keep: str = "90 days", groups: int = 1000, limit: int = 1000) -> int:
+    """Delete what is too old, and of failures what is too much."""
+    return int(value(connection, "SELECT _pgqueue_forget_figures(%s, %s, %s)", keep, groups, limit))
 
 
 def counted(connection: Connection) -> dict[str, tuple[int, int]]:

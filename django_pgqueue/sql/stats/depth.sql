@@ -22,7 +22,6 @@ DECLARE
     name text;
     first record;
     counted bigint;
-    total bigint;
     attempted bigint;
     later bigint;  -- the jobs that are not due
     is_part boolean;  -- whether more of these were counted than were looked at
@@ -99,52 +98,40 @@ BEGIN
         oldest_ready := greatest(0, date_part('epoch', moment - oldest));
         RETURN NEXT;
     END LOOP;
-    ready := 0;
-    scheduled := 0;
-    retrying := 0;
-    oldest_ready := NULL;
-    estimate := NULL;
-    -- The order is that of the index, which is therefore read only as far as needed.
-    FOR queue_name, running, total, longest_running IN
-        SELECT part.queue_name, count(*), sum(count(*)) OVER (),
-            greatest(0, date_part('epoch', moment - min(part.last_attempted_at)))
-        FROM (
-            SELECT job.queue_name, job.last_attempted_at FROM pgqueue_job_live AS job
-            WHERE job.status = 'running' ORDER BY job.worker LIMIT p_most
-        ) AS part GROUP BY part.queue_name
-    LOOP
-        IF total >= p_most THEN
-            estimate := coalesce(estimate, _pgqueue_estimate('status = ''running'''));
-            running := greatest(running, estimate * running / total);
-        END IF;
-        RETURN NEXT;
-    END LOOP;
-    running := 0;
-    longest_running := NULL;
-    estimate := NULL;
-    -- Each kind of blocked jobs has an index of its own: those of limit keys, paused tasks, and parents.
-    FOR queue_name, blocked, total IN
-        SELECT part.queue_name, count(*), sum(count(*)) OVER () FROM (
-            (SELECT job.queue_name FROM pgqueue_job_live AS job
-            WHERE job.status = 'blocked' AND job.wait_position IS NOT NULL
-                AND NOT starts_with(job.waiting_reason, 'paused')
-            ORDER BY job.limit_key LIMIT p_most)
+    -- Each order is that of an index, which is therefore read only as far as needed: of running jobs, and of those that
+    -- are blocked by limit keys, paused tasks, and parents.
+    RETURN QUERY
+    WITH part AS MATERIALIZED (
+        SELECT job.status, job.queue_name, count(*) AS jobs, min(job.last_attempted_at) AS since FROM (
+            (SELECT live.status, live.queue_name, live.last_attempted_at FROM pgqueue_job_live AS live
+            WHERE live.status = 'running' ORDER BY live.worker LIMIT p_most)
             UNION ALL
-            (SELECT job.queue_name FROM pgqueue_job_live AS job
-            WHERE job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused')
-            ORDER BY job.task_path, job.id LIMIT p_most)
+            (SELECT live.status, live.queue_name, NULL FROM pgqueue_job_live AS live
+            WHERE live.status = 'blocked' AND live.wait_position IS NOT NULL
+                AND NOT starts_with(live.waiting_reason, 'paused')
+            ORDER BY live.limit_key LIMIT p_most)
             UNION ALL
-            (SELECT job.queue_name FROM pgqueue_job_live AS job
-            WHERE job.status = 'blocked' AND starts_with(job.waiting_reason, 'waits for job')
-            ORDER BY job.id LIMIT p_most)
-        ) AS part GROUP BY part.queue_name
-    LOOP
-        IF total >= p_most THEN
-            estimate := coalesce(estimate, _pgqueue_estimate('status = ''blocked'''));
-            blocked := greatest(blocked, estimate * blocked / total);
-        END IF;
-        RETURN NEXT;
-    END LOOP;
+            (SELECT live.status, live.queue_name, NULL FROM pgqueue_job_live AS live
+            WHERE live.status = 'blocked' AND starts_with(live.waiting_reason, 'paused')
+            ORDER BY live.task_path, live.id LIMIT p_most)
+            UNION ALL
+            (SELECT live.status, live.queue_name, NULL FROM pgqueue_job_live AS live
+            WHERE live.status = 'blocked' AND starts_with(live.waiting_reason, 'waits for job')
+            ORDER BY live.id LIMIT p_most)
+        ) AS job GROUP BY 1, 2
+    ), whole AS MATERIALIZED (
+        SELECT part.status, sum(part.jobs) AS jobs, CASE WHEN sum(part.jobs) >= p_most
+            THEN _pgqueue_estimate(format('status = %L', part.status)) END AS estimate
+        FROM part GROUP BY 1
+    ), shared AS (
+        SELECT part.queue_name, part.status = 'running' AS runs, part.since,
+            greatest(part.jobs, whole.estimate * part.jobs / whole.jobs)::bigint AS jobs
+        FROM part JOIN whole USING (status)
+    )
+    SELECT shared.queue_name::text, 0::bigint, 0::bigint, 0::bigint, CASE WHEN shared.runs THEN shared.jobs ELSE 0 END,
+        CASE WHEN shared.runs THEN 0 ELSE shared.jobs END, NULL::double precision,
+        CASE WHEN shared.runs THEN greatest(0, date_part('epoch', moment - shared.since)) END
+    FROM shared;
 END $$;
 
 -- Return how many live jobs meet a condition, as the planner estimates it from the last ANALYZE of the leaf. This

@@ -130,41 +130,60 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM unnest(p_one, p_other) WITH ORDINALITY AS pair (one, other, place)
 $$;
 
--- Delete at most p_limit rows of each kind of statistics that nobody reads any more, and return the largest number.
--- Minutes and quarters of an hour are kept for as long as charts show them, hours and days for p_keep, and the total
--- of a task that has not run for p_keep. Minutes that are not in the sums yet remain, however old they are.
-CREATE FUNCTION _pgqueue_forget_statistics(p_keep interval, p_limit integer) RETURNS integer
+-- Delete at most p_limit rows of each span of statistics and failures that nobody reads any more, the total of a task
+-- that has not run for p_keep, the groups of failures that were not seen for p_keep, and, if there are more than
+-- p_groups, those that were not seen for longest. Return the number of minutes, sums or counts, whichever is largest.
+-- Minutes and quarters of an hour are kept for as long as charts show them, as are the hours of failures; the rest for
+-- p_keep. Minutes that are not in the sums yet remain, however old they are.
+CREATE FUNCTION _pgqueue_forget_figures(p_keep interval, p_groups integer, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    level record;
-    batch integer;
     forgotten integer;
 BEGIN
-    IF NOT _pgqueue_on_duty('statistics') THEN
+    IF NOT _pgqueue_on_duty('statistics') OR NOT _pgqueue_on_duty('failures') THEN
         RETURN 0;
     END IF;
-    -- Variables and literals instead of conditions with volatile functions, which cannot bound an index scan.
-    DELETE FROM pgqueue_stat AS stat WHERE stat.id = ANY (ARRAY(
-        SELECT old.id FROM pgqueue_stat AS old
-        WHERE old.rolled_up AND old.minute < statement_timestamp() - interval '2 days'
-        ORDER BY old.minute LIMIT p_limit
-    ));
-    GET DIAGNOSTICS forgotten = ROW_COUNT;
-    FOR level IN VALUES
-        ('minute', statement_timestamp() - interval '2 days'),
-        ('quarter', statement_timestamp() - interval '2 days'),
-        ('hour', statement_timestamp() - p_keep),
-        ('day', statement_timestamp() - p_keep)
-    LOOP
+    WITH minutes AS (
+        DELETE FROM pgqueue_stat AS stat WHERE stat.id = ANY (ARRAY(
+            SELECT old.id FROM pgqueue_stat AS old
+            WHERE old.rolled_up AND old.minute < statement_timestamp() - interval '2 days'
+            ORDER BY old.minute LIMIT p_limit
+        )) RETURNING 1
+    ), sums AS (
         DELETE FROM pgqueue_stat_rollup AS total WHERE total.id = ANY (ARRAY(
-            SELECT old.id FROM pgqueue_stat_rollup AS old
-            WHERE old.span = level.column1 AND old.start < level.column2
-            ORDER BY old.start LIMIT p_limit
-        ));
-        GET DIAGNOSTICS batch = ROW_COUNT;
-        forgotten := greatest(forgotten, batch);
-    END LOOP;
+            SELECT old.id FROM (VALUES
+                ('minute', interval '2 days'), ('quarter', interval '2 days'), ('hour', p_keep), ('day', p_keep)
+            ) AS level (span, keep) CROSS JOIN LATERAL (
+                SELECT one.id FROM pgqueue_stat_rollup AS one
+                WHERE one.span = level.span AND one.start < statement_timestamp() - level.keep
+                ORDER BY one.start LIMIT p_limit
+            ) AS old
+        )) RETURNING 1
+    ), counts AS (
+        DELETE FROM pgqueue_failure_count AS counted WHERE counted.id = ANY (ARRAY(
+            SELECT old.id FROM (VALUES
+                ('quarter', interval '2 days'), ('hour', least(p_keep, interval '32 days')), ('day', p_keep)
+            ) AS level (span, keep) CROSS JOIN LATERAL (
+                SELECT one.id FROM pgqueue_failure_count AS one
+                WHERE one.span = level.span AND one.start < statement_timestamp() - level.keep
+                ORDER BY one.start LIMIT p_limit
+            ) AS old
+        )) RETURNING 1
+    )
+    SELECT greatest((SELECT count(*) FROM minutes), (SELECT count(*) FROM sums), (SELECT count(*) FROM counts))
+    INTO forgotten;
     DELETE FROM pgqueue_stat_rollup AS total
     WHERE total.span = 'total' AND total.start = 'epoch' AND total.updated_at < statement_timestamp() - p_keep;
+    WITH gone AS (
+        DELETE FROM pgqueue_failure_group AS one WHERE one.fingerprint = ANY (ARRAY(
+            SELECT old.fingerprint FROM pgqueue_failure_group AS old
+            WHERE old.last_seen < statement_timestamp() - p_keep OR old.fingerprint = ANY (ARRAY(
+                SELECT many.fingerprint FROM pgqueue_failure_group AS many
+                ORDER BY many.last_seen DESC, many.fingerprint OFFSET p_groups))
+            -- Race: a user mutes a group at the same time, and holds the lock of its row. It waits for the next call.
+            FOR UPDATE SKIP LOCKED
+        )) RETURNING one.fingerprint
+    )
+    DELETE FROM pgqueue_failure_count AS counted WHERE counted.fingerprint = ANY (ARRAY(SELECT fingerprint FROM gone));
     RETURN forgotten;
 END $$;
