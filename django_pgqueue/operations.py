@@ -193,19 +193,19 @@ class PayloadTriggers(Operation):
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Create the triggers."""
-        query = "SELECT _pgqueue_attach_payload(%s::regclass, ARRAY[%s])"
-        self._run(query, app_label, schema_editor, to_state, self.task)
+        self._run(app_label, schema_editor, to_state, self.task)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Drop the triggers, or restore those for the earlier path."""
-        self._run("SELECT _pgqueue_detach_payload(%s::regclass)", app_label, schema_editor, from_state)
+        self._run(app_label, schema_editor, from_state, None)
 
-    def _run(self, query: str, app_label: str, schema_editor: Any, state: Any, *more: str) -> None:
+    def _run(self, app_label: str, schema_editor: Any, state: Any, task: str | None) -> None:
+        query = "SELECT _pgqueue_attach_payload(%s::regclass, %s)"
         connection = schema_editor.connection
         model = state.apps.get_model(app_label, self.model_name)
         if connection.vendor == "postgresql" and self.allow_migrate_model(connection.alias, model):
             table = connection.ops.quote_name(model._meta.db_table)
-            _with_lock_retry(schema_editor, self.describe(), [(query, [table, *more])])
+            _with_lock_retry(schema_editor, self.describe(), [(query, [table, task])])
 
 
 def _with_lock_retry(

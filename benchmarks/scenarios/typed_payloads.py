@@ -34,7 +34,7 @@ _TABLES = """
         email text NOT NULL
     );
     CREATE INDEX ON benchmark_payload (order_id);
-    SELECT _pgqueue_attach_payload('benchmark_payload', '{benchmarks.tasks.noop}');
+    SELECT _pgqueue_attach_payload('benchmark_payload', 'benchmarks.tasks.noop');
 """
 _DECLARE = """
     SELECT _pgqueue_declare_tasks(jsonb_build_array(jsonb_build_object(

@@ -9,12 +9,17 @@ from django.db import migrations
 from ..operations import RunSQLFile
 
 FILES = """
-    names enqueue/problems enqueue/enqueue enqueue/many enqueue/unique enqueue/tasks flows/links
-    flows/parents flows/batches flows/settle flows/repair claim/search claim/claim claim/wake
-    finish/finish finish/one finish/errors finish/progress changes/cancel changes/retry changes/edit
-    changes/guard recover/give_back recover/recover workers limits/gate limits/room limits/release
-    limits/limits limits/rates limits/pauses limits/blocked_by steps schedules payloads/triggers
-    payloads/attach payloads/sweep history stats/jobs stats/depth stats/failures why/why why/held why/turn
+    names
+    enqueue/problems enqueue/enqueue enqueue/many enqueue/unique enqueue/tasks
+    flows/links flows/parents flows/batches flows/settle flows/repair
+    claim/search claim/claim claim/wake
+    finish/finish finish/one finish/errors finish/progress
+    changes/cancel changes/retry changes/edit changes/guard
+    recover/give_back recover/recover workers
+    limits/gate limits/room limits/release limits/limits limits/rates limits/pauses limits/blocked_by
+    steps schedules payloads history
+    stats/jobs stats/depth stats/failures
+    why/why why/held why/turn
     triggers
 """
 

@@ -202,7 +202,7 @@ class TestChecks:
     def test_triggers(self) -> None:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE receipts_receipt DISABLE TRIGGER pgqueue_payload_delete")
-            cursor.execute("SELECT _pgqueue_attach_payload('receipts_visit', '{shop.tasks.old}')")
+            cursor.execute("SELECT _pgqueue_attach_payload('receipts_visit', 'shop.tasks.old')")
         first, second = check_payload_triggers(None, databases=["default"])
         assert (first.id, second.id) == ("pgqueue.E021", "pgqueue.E021")
         assert "receipts.Receipt in the database 'default' are missing, or disabled" in first.msg

@@ -40,16 +40,13 @@ HARMLESS = {
         "_pgqueue_starts_left",
     },
     "it writes settings of this transaction": {"_pgqueue_wake_once"},
-    "they read the catalogs, which everybody may read": {
-        "_pgqueue_check_key_columns", "_pgqueue_payload_paths",
-    },
+    "it reads the catalogs, which everybody may read": {"_pgqueue_payload_paths"},
     "they do nothing for a role that may not": {
         "_pgqueue_forget_progress", "_pgqueue_last_progress", "_pgqueue_note_failures",
     },
     "it ends only sessions of the same role": {"_pgqueue_end_sessions"},
-    "they do nothing or raise an error before they need a right, and have those of their caller": {
-        "_pgqueue_detach_payload", "_pgqueue_drop_payload_triggers",
-        "_pgqueue_insert_keyed_payloads", "_pgqueue_link",
+    "it does nothing or raises an error before it needs a right, and has those of its caller": {
+        "_pgqueue_link",
     },
 }  # fmt: skip
 

@@ -17,8 +17,8 @@ OURS = ("22023", "23Q", "23505", "25000", "55P03")
 """What the codes of our own errors begin with. Their messages begin with "pgqueue: "."""
 TAKE_SQL = {
     "_pgqueue_estimate",  # a condition
-    "_pgqueue_attach_payload", "_pgqueue_detach_payload", "_pgqueue_drop_payload_triggers",  # a table
-}  # fmt: skip
+    "_pgqueue_attach_payload",  # a table
+}
 """Internal functions that put a parameter into a statement."""
 MAY_CHANGE_OTHERS = {
     "pgqueue_progress",  # for which no lease means any lease, as documented
