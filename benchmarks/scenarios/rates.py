@@ -34,7 +34,7 @@ REACHED = "of the rate"
 #: The rate in a second, and the burst.
 RATES = ((10, 1), (10, 2), (100, 1), (100, 5), (1_000, 50))
 
-_SET = "SELECT _pgqueue_set_limit(%s, NULL, NULL, %s, '1 second', %s)"
+_SET = "SELECT pgqueue_set_limit(%s, %s, NULL, NULL, %s, '1 second', %s)"
 _RATED = """
     INSERT INTO pgqueue_job_live (id, task_path, max_attempts, on_lost, status, limit_key, wait_position)
     SELECT id, 'benchmarks.tasks.noop', 5, 'rerun',
@@ -51,9 +51,9 @@ _TAKEN = """
 
 
 @contextmanager
-def limited(contender: Contender, name: str, starts: int, burst: int) -> Iterator[None]:
+def limited(contender: Contender, kind: str, name: str, starts: int, burst: int) -> Iterator[None]:
     """Set a rate."""
-    contender.connection.execute(_SET, (name, starts, burst))
+    contender.connection.execute(_SET, (kind, name, starts, burst))
     try:
         yield
     finally:
@@ -63,7 +63,7 @@ def limited(contender: Contender, name: str, starts: int, burst: int) -> Iterato
 def generous(contender: Contender, jobs: int, keys: int) -> Figures:
     """Drain jobs of so many keys, none of which has to wait."""
     contender.start_again()
-    with limited(contender, "rate", GENEROUS, GENEROUS):
+    with limited(contender, "limit", "rate", GENEROUS, GENEROUS):
         _insert(contender, jobs, keys, bulk=False)
         return drain(contender, jobs)
 
@@ -71,7 +71,7 @@ def generous(contender: Contender, jobs: int, keys: int) -> Figures:
 def generous_queue(contender: Contender, jobs: int) -> Figures:
     """Drain plain jobs of a queue that has a rate."""
     contender.start_again()
-    with limited(contender, "queue:default", GENEROUS, GENEROUS):
+    with limited(contender, "queue", "default", GENEROUS, GENEROUS):
         insert(contender.connection, jobs)
         return drain(contender, jobs)
 
@@ -80,7 +80,7 @@ def reached(contender: Contender, seconds: float, rate: int, burst: int) -> Figu
     """Let jobs wait for their rate, for about this time. The burst at the beginning does not count."""
     contender.start_again()
     jobs = burst + int(rate * seconds)
-    with limited(contender, "rate", rate, burst):
+    with limited(contender, "limit", "rate", rate, burst):
         _insert(contender, jobs, 1, bulk=True)
         drain(contender, jobs)
         (taken,) = contender.connection.execute(_TAKEN).fetchone() or (0.0,)

@@ -196,15 +196,22 @@ def write_limit(
     rate = (given.limit, given.per, given.burst) if given else (None, None, None)
     fetch_value(
         using,
-        "SELECT _pgqueue_set_limit(%s, %s::integer, %s, %s::integer, %s::interval, %s::integer, %s, %s)",
-        name, concurrency if isinstance(concurrency, int) else None,
+        "SELECT pgqueue_set_limit(%s, %s, %s::integer, %s, %s::integer, %s::interval, %s::integer, %s, %s)",
+        *for_sql(name), concurrency if isinstance(concurrency, int) else None,
         on_full if isinstance(on_full, str) else None, *rate, concurrency is None, rate_limit is None,
     )  # fmt: skip
 
 
 def clear_limit(name: str, *, using: str) -> bool:
     """Let the limit that is stored under a name be again what the code declares, or none."""
-    return bool(fetch_value(using, "SELECT _pgqueue_reset_limit(%s)", name))
+    return bool(fetch_value(using, "SELECT pgqueue_reset_limit(%s, %s)", *for_sql(name)))
+
+
+def for_sql(stored: str) -> tuple[str, str]:
+    """Return the kind and the name of a limit for the functions in SQL."""
+    if stored == "*":
+        return "all", ""
+    return "queue" if stored.startswith("queue:") else "limit", stored.removeprefix("queue:")
 
 
 def _target(function: str, **given: Any) -> str:

@@ -1,27 +1,15 @@
 -- Sessions that hold an advisory lock of the queue, although their role may not change its jobs. Every role that may
 -- connect can take such locks. The keys are made anew only if there is such a session with any advisory lock: those of
 -- workers, of queues with a limit, and of the first thousand limit keys that have a line.
-WITH RECURSIVE stranger AS MATERIALIZED (
+WITH stranger AS MATERIALIZED (
     SELECT lock.pid, activity.usename, (lock.classid::bigint << 32) | lock.objid::bigint AS key,
         clock_timestamp() - coalesce(activity.xact_start, activity.backend_start) AS age
     FROM pg_locks AS lock JOIN pg_stat_activity AS activity ON activity.pid = lock.pid
     WHERE lock.locktype = 'advisory' AND lock.objsubid = 1 AND lock.granted
         AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND NOT has_table_privilege(activity.usesysid, 'pgqueue_job_live', 'UPDATE')
-), line AS (
-    (SELECT job.limit_key, 1 AS nth FROM pgqueue_job_live AS job
-    WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked') AND EXISTS (SELECT FROM stranger)
-    ORDER BY job.limit_key LIMIT 1)
-    UNION ALL
-    SELECT following.limit_key, line.nth + 1 FROM line CROSS JOIN LATERAL (
-        SELECT job.limit_key FROM pgqueue_job_live AS job
-        WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
-            AND job.limit_key > line.limit_key
-        ORDER BY job.limit_key LIMIT 1
-    ) AS following
-    WHERE line.nth < 1000
 ), ours AS (
-    SELECT 'limit' AS kind, line.limit_key AS name FROM line
+    SELECT 'limit' AS kind, _pgqueue_lines('', 1000) AS name FROM (SELECT FROM stranger LIMIT 1) AS found
     UNION ALL
     SELECT 'room', CASE WHEN setting.name = '*' THEN '*' ELSE substr(setting.name, 7) END FROM pgqueue_limit AS setting
     WHERE setting.name = '*' OR starts_with(setting.name, 'queue:')

@@ -32,6 +32,7 @@ _BY_NAME = {
     "on_full": "'wait'", "error": "'{}'", "errors": "'[]'", "logs": "'[]'", "unknown": "NULL",
     "expires_at": "NULL", "on_lost": "'fail'", "delay": "NULL", "options": "NULL", "run_after": "NULL",
     "until": "NULL", "condition": "'true'", "priorities": "1", "batch": "NULL", "context": "NULL",
+    "no_concurrency": "false", "no_rate": "false",
 }  # fmt: skip
 
 

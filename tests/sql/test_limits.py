@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.support.jobs import (
@@ -276,8 +277,11 @@ def test_a_limit_that_is_taken_away_lets_all_jobs_of_its_keys_run(one: Connectio
     first, *others = add_keyed(one, 3)
     assert [row[0] for row in claim(one)] == [first]
     assert claim(one, lease=2) == []
-    one.execute("SELECT _pgqueue_set_limit('k', NULL, p_no_concurrency => true)")
+    one.execute("SELECT pgqueue_set_limit('limit', 'k', no_concurrency => true)")
     # The first one of the line is released, and the gate makes room for those behind it.
     assert [row[0] for lease in (3, 4) for row in claim(one, lease=lease)] == others
     assert value(one, "SELECT pgqueue_reset_limit('limit', 'k')")
     assert not value(one, "SELECT pgqueue_reset_limit('limit', 'k')")
+    for both in ("concurrency => 1, no_concurrency => true", "rate => 1, per => '1 s', no_rate => true"):
+        with pytest.raises(psycopg.DataError, match="give a number, or take it away, but not both"):
+            one.execute(f"SELECT pgqueue_set_limit('limit', 'k', {both})")

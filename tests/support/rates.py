@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django_pgqueue.jobs.limits import for_sql
+
 from .jobs import value
 from .sessions import Connection
 
@@ -16,8 +18,8 @@ def set_rate(
 ) -> None:
     """Run the statement of ``set_limit(name=.., rate_limit=..)``."""
     connection.execute(
-        "SELECT _pgqueue_set_limit(%s, %s::integer, NULL, %s, %s, %s)",
-        (name, more.get("running"), starts, per, burst),
+        "SELECT pgqueue_set_limit(%s, %s, %s::integer, NULL, %s, %s, %s)",
+        (*for_sql(name), more.get("running"), starts, per, burst),
     )
 
 

@@ -1,35 +1,31 @@
 -- Set a limit, whatever the code declares: SELECT pgqueue_set_limit('task', 'shop.tasks.sync', 5), and for a rate
--- SELECT pgqueue_set_limit('limit', 'crm', rate => 100, per => '1 minute', burst => 10).
+-- SELECT pgqueue_set_limit('limit', 'crm', rate => 100, per => '1 minute', burst => 10). What is NULL stays as it is;
+-- no_concurrency and no_rate take a number away.
 CREATE FUNCTION pgqueue_set_limit(
     kind text, name text DEFAULT '', concurrency integer DEFAULT NULL, on_full text DEFAULT NULL,
-    rate integer DEFAULT NULL, per interval DEFAULT NULL, burst integer DEFAULT NULL
-) RETURNS void LANGUAGE sql SET search_path FROM CURRENT AS $$
-    SELECT _pgqueue_set_limit(_pgqueue_limit_name(kind, name), concurrency, on_full, rate, per, burst)
-$$;
-
--- Set how many jobs of a limit may run at once, or start in a period, whatever the code declares: from now on the code
--- does not change it. What is NULL stays as it is; p_no_concurrency and p_no_rate take a number away. The limit of a
--- queue is named queue:<name>, that of the whole installation *.
-CREATE FUNCTION _pgqueue_set_limit(
-    p_name text, p_concurrency integer, p_on_full text DEFAULT NULL, p_rate integer DEFAULT NULL,
-    p_per interval DEFAULT NULL, p_burst integer DEFAULT NULL, p_no_concurrency boolean DEFAULT false,
-    p_no_rate boolean DEFAULT false
+    rate integer DEFAULT NULL, per interval DEFAULT NULL, burst integer DEFAULT NULL,
+    no_concurrency boolean DEFAULT false, no_rate boolean DEFAULT false
 ) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
 DECLARE
-    problem text := _pgqueue_limit_problem(p_name, p_concurrency, p_on_full, p_rate, p_per, p_burst);
+    target text := _pgqueue_limit_name(kind, name);
+    problem text := coalesce(_pgqueue_limit_problem(target, concurrency, on_full, rate, per, burst), CASE
+        WHEN concurrency IS NOT NULL AND no_concurrency OR rate IS NOT NULL AND no_rate
+            THEN format('the limit %L: give a number, or take it away, but not both', target) END);
     -- Without days and months. A period that is too long has no such interval.
     period interval := interval '1 second'
-        * CASE WHEN problem IS NULL THEN extract(epoch FROM p_per)::double precision END;
-    whole_burst integer := CASE WHEN p_rate IS NOT NULL THEN coalesce(p_burst, 1) END;
-    sets_rate boolean := p_rate IS NOT NULL OR p_no_rate;
+        * CASE WHEN problem IS NULL THEN extract(epoch FROM per)::double precision END;
+    sets_rate boolean := rate IS NOT NULL OR no_rate;
     written pgqueue_limit;
 BEGIN
     IF problem IS NULL THEN
         INSERT INTO pgqueue_limit AS setting (name, concurrency, on_full, rate, per, burst, is_overridden)
-        VALUES (p_name, p_concurrency, coalesce(p_on_full, 'wait'), p_rate, period, whole_burst, true)
+        VALUES (target, concurrency, coalesce(on_full, 'wait'), rate, period,
+            CASE WHEN rate IS NOT NULL THEN coalesce(burst, 1) END, true)
         ON CONFLICT (name) DO UPDATE SET is_overridden = true,
-            concurrency = CASE WHEN NOT p_no_concurrency THEN coalesce(p_concurrency, setting.concurrency) END,
-            on_full = coalesce(p_on_full, setting.on_full),
+            concurrency = CASE WHEN no_concurrency IS NOT TRUE
+                THEN coalesce(excluded.concurrency, setting.concurrency) END,
+            on_full = coalesce(pgqueue_set_limit.on_full, setting.on_full),
             rate = CASE WHEN sets_rate THEN excluded.rate ELSE setting.rate END,
             per = CASE WHEN sets_rate THEN excluded.per ELSE setting.per END,
             burst = CASE WHEN sets_rate THEN excluded.burst ELSE setting.burst END
@@ -37,47 +33,44 @@ BEGIN
         -- What stayed as it was may not fit: a rate, and jobs that do not wait.
         problem := coalesce(
             _pgqueue_limit_problem(
-                p_name, written.concurrency, written.on_full, written.rate, written.per, written.burst),
-            CASE WHEN num_nonnulls(written.concurrency, written.rate) = 0 AND NOT (p_no_concurrency OR p_no_rate)
-                THEN format('the limit %L has no number: give concurrency or rate', p_name) END);
+                target, written.concurrency, written.on_full, written.rate, written.per, written.burst),
+            CASE WHEN num_nonnulls(written.concurrency, written.rate) = 0 AND (no_concurrency OR no_rate) IS NOT TRUE
+                THEN format('the limit %L has no number: give concurrency or rate', target) END);
     END IF;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    PERFORM _pgqueue_release_limit(p_name);
+    PERFORM _pgqueue_release_limit(target);
 END $$;
 
--- Let a limit be again what the code declares, and return whether it was different: SELECT pgqueue_reset_limit('queue',
--- 'mail').
+-- Let a limit be again what the code declares; one that no code declares is deleted. Return whether it was different:
+-- SELECT pgqueue_reset_limit('queue', 'mail').
 CREATE FUNCTION pgqueue_reset_limit(kind text, name text DEFAULT '') RETURNS boolean
-LANGUAGE sql SET search_path FROM CURRENT AS $$
-    SELECT _pgqueue_reset_limit(_pgqueue_limit_name(kind, name))
-$$;
-
--- Let a limit be again what the code declares; one that no code declares is deleted. Return whether it was different.
-CREATE FUNCTION _pgqueue_reset_limit(p_name text) RETURNS boolean
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
 DECLARE
-    problem text := _pgqueue_limit_problem(p_name, NULL, NULL);
+    target text := _pgqueue_limit_name(kind, name);
+    problem text := _pgqueue_limit_problem(target, NULL, NULL);
     is_changed boolean;
 BEGIN
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
     DELETE FROM pgqueue_limit AS setting
-    WHERE setting.name = p_name AND num_nonnulls(setting.declared_concurrency, setting.declared_rate) = 0;
+    WHERE setting.name = target AND num_nonnulls(setting.declared_concurrency, setting.declared_rate) = 0;
     is_changed := FOUND;
     UPDATE pgqueue_limit AS setting SET concurrency = setting.declared_concurrency, rate = setting.declared_rate,
         per = setting.declared_per, burst = setting.declared_burst, is_overridden = false
-    WHERE setting.name = p_name AND setting.is_overridden;
+    WHERE setting.name = target AND setting.is_overridden;
     is_changed := is_changed OR FOUND;
     IF is_changed THEN
-        PERFORM _pgqueue_release_limit(p_name);
+        PERFORM _pgqueue_release_limit(target);
     END IF;
     RETURN is_changed;
 END $$;
 
--- Return the name under which the limit of a queue, of a task, of a name in code or of everything is stored.
+-- Return the name under which a limit is stored: queue:<name> for a queue, * for the whole installation, and otherwise
+-- the path of the task or the name in code.
 CREATE FUNCTION _pgqueue_limit_name(p_kind text, p_name text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN

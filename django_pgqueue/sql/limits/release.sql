@@ -15,19 +15,13 @@ DECLARE
 BEGIN
     -- A job that is not due, because a user has moved it by hand, must not stand in the way of the others.
     WITH RECURSIVE lane AS (
-        SELECT given.key, head.*
-        FROM (SELECT DISTINCT unnest(p_keys) AS key) AS given CROSS JOIN LATERAL (
-            SELECT job.queue_name, job.status, job.id, job.waiting_reason, job.run_after FROM pgqueue_job_live AS job
-            WHERE job.limit_key = given.key AND job.wait_position IS NOT NULL
-                AND job.status IN ('pending', 'retry', 'blocked')
-                AND (job.status = 'blocked' OR job.run_after <= clock_timestamp()
-                    OR job.waiting_reason = 'waits for its rate limit')
-            ORDER BY job.queue_name, job.priority DESC, job.wait_position LIMIT 1
-        ) AS head
+        SELECT DISTINCT unnest(p_keys) AS key, '' AS queue_name, '' AS status, 0::bigint AS id, '' AS waiting_reason,
+            NULL::timestamptz AS run_after
         UNION ALL
         SELECT lane.key, head.*
         FROM lane CROSS JOIN LATERAL (
-            SELECT job.queue_name, job.status, job.id, job.waiting_reason, job.run_after FROM pgqueue_job_live AS job
+            SELECT job.queue_name::text, job.status::text, job.id, job.waiting_reason::text, job.run_after
+            FROM pgqueue_job_live AS job
             WHERE job.limit_key = lane.key AND job.wait_position IS NOT NULL
                 AND job.status IN ('pending', 'retry', 'blocked') AND job.queue_name > lane.queue_name
                 AND (job.status = 'blocked' OR job.run_after <= clock_timestamp()
@@ -69,26 +63,30 @@ BEGIN
     RETURN coalesce(cardinality(released), 0);
 END $$;
 
--- Release the lines of all limit keys of a limit, after it was changed. The keys are found one by one: the column
--- is compared byte by byte, so that they stand together in the index.
-CREATE FUNCTION _pgqueue_release_limit(p_name text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    PERFORM _pgqueue_release(ARRAY(
-        WITH RECURSIVE line AS (
-            SELECT (p_name || '/') COLLATE "C" AS key
-            UNION ALL
-            SELECT following.limit_key::text FROM line CROSS JOIN LATERAL (
-                SELECT job.limit_key FROM pgqueue_job_live AS job
-                WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
-                    AND job.limit_key > line.key AND job.limit_key < p_name || '0'  -- which follows the slash
-                ORDER BY job.limit_key LIMIT 1
-            ) AS following
-        )
-        SELECT line.key FROM line
+-- Release the lines of all limit keys of a limit, after it was changed.
+CREATE FUNCTION _pgqueue_release_limit(p_name text) RETURNS void LANGUAGE sql SET search_path FROM CURRENT AS $$
+    SELECT _pgqueue_release(
+        ARRAY[p_name, p_name || '/'] || ARRAY(SELECT _pgqueue_lines(p_name || '/', NULL, p_name || '/')), true)
+$$;
+
+-- Return the limit keys that have a line and begin with p_prefix, after p_after, at most p_limit (NULL: all). This
+-- takes one probe of the index for each key. The column is compared byte by byte, so that the keys of a limit stand
+-- together.
+CREATE FUNCTION _pgqueue_lines(p_after text, p_limit integer, p_prefix text DEFAULT '') RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    WITH RECURSIVE line AS (
+        SELECT p_after COLLATE "C" AS key, 0 AS nth
         UNION ALL
-        SELECT p_name), true);
-END $$;
+        SELECT following.limit_key, line.nth + 1 FROM line CROSS JOIN LATERAL (
+            SELECT job.limit_key::text FROM pgqueue_job_live AS job
+            WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
+                AND job.limit_key > line.key
+            ORDER BY job.limit_key LIMIT 1
+        ) AS following
+        WHERE starts_with(following.limit_key, p_prefix) AND coalesce(line.nth < p_limit, true)
+    )
+    SELECT line.key FROM line WHERE line.nth > 0
+$$;
 
 -- A round of maintenance over at most p_limit limit keys that have a line, after the key p_after: release the lines
 -- that have room, but whose first job is blocked, or waits for its rate longer than that explains. Returns the last key
@@ -108,29 +106,16 @@ BEGIN
     IF NOT _pgqueue_on_duty('lines') THEN
         RETURN;
     END IF;
-    WITH RECURSIVE line AS (
-        (SELECT job.limit_key, 1 AS nth FROM pgqueue_job_live AS job
-        WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
-            AND job.limit_key > p_after
-        ORDER BY job.limit_key LIMIT 1)
-        UNION ALL
-        SELECT following.limit_key, line.nth + 1 FROM line CROSS JOIN LATERAL (
-            SELECT job.limit_key FROM pgqueue_job_live AS job
-            WHERE job.wait_position IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
-                AND job.limit_key > line.limit_key
-            ORDER BY job.limit_key LIMIT 1
-        ) AS following
-        WHERE line.nth < p_limit
-    )
-    SELECT count(*), CASE WHEN count(*) = p_limit THEN max(line.limit_key) END,
-        array_agg(line.limit_key) FILTER (WHERE coalesce(
+    SELECT count(*), CASE WHEN count(*) = p_limit THEN max(line.key COLLATE "C") END,
+        array_agg(line.key) FILTER (WHERE coalesce(
             busy.running < coalesce(setting.concurrency,
                 CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END), true))
     INTO lines, reached, keys
-    FROM line LEFT JOIN pgqueue_limit AS setting ON setting.name = split_part(line.limit_key, '/', 1)
+    FROM _pgqueue_lines(p_after, p_limit) AS line (key)
+    LEFT JOIN pgqueue_limit AS setting ON setting.name = split_part(line.key, '/', 1)
     CROSS JOIN LATERAL (
         SELECT count(*) AS running FROM pgqueue_job_live AS job
-        WHERE job.limit_key = line.limit_key AND job.status = 'running'
+        WHERE job.limit_key = line.key AND job.status = 'running'
     ) AS busy;
     IF keys IS NOT NULL THEN
         released := _pgqueue_release(keys);
