@@ -344,7 +344,7 @@ _said: set[tuple[str, str]] = set()
 MISTAKES = (ProgrammingError, IntegrityError, OperationalError, SynchronousOnlyOperation)
 #: What the functions in ``sql/`` raise with codes of their own.
 _REFUSALS: dict[str, type[Exception]] = {"23Q05": BatchFinished, "23Q06": ParentGone, "23Q07": InvalidTask}
-_TWIN = re.compile(r"job (\d+) has")  # in the message of _pgqueue_meet
+_TWIN = re.compile(r"job (\d+) has")  # in the message of _pgqueue_linked
 
 
 def explained(error: Exception, alias: str) -> Exception:

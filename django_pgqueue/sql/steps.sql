@@ -127,13 +127,6 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
         WHERE step.job_id = p_job AND step.name = p_name AND step.finished_at IS NOT NULL)
 $$;
 
--- Jobs that sleep in a step and are run now go on: their sleep is over. Waits for an event are not.
-CREATE FUNCTION _pgqueue_wake_steps(p_ids bigint[]) RETURNS void
-LANGUAGE sql SET search_path FROM CURRENT AS $$
-    UPDATE pgqueue_step AS step SET wake_at = clock_timestamp()
-    WHERE step.job_id = ANY (p_ids) AND step.kind = 'sleep' AND step.finished_at IS NULL
-$$;
-
 -- What history keeps of the steps of a job: of a done job their names and times, of others also their results, because
 -- a retry goes on from there.
 --

@@ -17,34 +17,30 @@ CREATE FUNCTION pgqueue_edit(
 SET standard_conforming_strings = on AS $$
 #variable_conflict use_column
 DECLARE
-    problem text := _pgqueue_problem(
-        'a.task', '[]', '{}', '{}', coalesce(pgqueue_edit.queue_name, 'default'), coalesce(pgqueue_edit.priority, 0),
-        pgqueue_edit.run_after, NULL, NULL, NULL, NULL, NULL);
-    now timestamptz;
-    due timestamptz;
-    edited bigint[];
-    keys text[];
-BEGIN
-    IF problem IS NULL THEN
-        problem := CASE
+    problem text := coalesce(
+        _pgqueue_problem(
+            'a.task', '[]', '{}', '{}', coalesce(pgqueue_edit.queue_name, 'default'),
+            coalesce(pgqueue_edit.priority, 0), pgqueue_edit.run_after, NULL, NULL, NULL, NULL, NULL),
+        CASE
             WHEN num_nulls(pgqueue_edit.priority, pgqueue_edit.run_after, delay, pgqueue_edit.queue_name) = 4
                 THEN 'edit: give a priority, run_after or queue_name'
             WHEN num_nonnulls(pgqueue_edit.run_after, delay) = 2
                 THEN 'edit: give run_after or a delay, not both'
             WHEN NOT extract(epoch FROM delay) BETWEEN 0 AND 3155760000
                 THEN format('edit: the delay must be from 0 to 100 years, not %s', delay)
-        END;
-    END IF;
+        END);
+    now timestamptz;
+    due timestamptz;
+    edited bigint[];
+    keys text[];
+BEGIN
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
     PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (ids) ORDER BY job.id FOR UPDATE;
     now := clock_timestamp();
-    due := greatest(coalesce(pgqueue_edit.run_after, now + delay), now);
-    IF num_nulls(pgqueue_edit.run_after, delay) = 2 THEN
-        due := NULL;
-    END IF;
-
+    due := CASE WHEN num_nulls(pgqueue_edit.run_after, delay) < 2
+        THEN greatest(coalesce(pgqueue_edit.run_after, now + delay), now) END;
     WITH changed AS (
         UPDATE pgqueue_job_live AS job SET
             priority = edit.priority, queue_name = edit.queue_name, run_after = edit.run_after,

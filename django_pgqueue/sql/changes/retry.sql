@@ -13,27 +13,9 @@ CREATE FUNCTION pgqueue_retry(ids bigint[], done boolean DEFAULT false) RETURNS 
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
-    hurried bigint[];
-    slept bigint[];
+    hurried bigint[] := _pgqueue_hurry(ids, true);
     unfolded record;
 BEGIN
-    PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (ids) ORDER BY job.id FOR UPDATE;
-
-    WITH waiting AS (
-        UPDATE pgqueue_job_live AS job SET
-            run_after = clock_timestamp(), forgiven_attempts = job.attempts, crash_count = 0,
-            lost_in_a_row = 0, expires_at = NULL,
-            waiting_reason = CASE WHEN job.status = 'blocked' THEN job.waiting_reason ELSE '' END,
-            wait_position = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
-                THEN coalesce(job.wait_position, nextval('pgqueue_job_id_seq')) END
-        WHERE job.id = ANY (ids) AND (
-            job.status IN ('pending', 'retry')
-            OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'))
-        RETURNING job.id, job.marks
-    )
-    SELECT coalesce(array_agg(waiting.id), '{}'), array_agg(waiting.id) FILTER (WHERE waiting.marks & 1 <> 0)
-    INTO hurried, slept FROM waiting;
-
     WITH gone AS MATERIALIZED (
         SELECT job.* FROM pgqueue_job AS job
         WHERE job.id = ANY (ids) AND job.shelf <> 0 AND (done OR job.status <> 'done')
@@ -74,7 +56,18 @@ BEGIN
         WHERE step.kind <> 'timeout';
     END IF;
     IF unfolded.children IS NOT NULL THEN
-        PERFORM _pgqueue_hold_back(unfolded.children);
+        -- Block those that still wait for some of their parents. Race: such a parent ends at this moment. It deletes
+        -- the edge, and this waits for its commit. If this is first, the end of the parent waits for the lock of the
+        -- edge, and then sees the job.
+        PERFORM FROM pgqueue_edge AS edge WHERE edge.child_id = ANY (unfolded.children)
+        ORDER BY edge.parent_id, edge.child_id FOR KEY SHARE;
+        UPDATE pgqueue_job_live AS job SET status = 'blocked', wait_position = NULL,
+            waiting_reason = _pgqueue_wait_reason(waits.parents)
+        FROM (
+            SELECT edge.child_id, array_agg(edge.parent_id) AS parents FROM pgqueue_edge AS edge
+            WHERE edge.child_id = ANY (unfolded.children) GROUP BY edge.child_id
+        ) AS waits
+        WHERE job.id = waits.child_id AND job.status IN ('pending', 'retry');
     END IF;
     IF unfolded.members IS NOT NULL THEN
         PERFORM _pgqueue_reopen(unfolded.members);
@@ -83,37 +76,46 @@ BEGIN
     UPDATE pgqueue_job_live AS job SET marks = job.marks | 2
     WHERE job.id = ANY (unfolded.back) AND job.marks & 2 = 0
         AND EXISTS (SELECT FROM pgqueue_edge AS edge WHERE edge.parent_id = job.id);
-    IF slept IS NOT NULL THEN
-        PERFORM _pgqueue_wake_steps(slept);
-    END IF;
     RETURN hurried || unfolded.back;
 END $$;
 
 -- Run jobs now that wait for a later time. Their budget of attempts does not change. A job whose task is paused runs
 -- when the pause ends. Returns the ids of the jobs that changed.
 CREATE FUNCTION pgqueue_run_now(ids bigint[]) RETURNS bigint[]
+LANGUAGE sql SET search_path FROM CURRENT AS $$
+    SELECT _pgqueue_hurry(ids, false)
+$$;
+
+-- Lock live jobs, and make those due that wait for a time or for the end of a pause. With p_afresh, also those that are
+-- due, and all of them with a new budget of attempts. Those that sleep in a step go on: their sleep is over. Waits for
+-- an event are not. Returns the ids of the jobs that changed.
+CREATE FUNCTION _pgqueue_hurry(p_ids bigint[], p_afresh boolean) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-#variable_conflict use_column
 DECLARE
     hurried bigint[];
     slept bigint[];
 BEGIN
-    PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (ids) ORDER BY job.id FOR UPDATE;
-    WITH changed AS (
+    PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
+    WITH waiting AS (
         UPDATE pgqueue_job_live AS job SET
             run_after = clock_timestamp(),
+            forgiven_attempts = CASE WHEN p_afresh THEN job.attempts ELSE job.forgiven_attempts END,
+            crash_count = CASE WHEN p_afresh THEN 0 ELSE job.crash_count END,
+            lost_in_a_row = CASE WHEN p_afresh THEN 0 ELSE job.lost_in_a_row END,
+            expires_at = CASE WHEN NOT p_afresh THEN job.expires_at END,
             waiting_reason = CASE WHEN job.status = 'blocked' THEN job.waiting_reason ELSE '' END,
             wait_position = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
                 THEN coalesce(job.wait_position, nextval('pgqueue_job_id_seq')) END
-        WHERE job.id = ANY (ids) AND job.run_after > clock_timestamp() AND (
+        WHERE job.id = ANY (p_ids) AND (p_afresh OR job.run_after > clock_timestamp()) AND (
             job.status IN ('pending', 'retry')
             OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'))
         RETURNING job.id, job.marks
     )
-    SELECT coalesce(array_agg(changed.id), '{}'), array_agg(changed.id) FILTER (WHERE changed.marks & 1 <> 0)
-    INTO hurried, slept FROM changed;
+    SELECT coalesce(array_agg(waiting.id), '{}'), array_agg(waiting.id) FILTER (WHERE waiting.marks & 1 <> 0)
+    INTO hurried, slept FROM waiting;
     IF slept IS NOT NULL THEN
-        PERFORM _pgqueue_wake_steps(slept);
+        UPDATE pgqueue_step AS step SET wake_at = clock_timestamp()
+        WHERE step.job_id = ANY (slept) AND step.kind = 'sleep' AND step.finished_at IS NULL;
     END IF;
     RETURN hurried;
 END $$;

@@ -138,33 +138,26 @@ BEGIN
         SELECT held.id, held.outcome INTO id, outcome FROM _pgqueue_insert_unique(
             id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
             enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options, marks, batch, parents, reason) AS held;
-        IF is_linked THEN
-            PERFORM _pgqueue_linked(
-                ARRAY[new_id], ARRAY[outcome], link.batches, link.places, link.edge_parents, link.if_failed,
-                link.states);
-            PERFORM _pgqueue_meet(
-                ARRAY[id], ARRAY[outcome], ARRAY[p_options], link.batches, link.places, link.edge_parents, link.states,
-                NULL);
+    ELSE
+        outcome := 'created';
+        IF limit_key IS NOT NULL AND run_after <= enqueued_at AND reason IS NULL THEN
+            wait_position := id;
         END IF;
-        RETURN;
+        INSERT INTO pgqueue_job_live (
+            id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
+            max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status,
+            waiting_reason, marks, batch, parents
+        ) VALUES (
+            id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
+            enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, wait_position, p_options ->> 'group_key',
+            p_options -> 'context', CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''),
+            marks, batch, parents
+        );
     END IF;
-    outcome := 'created';
-    IF limit_key IS NOT NULL AND run_after <= enqueued_at AND reason IS NULL THEN
-        wait_position := id;
-    END IF;
-    INSERT INTO pgqueue_job_live (
-        id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-        max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status,
-        waiting_reason, marks, batch, parents
-    ) VALUES (
-        id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
-        enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, wait_position, p_options ->> 'group_key',
-        p_options -> 'context', CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''), marks,
-        batch, parents
-    );
     IF is_linked THEN
         PERFORM _pgqueue_linked(
-            ARRAY[id], ARRAY[outcome], link.batches, link.places, link.edge_parents, link.if_failed, link.states);
+            ARRAY[new_id], ARRAY[id], ARRAY[outcome], ARRAY[p_options], link.batches, link.places, link.edge_parents,
+            link.if_failed, link.states, NULL);
     END IF;
 END $$;
 

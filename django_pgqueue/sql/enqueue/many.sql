@@ -151,10 +151,7 @@ BEGIN
     END LOOP;
     IF link.batches IS NOT NULL OR p_batch IS NOT NULL THEN
         PERFORM _pgqueue_linked(
-            new_ids, outcomes, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])), link.places,
-            link.edge_parents, link.if_failed, link.states);
-        PERFORM _pgqueue_meet(
-            ids, outcomes, p_options, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])), link.places,
-            link.edge_parents, link.states, p_first);
+            new_ids, ids, outcomes, p_options, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])),
+            link.places, link.edge_parents, link.if_failed, link.states, p_first);
     END IF;
 END $$;

@@ -234,7 +234,8 @@ BEGIN
         IF ended.deleted > 0 THEN
             PERFORM _pgqueue_count(ended.id, 0, 0, 0, ended.deleted::integer);
         END IF;
-        RETURN QUERY SELECT ended.id, ended.outcome::text,
-            ended.outcome = 'failed' AND _pgqueue_is_final(ended.id, ended.failed);
+        RETURN QUERY SELECT ended.id, ended.outcome::text, ended.outcome = 'failed' AND (
+            SELECT count(*) FROM pgqueue_job_kept AS job WHERE job.batch = ended.id AND job.status = 'failed'
+        ) < ended.failed;
     END LOOP;
 END $$;

@@ -14,8 +14,7 @@ CREATE FUNCTION _pgqueue_link(
     OUT places integer[], OUT edge_parents bigint[], OUT if_failed text[], OUT states text[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    outer_pairs record;
-    inner_pairs record;
+    named bigint[];
     bad record;
 BEGIN
     batches := ARRAY(
@@ -26,116 +25,122 @@ BEGIN
         SELECT DISTINCT given.id FROM unnest(batches) AS given (id) WHERE given.id IS NOT NULL ORDER BY given.id
     ) AS one;
 
-    SELECT array_agg(pair.place) AS places, array_agg(pair.parent) AS parents,
-        array_agg(coalesce(pair.options ->> 'if_failed', 'hold')) AS if_failed, NULL::text[] AS states
-    INTO outer_pairs
-    FROM (
-        SELECT DISTINCT given.place, given.options, parent.id::bigint AS parent
-        FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
-        CROSS JOIN LATERAL jsonb_array_elements_text(given.options -> 'after') AS parent (id)
-    ) AS pair;
-    IF outer_pairs.places IS NOT NULL THEN
+    named := ARRAY(
+        SELECT DISTINCT parent.id::bigint FROM unnest(p_options) AS given (options)
+        CROSS JOIN LATERAL jsonb_array_elements_text(given.options -> 'after') AS parent (id));
+    IF named <> '{}' THEN
         -- Without a history, nobody could tell at the commit how a parent has ended, so it must not end before.
         PERFORM _pgqueue_mark(ARRAY(
             SELECT job.id FROM pgqueue_job_live AS job CROSS JOIN pgqueue_ring AS ring
             LEFT JOIN pgqueue_queue AS queue ON queue.name = job.queue_name
-            WHERE job.id = ANY (outer_pairs.parents) AND least(
+            WHERE job.id = ANY (named) AND least(
                 coalesce(queue.retention, ring.retention), coalesce(queue.failed_retention, ring.failed_retention)
             ) <= interval '0'));
-        SELECT array_agg(given.place) AS places, array_agg(given.parent) AS parents,
-            array_agg(given.if_failed) AS if_failed, array_agg(CASE
-                WHEN parent.state IN ('live', 'gone') THEN parent.state
-                WHEN parent.state = 'done' OR given.if_failed = 'run' THEN 'free'
-                ELSE 'live' END) AS states  -- if it has failed or was cancelled, the commit settles that
-        INTO outer_pairs
-        FROM unnest(outer_pairs.places, outer_pairs.parents, outer_pairs.if_failed) AS given (place, parent, if_failed)
-        JOIN (
-            SELECT one.id, _pgqueue_parent_state(one.id) AS state
-            FROM (SELECT DISTINCT unnest(outer_pairs.parents) AS id) AS one OFFSET 0
-        ) AS parent ON parent.id = given.parent;
-        SELECT pair.place, pair.parent INTO bad
-        FROM unnest(outer_pairs.places, outer_pairs.parents, outer_pairs.states) AS pair (place, parent, state)
-        WHERE pair.state = 'gone' ORDER BY pair.place, pair.parent LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'pgqueue: %there is no job or batch %, so nothing can be enqueued after it',
-                coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.parent
-                USING ERRCODE = '23Q06',
-                    HINT = 'It was never committed in this database, or it is over and its retention has passed.';
-        END IF;
-        SELECT given.place, batches[given.place] AS batch INTO bad
-        FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
-        WHERE batches[given.place] IS NOT NULL AND given.options ? 'after' AND _pgqueue_cycle(
-            batches[given.place],
-            ARRAY(SELECT named.id::bigint FROM jsonb_array_elements_text(given.options -> 'after') AS named (id)))
-        ORDER BY given.place LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'pgqueue: %a job of batch % cannot run after something that waits for this batch',
-                coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.batch
-                USING ERRCODE = '23Q07', HINT = 'Leave out the batch, or what the job is to run after.';
-        END IF;
     END IF;
-
-    SELECT array_agg(pair.place) AS places, array_agg(p_ids[pair.parent]) AS parents,
-        array_agg(pair.parent) AS parent_places, array_agg(coalesce(pair.options ->> 'if_failed', 'hold')) AS if_failed,
-        min(pair.place) FILTER (WHERE NOT pair.parent BETWEEN 1 AND pair.place - 1
-            OR p_options[pair.parent] ? 'unique_key') AS bad
-    INTO inner_pairs
+    -- In the order in which the parents were given, for their results.
+    SELECT array_agg(pair.place), array_agg(pair.parent), array_agg(pair.if_failed), array_agg(pair.state)
+    INTO places, edge_parents, if_failed, states
     FROM (
-        SELECT DISTINCT given.place, given.options, parent.place::integer AS parent
+        SELECT given.place, parent.id AS parent, given.if_failed, parent.nth, CASE
+            WHEN known.state IN ('live', 'gone') THEN known.state
+            WHEN known.state = 'done' OR given.if_failed = 'run' THEN 'free'
+            ELSE 'live' END AS state  -- if it has failed or was cancelled, the commit settles that
+        FROM (
+            SELECT one.place, one.options, coalesce(one.options ->> 'if_failed', 'hold') AS if_failed
+            FROM unnest(p_options) WITH ORDINALITY AS one (options, place)
+        ) AS given
+        CROSS JOIN LATERAL (
+            SELECT one.id::bigint, min(one.nth) AS nth
+            FROM jsonb_array_elements_text(given.options -> 'after') WITH ORDINALITY AS one (id, nth) GROUP BY 1
+        ) AS parent
+        JOIN (
+            SELECT one.id, _pgqueue_parent_state(one.id) AS state FROM unnest(named) AS one (id) OFFSET 0
+        ) AS known ON known.id = parent.id
+        UNION ALL
+        SELECT given.place, p_ids[item.place], coalesce(given.options ->> 'if_failed', 'hold'), 100 + item.place, CASE
+            WHEN item.place NOT BETWEEN 1 AND given.place - 1 OR p_options[item.place] ? 'unique_key' THEN 'bad'
+            ELSE 'inner' END
         FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
-        CROSS JOIN LATERAL jsonb_array_elements_text(given.options -> 'after_items') AS parent (place)
+        CROSS JOIN LATERAL (
+            SELECT DISTINCT one.place::integer
+            FROM jsonb_array_elements_text(given.options -> 'after_items') AS one (place)
+        ) AS item
+        ORDER BY place, nth
     ) AS pair;
-    IF inner_pairs.bad IS NOT NULL THEN
+
+    SELECT pair.place, pair.parent INTO bad
+    FROM unnest(places, edge_parents, states) AS pair (place, parent, state)
+    WHERE pair.state = 'gone' ORDER BY pair.place, pair.parent LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'pgqueue: %there is no job or batch %, so nothing can be enqueued after it',
+            coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.parent
+            USING ERRCODE = '23Q06',
+                HINT = 'It was never committed in this database, or it is over and its retention has passed.';
+    END IF;
+    SELECT pair.place, batches[pair.place] AS batch INTO bad
+    FROM unnest(places, edge_parents, states) AS pair (place, parent, state)
+    WHERE batches[pair.place] IS NOT NULL AND pair.state IN ('live', 'free')
+    GROUP BY pair.place HAVING _pgqueue_cycle(batches[pair.place], array_agg(pair.parent))
+    ORDER BY pair.place LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'pgqueue: %a job of batch % cannot run after something that waits for this batch',
+            coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.batch
+            USING ERRCODE = '23Q07', HINT = 'Leave out the batch, or what the job is to run after.';
+    END IF;
+    SELECT pair.place INTO bad FROM unnest(places, states) AS pair (place, state)
+    WHERE pair.state = 'bad' ORDER BY pair.place LIMIT 1;
+    IF FOUND THEN
         RAISE EXCEPTION 'pgqueue: %after_items must name earlier items of the same call that have no unique_key',
-            coalesce('item ' || p_first + inner_pairs.bad - 1 || ': ', '')
+            coalesce('item ' || p_first + bad.place - 1 || ': ', '')
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
-    marks := ARRAY(
-        SELECT (CASE WHEN given.batch IS NULL THEN 0 ELSE 4 END
-            | CASE WHEN given.place = ANY (inner_pairs.parent_places) THEN 2 ELSE 0 END)::smallint
-        FROM unnest(batches) WITH ORDINALITY AS given (batch, place) ORDER BY given.place);
-    places := outer_pairs.places || inner_pairs.places;
-    edge_parents := outer_pairs.parents || inner_pairs.parents;
-    if_failed := outer_pairs.if_failed || inner_pairs.if_failed;
-    states := outer_pairs.states || array_fill('inner'::text, ARRAY[coalesce(cardinality(inner_pairs.places), 0)]);
-    SELECT array_agg(made.parents ORDER BY given.place), array_agg(
-        CASE WHEN made.waits IS NOT NULL THEN _pgqueue_wait_reason(made.waits) END ORDER BY given.place)
-    INTO parents, reasons
-    FROM unnest(p_ids) WITH ORDINALITY AS given (id, place)
+    SELECT array_agg(CASE WHEN given.batch IS NULL THEN 0 ELSE 4 END
+            | CASE WHEN given.id IN (SELECT unnest(edge_parents)) THEN 2 ELSE 0 END ORDER BY given.place),
+        array_agg(made.parents ORDER BY given.place),
+        array_agg(CASE WHEN made.waits IS NOT NULL THEN _pgqueue_wait_reason(made.waits) END ORDER BY given.place)
+    INTO marks, parents, reasons
+    FROM unnest(p_ids, batches) WITH ORDINALITY AS given (id, batch, place)
     LEFT JOIN (
-        SELECT pair.place, array_agg(pair.parent ORDER BY array_position(ARRAY(
-                SELECT named.id::bigint FROM jsonb_array_elements_text(p_options[pair.place] -> 'after') AS named (id)
-            ), pair.parent), pair.parent)::text AS parents,  -- as they were given, for their results
-            array_agg(pair.parent ORDER BY pair.parent) FILTER (WHERE pair.state <> 'free') AS waits
-        FROM unnest(places, edge_parents, states) AS pair (place, parent, state) GROUP BY pair.place
+        SELECT pair.place, array_agg(pair.parent ORDER BY pair.nth)::text AS parents,
+            array_agg(pair.parent) FILTER (WHERE pair.state <> 'free') AS waits
+        FROM unnest(places, edge_parents, states) WITH ORDINALITY AS pair (place, parent, state, nth)
+        GROUP BY pair.place
     ) AS made ON made.place = given.place;
 END $$;
 
 -- New jobs that name other jobs, or a batch, are inserted: add their edges, and count the members that were added. A
--- job that met a twin with its unique key was not inserted.
+-- job that met a twin with its unique key was not inserted. p_held: the jobs that have the keys now, the new ones or
+-- their twins.
 --
 -- The parents are noted in a setting until the end of the transaction, which locks them, and settles those that are
 -- over (_pgqueue_attach). So a job whose parent was cancelled before is cancelled, too. With an error instead, it would
 -- matter whether a parent ends a moment earlier or later.
+--
+-- What a call that has met a twin says about other jobs must not be lost: the twin joins its batch, and must wait
+-- already for what it runs after. Otherwise the call is refused, as if on_conflict was 'raise'. A twin that is over
+-- needs no batch to wait for it. This comes last, since a twin may be an earlier item of the same call.
+--
+-- Race: the twin starts or ends at the same moment. The UPDATE waits for that, and does not find a twin that is over.
+-- If the UPDATE is first, whoever ends the twin waits, and then sees its batch.
 CREATE FUNCTION _pgqueue_linked(
-    p_ids bigint[], p_outcomes text[], p_batches bigint[],
-    p_places integer[], p_parents bigint[], p_if_failed text[], p_states text[]
+    p_ids bigint[], p_held bigint[], p_outcomes text[], p_options jsonb[], p_batches bigint[],
+    p_places integer[], p_parents bigint[], p_if_failed text[], p_states text[],
+    p_first integer  -- the place of the first one, for messages; NULL: there is only one
 ) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     attached text;
+    met record;
+    problem text;
 BEGIN
     PERFORM _pgqueue_count(added.batch, added.jobs::integer, 0, 0, 0)
     FROM (
         SELECT job.batch, count(*) AS jobs FROM unnest(p_batches, p_outcomes) AS job (batch, outcome)
         WHERE job.batch IS NOT NULL AND job.outcome = 'created' GROUP BY job.batch ORDER BY job.batch
     ) AS added;
-    attached := (
-        SELECT string_agg(parent.id::text, ',')
-        FROM (
-            SELECT DISTINCT pair.parent AS id FROM unnest(p_places, p_parents, p_states) AS pair (place, parent, state)
-            WHERE pair.state = 'live' AND p_outcomes[pair.place] = 'created'
-        ) AS parent);
+    SELECT string_agg(DISTINCT pair.parent::text, ',') INTO attached
+    FROM unnest(p_places, p_parents, p_states) AS pair (place, parent, state)
+    WHERE pair.state = 'live' AND p_outcomes[pair.place] = 'created';
     IF attached IS NOT NULL THEN
         PERFORM set_config(
             'pgqueue.attached', concat_ws(',', nullif(current_setting('pgqueue.attached', true), ''), attached), true);
@@ -144,26 +149,9 @@ BEGIN
     SELECT pair.parent, p_ids[pair.place], pair.if_failed
     FROM unnest(p_places, p_parents, p_if_failed, p_states) AS pair (place, parent, if_failed, state)
     WHERE pair.state IN ('live', 'inner') AND p_outcomes[pair.place] = 'created';
-END $$;
 
--- Calls have met a twin that has their unique key. What they say about other jobs must not be lost: the twin joins
--- their batch, and must wait already for what they run after. Otherwise the call is refused, as if on_conflict was
--- 'raise'. A twin that is over needs no batch to wait for it. Comes after _pgqueue_linked: a twin may be an earlier
--- item of the same call.
---
--- Race: the twin starts or ends at the same moment. The UPDATE waits for that, and does not find a twin that is over.
--- If the UPDATE is first, whoever ends the twin waits, and then sees its batch.
-CREATE FUNCTION _pgqueue_meet(
-    p_twins bigint[], p_outcomes text[], p_options jsonb[], p_batches bigint[],
-    p_places integer[], p_parents bigint[], p_states text[],
-    p_first integer  -- the place of the first one, for messages; NULL: there is only one
-) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    met record;
-    problem text;
-BEGIN
     FOR met IN
-        SELECT given.* FROM unnest(p_twins, p_outcomes, p_options, p_batches)
+        SELECT given.* FROM unnest(p_held, p_outcomes, p_options, p_batches)
             WITH ORDINALITY AS given (twin, outcome, options, batch, place)
         WHERE given.outcome <> 'created' AND given.options ->> 'on_conflict' IS DISTINCT FROM 'raise'
         ORDER BY given.twin, given.place  -- so that two calls do not wait for each other
@@ -174,9 +162,7 @@ BEGIN
             WHERE job.id = met.twin AND job.batch IS NULL;
             IF FOUND THEN
                 PERFORM _pgqueue_count(met.batch, 1, 0, 0, 0);
-            ELSIF EXISTS (
-                SELECT FROM pgqueue_job_live AS job WHERE job.id = met.twin AND job.batch <> met.batch
-            ) THEN
+            ELSIF EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = met.twin AND job.batch <> met.batch) THEN
                 problem := 'and is in another batch';
             END IF;
         END IF;
@@ -226,22 +212,16 @@ END $$;
 -- for the end of a pause (_pgqueue_unblock, _pgqueue_repair_edges).
 CREATE FUNCTION _pgqueue_wait_reason(p_parents bigint[]) RETURNS text
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-    SELECT concat_ws(', and ',
-        CASE WHEN cardinality(kinds.jobs) = 1 THEN 'waits for job ' || kinds.jobs[1]
-            WHEN kinds.jobs <> '{}' THEN 'waits for jobs ' || array_to_string(kinds.jobs[1:5], ', ')
-                || CASE WHEN cardinality(kinds.jobs) > 5
-                    THEN format(' and %s more', cardinality(kinds.jobs) - 5) ELSE '' END
-        END,
-        CASE WHEN cardinality(kinds.batches) = 1 THEN 'waits for jobs of batch ' || kinds.batches[1]
-            WHEN kinds.batches <> '{}' THEN 'waits for jobs of batches ' || array_to_string(kinds.batches[1:5], ', ')
-                || CASE WHEN cardinality(kinds.batches) > 5
-                    THEN format(' and %s more', cardinality(kinds.batches) - 5) ELSE '' END
-        END)
+    SELECT string_agg(format('waits for %s%s %s%s',
+            CASE WHEN kind.are_batches THEN 'jobs of batch' ELSE 'job' END,
+            CASE WHEN cardinality(kind.ids) > 1 THEN CASE WHEN kind.are_batches THEN 'es' ELSE 's' END END,
+            array_to_string(kind.ids[1:5], ', '),
+            CASE WHEN cardinality(kind.ids) > 5 THEN format(' and %s more', cardinality(kind.ids) - 5) END
+        ), ', and ' ORDER BY kind.are_batches)
     FROM (
-        SELECT coalesce(array_agg(given.id ORDER BY given.id) FILTER (WHERE batch.id IS NULL), '{}') AS jobs,
-            coalesce(array_agg(given.id ORDER BY given.id) FILTER (WHERE batch.id IS NOT NULL), '{}') AS batches
-        FROM unnest(p_parents) AS given (id) LEFT JOIN pgqueue_batch AS batch ON batch.id = given.id
-    ) AS kinds
+        SELECT batch.id IS NOT NULL AS are_batches, array_agg(given.id ORDER BY given.id) AS ids
+        FROM unnest(p_parents) AS given (id) LEFT JOIN pgqueue_batch AS batch ON batch.id = given.id GROUP BY 1
+    ) AS kind
 $$;
 
 -- Whether jobs that join this batch and run after these jobs and batches would wait for themselves. A job waits only
@@ -300,8 +280,9 @@ BEGIN
             over || array_agg(ROW(parent.id, parent.state, 2, NULL)::pgqueue_ended)
                 FILTER (WHERE parent.state <> 'live')
         INTO rest, over
-        FROM (SELECT given.id, _pgqueue_parent_state(given.id) AS state
-            FROM unnest(rest) AS given (id) OFFSET 0) AS parent
+        FROM (
+            SELECT given.id, _pgqueue_parent_state(given.id) AS state FROM unnest(rest) AS given (id) OFFSET 0
+        ) AS parent
         LEFT JOIN pgqueue_batch AS batch ON batch.id = parent.id;
         EXIT WHEN rest IS NULL;
     END LOOP;

@@ -15,26 +15,21 @@ CREATE FUNCTION pgqueue_parents(
 $$;
 
 -- What has become of a job or a batch that others wait for: live (it is not over), done, failed, cancelled, dead (a
--- batch of which a failed member can no longer be retried), or gone (there is none). In one snapshot, a job that is
--- just ending is in one leaf.
+-- batch of which a failed member is not kept, so that no retry can make it succeed), or gone (there is none). In one
+-- snapshot, a job that is just ending is in one leaf.
 CREATE FUNCTION _pgqueue_parent_state(p_id bigint) RETURNS text
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT coalesce(
         (SELECT 'live' FROM pgqueue_job_live AS job WHERE job.id = p_id),
         (SELECT CASE
             WHEN batch.finished_at IS NULL THEN 'live'
-            WHEN batch.outcome = 'failed' AND _pgqueue_is_final(batch.id, (
-                SELECT sum(tally.failed) FROM pgqueue_tally AS tally WHERE tally.batch_id = batch.id)) THEN 'dead'
+            WHEN batch.outcome = 'failed' AND (
+                    SELECT count(*) FROM pgqueue_job_kept AS job WHERE job.batch = batch.id AND job.status = 'failed'
+                ) < (SELECT sum(tally.failed) FROM pgqueue_tally AS tally WHERE tally.batch_id = batch.id) THEN 'dead'
             ELSE batch.outcome END
             FROM pgqueue_batch AS batch WHERE batch.id = p_id),
         (SELECT job.status FROM pgqueue_job AS job WHERE job.id = p_id AND job.shelf <> 0),
         'gone')
-$$;
-
--- Whether a batch with failed members can never succeed by a retry, because not all of them are kept in history.
-CREATE FUNCTION _pgqueue_is_final(p_batch bigint, p_failed bigint) RETURNS boolean
-LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-    SELECT count(*) < p_failed FROM pgqueue_job_kept AS job WHERE job.batch = p_batch AND job.status = 'failed'
 $$;
 
 -- Lock those of the jobs that are blocked, and return them. Two that end the last parents of a child queue here.
