@@ -3,7 +3,7 @@
 -- jobs have no index: of them the first and last %(window)s live jobs tell.
 SELECT kept.queue_name FROM kept
 UNION
-SELECT _pgqueue_queues_between('', NULL, NULL)
+SELECT _pgqueue_claimable_queues()
 UNION
 SELECT job.queue_name FROM pgqueue_job_live AS job WHERE job.status = 'running'
 UNION

@@ -251,7 +251,7 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
         return NEWEST
     queues = [queue]
     if not queue:
-        sql = _SOME_OF_KEPT if state.is_terminal else "SELECT _pgqueue_queues_between('', NULL, NULL)"
+        sql = _SOME_OF_KEPT if state.is_terminal else "SELECT _pgqueue_claimable_queues()"
         queues = [name for (name,) in fetch_rows(alias, sql)]
     if len(queues) > MOST_QUEUES:
         return NEWEST

@@ -19,55 +19,43 @@ LANGUAGE plpgsql STABLE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_sort = off SET enable_incremental_sort = off AS $$
 DECLARE
     known record;
-    searched boolean := false;           -- whether the gaps of this queue are
-    here text := '';                     -- how far the search has come: this queue,
-    grouped boolean := true;             -- its jobs without a group or those with one,
-    below integer := -101;               -- and this priority of them
+    here text := '';    -- the queue that the search has reached
+    searched boolean;   -- whether its gaps are searched
 BEGIN
     FOR known IN
-        SELECT range.queue_name AS name, range.is_grouped, range.priority AS level, range.mark, range.mark_id
-        FROM unnest(p_known_queues, p_known_grouped, p_known_priorities, p_marks, p_mark_ids)
-            AS range (queue_name, is_grouped, priority, mark, mark_id)
-        UNION ALL
-        SELECT wanted, false, 101, NULL, NULL FROM unnest(p_queues) AS wanted
-        UNION ALL
-        SELECT NULL, false, 101, NULL, NULL  -- the end
-        ORDER BY 1, 2, 3 DESC
+        SELECT edge.*, lag(edge.level) OVER (PARTITION BY edge.name, edge.is_grouped ORDER BY edge.level DESC) AS below
+        FROM (
+            SELECT range.queue_name AS name, range.is_grouped, range.priority AS level, range.mark, range.mark_id
+            FROM unnest(p_known_queues, p_known_grouped, p_known_priorities, p_marks, p_mark_ids)
+                AS range (queue_name, is_grouped, priority, mark, mark_id)
+            UNION ALL
+            SELECT queue.name, side.is_grouped, side.level, NULL, NULL
+            FROM (SELECT unnest(p_queues) UNION SELECT unnest(p_known_queues)) AS queue (name)
+            CROSS JOIN (VALUES (false, 101), (false, -101), (true, 101), (true, -101)) AS side (is_grouped, level)
+        ) AS edge
+        ORDER BY edge.name, edge.is_grouped, edge.level DESC
     LOOP
-        IF known.name IS DISTINCT FROM here THEN
-            IF searched THEN
-                RETURN QUERY SELECT *, false FROM _pgqueue_first_of_priorities(here, grouped, below, -101);
-            END IF;
-            IF searched AND NOT grouped THEN
-                RETURN QUERY SELECT *, false FROM _pgqueue_first_of_priorities(here, true, 101, -101);
-            END IF;
+        IF known.below IS NOT NULL AND searched THEN
+            RETURN QUERY SELECT *, false
+                FROM _pgqueue_first_of_priorities(here, known.is_grouped, known.below, known.level);
+        ELSIF known.below IS NULL AND NOT known.is_grouped THEN
             IF p_queues IS NULL THEN
                 RETURN QUERY SELECT *, false FROM _pgqueue_first_of_queues(here, known.name, p_except);
             END IF;
-            searched := p_queues IS NULL OR known.name = ANY (p_queues);
             here := known.name;
-            grouped := false;
-            below := 101;
+            searched := p_queues IS NULL OR here = ANY (p_queues);
         END IF;
-        CONTINUE WHEN known.level = 101;
-        IF known.is_grouped AND NOT grouped THEN
-            IF searched THEN
-                RETURN QUERY SELECT *, false FROM _pgqueue_first_of_priorities(here, false, below, -101);
-            END IF;
-            grouped := true;
-            below := 101;
-        END IF;
-        IF searched THEN
-            RETURN QUERY SELECT *, false FROM _pgqueue_first_of_priorities(here, grouped, below, known.level);
-        END IF;
+        CONTINUE WHEN known.mark_id IS NULL;
         RETURN QUERY SELECT known.name, known.level, job.run_after, job.id, job.group_key::text, true
             FROM pgqueue_job_live AS job
             WHERE job.status IN ('pending', 'retry') AND job.queue_name = known.name
                 AND job.is_grouped = known.is_grouped AND job.priority = known.level
                 AND (job.run_after, job.id) > (known.mark, known.mark_id)
             ORDER BY job.run_after, job.id LIMIT CASE WHEN known.is_grouped THEN p_arrivals ELSE 1 END;
-        below := known.level;
     END LOOP;
+    IF p_queues IS NULL THEN
+        RETURN QUERY SELECT *, false FROM _pgqueue_first_of_queues(here, NULL, p_except);
+    END IF;
 END $$;
 
 -- Return the first claimable job of each (queue, with or without a group, priority) of the queues between two names
@@ -177,51 +165,18 @@ BEGIN
     END LOOP;
 END $$;
 
--- Return the queues that have claimable jobs, between two names (exclusive; NULL: to the end). This takes one
--- probe of the index for each queue.
-CREATE FUNCTION _pgqueue_queues_between(p_after text, p_before text, p_except text[])
-RETURNS SETOF text LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
-DECLARE
-    here text := p_after;
-BEGIN
-    LOOP
-        -- Two statements instead of one with an OR: only plain bounds can end an index scan.
-        IF p_before IS NULL THEN
-            SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
-            WHERE job.status IN ('pending', 'retry') AND job.queue_name > here
-            ORDER BY job.queue_name LIMIT 1;
-        ELSE
-            SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
-            WHERE job.status IN ('pending', 'retry') AND job.queue_name > here AND job.queue_name < p_before
-            ORDER BY job.queue_name LIMIT 1;
-        END IF;
-        EXIT WHEN NOT FOUND;
-        IF here <> ALL (coalesce(p_except, '{}')) THEN
-            RETURN NEXT here;
-        END IF;
-    END LOOP;
-END $$;
-
--- Return the first claimable job of each priority of a queue, for the priorities between two bounds (exclusive): of the
--- jobs without a group, or of those with one.
--- This takes one probe of the index for each priority: it jumps from the first job of one to that of the next.
-CREATE FUNCTION _pgqueue_first_due_between(p_queue_name text, p_below integer, p_above integer, p_grouped boolean)
-RETURNS TABLE (queue_name text, priority integer, run_after timestamptz, id bigint, group_key text)
+-- Return the queues that have claimable jobs. This takes one probe of the index for each queue.
+CREATE FUNCTION _pgqueue_claimable_queues() RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    here text := '';
 BEGIN
-    queue_name := p_queue_name;
-    priority := p_below;
     LOOP
-        SELECT job.priority, job.run_after, job.id, job.group_key
-        INTO _pgqueue_first_due_between.priority, _pgqueue_first_due_between.run_after,
-            _pgqueue_first_due_between.id, _pgqueue_first_due_between.group_key
-        FROM pgqueue_job_live AS job
-        WHERE job.status IN ('pending', 'retry') AND job.queue_name = p_queue_name
-            AND job.is_grouped = p_grouped AND job.priority < _pgqueue_first_due_between.priority
-            AND job.priority > p_above
-        ORDER BY job.priority DESC, job.run_after, job.id LIMIT 1;
+        SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
+        WHERE job.status IN ('pending', 'retry') AND job.queue_name > here
+        ORDER BY job.queue_name LIMIT 1;
         EXIT WHEN NOT FOUND;
-        RETURN NEXT;
+        RETURN NEXT here;
     END LOOP;
 END $$;
 

@@ -31,7 +31,7 @@ DECLARE
 BEGIN
     running := 0;
     blocked := 0;
-    FOR name IN SELECT _pgqueue_queues_between('', NULL, NULL) LOOP
+    FOR name IN SELECT _pgqueue_claimable_queues() LOOP
         queue_name := name;
         ready := 0;
         later := 0;
@@ -41,7 +41,7 @@ BEGIN
         FOR first IN
             SELECT probe.priority, probe.run_after, probe.id, kind.is_grouped
             FROM (VALUES (false), (true)) AS kind (is_grouped),
-                _pgqueue_first_due_between(name, 101, -101, kind.is_grouped) AS probe
+                _pgqueue_first_of_priorities(name, kind.is_grouped, 101, -101) AS probe
         LOOP
             IF first.run_after <= moment THEN
                 oldest := least(oldest, first.run_after);

@@ -102,11 +102,11 @@ BEGIN
             SELECT FROM (
                 SELECT jsonb_array_elements_text(served.queues) AS name
                 UNION ALL
-                SELECT _pgqueue_queues_between('', NULL, ARRAY(SELECT jsonb_array_elements_text(served.excluded)))
-                WHERE served.queues = '[]'
+                SELECT name FROM _pgqueue_claimable_queues() AS name
+                WHERE served.queues = '[]' AND (served.excluded ? name) IS NOT TRUE
             ) AS queue
             CROSS JOIN (VALUES (false), (true)) AS kind (is_grouped)
-            CROSS JOIN LATERAL _pgqueue_first_due_between(queue.name, 101, p_job.priority, kind.is_grouped) AS first
+            CROSS JOIN LATERAL _pgqueue_first_of_priorities(queue.name, kind.is_grouped, 101, p_job.priority) AS first
             CROSS JOIN LATERAL (
                 SELECT FROM pgqueue_job_live AS job
                 WHERE job.status IN ('pending', 'retry') AND job.queue_name = queue.name
@@ -120,8 +120,8 @@ BEGIN
     END LOOP;
     IF p_job.group_key IS NULL THEN
         SELECT count(*) INTO same FROM (
-            SELECT FROM _pgqueue_first_due_between(
-                p_job.queue_name, p_job.priority + 1, p_job.priority - 1, false) AS first
+            SELECT FROM _pgqueue_first_of_priorities(
+                p_job.queue_name, false, p_job.priority + 1, p_job.priority - 1) AS first
             CROSS JOIN LATERAL (
                 SELECT FROM pgqueue_job_live AS job
                 WHERE job.status IN ('pending', 'retry') AND job.queue_name = p_job.queue_name
