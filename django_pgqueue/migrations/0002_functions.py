@@ -14,7 +14,7 @@ FILES = """
     flows/links flows/parents flows/batches flows/settle flows/repair
     claim/search claim/claim claim/wake
     finish/finish finish/one finish/errors finish/progress
-    changes/cancel changes/retry changes/edit changes/guard
+    changes/cancel changes/retry changes/edit
     recover/give_back recover/recover workers
     limits/gate limits/room limits/release limits/limits limits/rates limits/pauses limits/blocked_by
     steps schedules payloads history

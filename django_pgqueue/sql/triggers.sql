@@ -1,3 +1,14 @@
+-- Refuse a change of a job's state that is not a legal transition, for instance by a manual UPDATE or a bug. The
+-- SQLSTATE is 23514, so that Django raises IntegrityError.
+CREATE FUNCTION _pgqueue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'pgqueue: job % cannot change from % (shelf %) to % (shelf %)',
+        OLD.id, OLD.status, OLD.shelf, NEW.status, NEW.shelf
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'pgqueue_job_transition',
+            TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA,
+            HINT = 'Use cancel() or retry(), in SQL pgqueue_cancel(ARRAY[id]) or pgqueue_retry(ARRAY[id]).';
+END $$;
+
 -- The changes that are no legal transition. The condition is here and not in the function, so that a legal change,
 -- such as each claim, does not call a function. This does not check DELETE and INSERT.
 CREATE TRIGGER pgqueue_guard BEFORE UPDATE ON pgqueue_job FOR EACH ROW

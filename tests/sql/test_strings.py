@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 #: Their functions, or those that they are inlined into, set standard_conforming_strings. With it off, the
 #: backslash would begin an escape.
-PINNED = {"attach.sql", "problems.sql"}
+PINNED = {"payloads.sql", "problems.sql"}
 _TEXT = re.compile(r"--[^\n]*|(?<!\w)[eE]?'(?:[^']|'')*'")
 STRINGS, INTERVALS = "-c standard_conforming_strings=off", "-c IntervalStyle=iso_8601"
 

@@ -116,13 +116,12 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no batch %', p_batch USING ERRCODE = '23Q06',
             HINT = 'It was never committed, or it is over and its retention has passed.';
-    ELSE
-        RAISE EXCEPTION 'pgqueue: batch % is over', p_batch USING ERRCODE = '23Q05',
-            HINT = 'Keep it open until all of its members are added, add them from a member that runs, or open '
-                'a new batch.',
-            DETAIL = CASE WHEN known.finished_at IS NULL THEN 'It was cancelled.'
-                ELSE format('It has ended as %s at %s.', known.outcome, known.finished_at) END;
     END IF;
+    RAISE EXCEPTION 'pgqueue: batch % is over', p_batch USING ERRCODE = '23Q05',
+        HINT = 'Keep it open until all of its members are added, add them from a member that runs, or open '
+            'a new batch.',
+        DETAIL = CASE WHEN known.finished_at IS NULL THEN 'It was cancelled.'
+            ELSE format('It has ended as %s at %s.', known.outcome, known.finished_at) END;
 END $$;
 
 -- Count members of a batch that were added, have ended, or (negative numbers) are retried. The numbers never decide if

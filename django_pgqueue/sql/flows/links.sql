@@ -68,31 +68,28 @@ BEGIN
         ORDER BY place, nth
     ) AS pair;
 
-    SELECT pair.place, pair.parent INTO bad
+    SELECT pair.place, pair.parent, pair.state INTO bad
     FROM unnest(places, edge_parents, states) AS pair (place, parent, state)
-    WHERE pair.state = 'gone' ORDER BY pair.place, pair.parent LIMIT 1;
-    IF FOUND THEN
+    WHERE pair.state IN ('gone', 'bad') ORDER BY pair.place, pair.state DESC, pair.parent LIMIT 1;
+    IF bad.state = 'gone' THEN
         RAISE EXCEPTION 'pgqueue: %there is no job or batch %, so nothing can be enqueued after it',
             coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.parent
             USING ERRCODE = '23Q06',
                 HINT = 'It was never committed in this database, or it is over and its retention has passed.';
+    ELSIF bad.state = 'bad' THEN
+        RAISE EXCEPTION 'pgqueue: %after_items must name earlier items of the same call that have no unique_key',
+            coalesce('item ' || p_first + bad.place - 1 || ': ', '')
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT pair.place, batches[pair.place] AS batch INTO bad
     FROM unnest(places, edge_parents, states) AS pair (place, parent, state)
-    WHERE batches[pair.place] IS NOT NULL AND pair.state IN ('live', 'free')
+    WHERE batches[pair.place] IS NOT NULL AND pair.state <> 'inner'
     GROUP BY pair.place HAVING _pgqueue_cycle(batches[pair.place], array_agg(pair.parent))
     ORDER BY pair.place LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'pgqueue: %a job of batch % cannot run after something that waits for this batch',
             coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.batch
             USING ERRCODE = '23Q07', HINT = 'Leave out the batch, or what the job is to run after.';
-    END IF;
-    SELECT pair.place INTO bad FROM unnest(places, states) AS pair (place, state)
-    WHERE pair.state = 'bad' ORDER BY pair.place LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'pgqueue: %after_items must name earlier items of the same call that have no unique_key',
-            coalesce('item ' || p_first + bad.place - 1 || ': ', '')
-            USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
     SELECT array_agg(CASE WHEN given.batch IS NULL THEN 0 ELSE 4 END

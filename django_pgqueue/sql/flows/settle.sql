@@ -122,9 +122,8 @@ CREATE FUNCTION _pgqueue_cut(
 DECLARE
     most constant integer := 1000;
     due record;
-    gone record;
-    unlucky bigint[];
     taken bigint[] := '{}';
+    stays boolean[];  -- the edge, since its child is late, or lost and locked by another session
 BEGIN
     SELECT array_agg(edge.parent_id) AS parents, array_agg(edge.child_id) AS children,
         array_agg(edge.nth > most) AS late, bool_or(edge.nth > most) AS some_late,
@@ -144,34 +143,28 @@ BEGIN
     END IF;
 
     IF due.some_lost THEN
-        unlucky := ARRAY(
-            SELECT edge.child FROM unnest(due.children, due.lost, due.late) AS edge (child, lost, late)
-            WHERE edge.lost AND NOT edge.late);
         taken := ARRAY(
-            SELECT job.id FROM pgqueue_job_live AS job WHERE job.id = ANY (unlucky) AND job.status <> 'running'
+            SELECT job.id FROM pgqueue_job_live AS job
+            WHERE job.status <> 'running' AND job.id = ANY (ARRAY(
+                SELECT edge.child FROM unnest(due.children, due.lost, due.late) AS edge (child, lost, late)
+                WHERE edge.lost AND NOT edge.late))
             ORDER BY job.id FOR UPDATE SKIP LOCKED);
     END IF;
     IF due.some_late OR due.some_lost THEN
-        SELECT array_agg(given.parent) FILTER (WHERE NOT given.stays) AS parents,
-            array_agg(given.child) FILTER (WHERE NOT given.stays) AS children,
-            array_agg(given.parent) FILTER (WHERE given.stays) AS left_parents,
-            array_agg(given.child) FILTER (WHERE given.stays) AS left_children
-        INTO gone
-        FROM (
-            SELECT edge.parent, edge.child, edge.late OR edge.lost AND edge.child <> ALL (taken) AND EXISTS (
-                SELECT FROM pgqueue_job_live AS job WHERE job.id = edge.child) AS stays
-            FROM unnest(due.parents, due.children, due.lost, due.late) AS edge (parent, child, lost, late)
-        ) AS given;
+        stays := ARRAY(
+            SELECT edge.late OR edge.lost AND edge.child <> ALL (taken) AND EXISTS (
+                SELECT FROM pgqueue_job_live AS job WHERE job.id = edge.child)
+            FROM unnest(due.children, due.lost, due.late) WITH ORDINALITY AS edge (child, lost, late, place)
+            ORDER BY edge.place);
         UPDATE pgqueue_edge AS edge SET overdue = CASE WHEN over.final THEN 'dead' ELSE over.outcome END
-        FROM unnest(gone.left_parents, gone.left_children) AS given (parent, child)
+        FROM unnest(due.parents, due.children, stays) AS given (parent, child, stays)
         JOIN unnest(p_ids, p_outcomes, p_final) AS over (id, outcome, final) ON over.id = given.parent
-        WHERE edge.parent_id = given.parent AND edge.child_id = given.child;
-    ELSE
-        SELECT due.parents AS parents, due.children AS children INTO gone;
+        WHERE given.stays AND edge.parent_id = given.parent AND edge.child_id = given.child;
     END IF;
     -- Race: another parent of a child has left the child to this one, and has locked this edge until its commit.
-    DELETE FROM pgqueue_edge AS edge USING unnest(gone.parents, gone.children) AS given (parent, child)
-    WHERE edge.parent_id = ANY (p_ids) AND edge.parent_id = given.parent AND edge.child_id = given.child;
+    DELETE FROM pgqueue_edge AS edge USING unnest(due.parents, due.children, stays) AS given (parent, child, stays)
+    WHERE given.stays IS NOT TRUE
+        AND edge.parent_id = ANY (p_ids) AND edge.parent_id = given.parent AND edge.child_id = given.child;
     free := ARRAY(
         SELECT DISTINCT edge.child FROM unnest(due.children, due.lost, due.late) AS edge (child, lost, late)
         WHERE NOT edge.lost AND NOT edge.late);
