@@ -25,11 +25,11 @@ from . import fetch_rows
 logger = get_logger(__name__)
 _FOLDER = Path(__file__).parent
 
-CALLED = ("_pgqueue_enqueue", "_pgqueue_enqueue_many", "_pgqueue_policy", "pgqueue_result")
+CALLED = ("_pgqueue_enqueue", "_pgqueue_enqueue_many", "pgqueue_enqueue", "pgqueue_result")
 """The functions that run with the rights of their owner, and that only the two roles may call.
 
-``pgqueue_enqueue`` calls the first and the third with the rights of its caller. The policy of a task says
-what its jobs get if they are enqueued, which their row tells, too.
+``pgqueue_enqueue`` reads the policy of a task. It says what its jobs get if they are enqueued, which their
+row tells, too.
 """
 
 DEFINERS = (*CALLED, "_pgqueue_wake")

@@ -1,8 +1,8 @@
--- Enqueue a job, from plain SQL, triggers and other languages. Returns its id. What is NULL comes from pgqueue_task;
--- for a task that is not there, the worker that claims the job fills it in. Later releases add new arguments to
--- `options`, because a second signature would make every existing call ambiguous. With a unique key,
--- current_setting('pgqueue.enqueue_outcome') says until the end of the transaction what became of the call. Python has
--- the policy of its tasks, and calls _pgqueue_enqueue.
+-- Enqueue a job, from plain SQL, triggers and other languages. Returns its id. What is NULL comes from pgqueue_task,
+-- and so do the keys that are fixed; for a task that is not there, the worker that claims the job fills it in. Later
+-- releases add new arguments to `options`, because a second signature would make every existing call ambiguous. With a
+-- unique key, current_setting('pgqueue.enqueue_outcome') says until the end of the transaction what became of the call.
+-- Python has the policy of its tasks, and calls _pgqueue_enqueue.
 CREATE FUNCTION pgqueue_enqueue(
     task_path text,
     args jsonb DEFAULT '[]',
@@ -18,26 +18,54 @@ CREATE FUNCTION pgqueue_enqueue(
     options jsonb DEFAULT NULL
 ) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    declared record;
-    more jsonb;
+    declared pgqueue_task;
+    limit_name text;
+    missing text;
+    max_bytes integer;
     job record;
 BEGIN
     IF options ->> 'max_json_bytes' !~ '^[0-9]{1,9}$' THEN
         RAISE EXCEPTION 'pgqueue: max_json_bytes % must be a whole number from 0 to 999999999',
             options -> 'max_json_bytes' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT * INTO declared FROM _pgqueue_policy(task_path, options);
-    more := CASE WHEN jsonb_typeof(declared.options) = 'object' THEN nullif(declared.options - 'max_json_bytes', '{}')
-        ELSE declared.options END;  -- what is no object is refused below
+    max_bytes := coalesce((options ->> 'max_json_bytes')::integer, 1048576);
+    SELECT task.* INTO declared FROM pgqueue_task AS task WHERE task.task_path = pgqueue_enqueue.task_path;
+    limit_name := coalesce(declared.limit_name, task_path);
+    options := coalesce(options, '{}');
+    IF jsonb_typeof(options) = 'object' THEN  -- _pgqueue_enqueue refuses anything else
+        SELECT min(name) INTO missing
+        FROM jsonb_array_elements_text(declared.computed_keys) AS name WHERE NOT options ? name;
+        IF missing IS NOT NULL THEN
+            RAISE EXCEPTION 'pgqueue: the option % is missing, which % computes from its arguments', missing, task_path
+                USING ERRCODE = 'invalid_parameter_value', HINT = format(
+                    'SQL cannot compute it. Pass its value, or null for none: options => ''{"%s": ...}''', missing);
+        END IF;
+        IF starts_with(options ->> 'limit_key', limit_name || '/') THEN
+            RAISE EXCEPTION 'pgqueue: limit_key % begins with the name of the limit', options -> 'limit_key'
+                USING ERRCODE = 'invalid_parameter_value', HINT = format(
+                    'Pass only what comes after the slash: %s',
+                    substr(options ->> 'limit_key', length(limit_name) + 2));
+        ELSIF jsonb_typeof(options -> 'limit_key') = 'string' THEN
+            options := options || jsonb_build_object('limit_key', limit_name || '/' || (options ->> 'limit_key'));
+        ELSIF NOT options ? 'limit_key' AND declared.limit_name IS NOT NULL THEN
+            options := options || jsonb_build_object('limit_key', limit_name);
+        END IF;
+        IF declared.unique_options IS NOT NULL AND options -> 'unique_key' IS DISTINCT FROM 'null' THEN
+            options := declared.unique_options || options;
+        END IF;
+        options := nullif(options - 'max_json_bytes' - ARRAY(
+            SELECT name FROM unnest('{limit_key,group_key,unique_key}'::text[]) AS name WHERE options -> name = 'null'
+        ), '{}');
+    END IF;
     SELECT one.id, one.outcome INTO job FROM _pgqueue_enqueue(
-        task_path, args, kwargs, coalesce(metadata, declared.metadata), coalesce(queue_name, declared.queue_name),
-        coalesce(priority, declared.priority), run_after, NULL, expires_at, declared.expires_after,
-        coalesce(max_attempts, declared.max_attempts), coalesce(timeout, declared.timeout),
-        coalesce(on_lost, declared.on_lost), coalesce((options ->> 'max_json_bytes')::integer, 1048576), more) AS one;
-    IF more ->> 'on_conflict' = 'raise' AND job.outcome = 'existing' THEN
-        RAISE EXCEPTION 'pgqueue: job % has the unique key %', job.id, quote_literal(more ->> 'unique_key')
+        task_path, args, kwargs, coalesce(metadata, declared.metadata, '{}'),
+        coalesce(queue_name, declared.queue_name, 'default'), coalesce(priority, declared.priority, 0), run_after, NULL,
+        expires_at, declared.expires_after, coalesce(max_attempts, declared.max_attempts),
+        coalesce(timeout, declared.timeout), coalesce(on_lost, declared.on_lost), max_bytes, options) AS one;
+    IF options ->> 'on_conflict' = 'raise' AND job.outcome = 'existing' THEN
+        RAISE EXCEPTION 'pgqueue: job % has the unique key %', job.id, quote_literal(options ->> 'unique_key')
             USING ERRCODE = 'unique_violation', CONSTRAINT = 'pgqueue_job_unique';
-    ELSIF more IS NOT NULL THEN
+    ELSIF options IS NOT NULL THEN
         PERFORM set_config('pgqueue.enqueue_outcome', job.outcome, true);
     END IF;
     RETURN job.id;
@@ -75,9 +103,8 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege',
                 HINT = 'It would touch jobs of others. Enqueue this job with a role that may change jobs.';
     END IF;
-    IF _pgqueue_context_problem(p_options -> 'context') IS NOT NULL THEN
-        RAISE EXCEPTION 'pgqueue: %', _pgqueue_context_problem(p_options -> 'context')
-            USING ERRCODE = 'invalid_parameter_value';
+    IF _pgqueue_options_problem(p_options) IS NOT NULL THEN
+        RAISE EXCEPTION 'pgqueue: %', _pgqueue_options_problem(p_options) USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN coalesce(p_options, '{}') || jsonb_build_object(
         'context', coalesce(p_options -> 'context', '{}') || jsonb_build_object('role', caller));
@@ -102,8 +129,6 @@ DECLARE
     problem text := _pgqueue_problem(
         p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after, p_expires_at,
         p_max_attempts, p_timeout, p_on_lost, p_max_bytes);
-    limit_key text;
-    wait_position bigint;
     new_id bigint;
     is_linked boolean := p_options ?| '{after,after_items,batch}';
     link record;  -- if it names other jobs, or a batch
@@ -114,7 +139,6 @@ DECLARE
 BEGIN
     IF p_options IS NOT NULL THEN
         problem := coalesce(problem, _pgqueue_options_problem(p_options));
-        limit_key := p_options ->> 'limit_key';
     END IF;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
@@ -122,13 +146,12 @@ BEGIN
     IF session_user <> current_user OR current_setting('role') <> 'none' THEN
         p_options := _pgqueue_enqueue_only(p_options);
     END IF;
-    id := nextval('pgqueue_job_id_seq');
-    new_id := id;
+    new_id := nextval('pgqueue_job_id_seq');
     enqueued_at := clock_timestamp();
     run_after := greatest(coalesce(p_run_after, enqueued_at + p_delay * interval '1 second'), enqueued_at);
     expires_at := coalesce(p_expires_at, run_after + p_expires_after * interval '1 second');
     IF is_linked THEN
-        SELECT * INTO link FROM _pgqueue_link(ARRAY[id], ARRAY[p_options], NULL, NULL);
+        SELECT * INTO link FROM _pgqueue_link(ARRAY[new_id], ARRAY[p_options], NULL, NULL);
         marks := link.marks[1];
         batch := link.batches[1];
         parents := link.parents[1];
@@ -136,23 +159,22 @@ BEGIN
     END IF;
     IF p_options ? 'unique_key' THEN
         SELECT held.id, held.outcome INTO id, outcome FROM _pgqueue_insert_unique(
-            id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
+            new_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
             enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options, marks, batch, parents, reason) AS held;
     ELSE
-        outcome := 'created';
-        IF limit_key IS NOT NULL AND run_after <= enqueued_at AND reason IS NULL THEN
-            wait_position := id;
-        END IF;
         INSERT INTO pgqueue_job_live (
             id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-            max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status,
-            waiting_reason, marks, batch, parents
-        ) VALUES (
-            id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
-            enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, wait_position, p_options ->> 'group_key',
-            p_options -> 'context', CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''),
+            max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status, waiting_reason,
             marks, batch, parents
+        ) VALUES (
+            new_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
+            enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options ->> 'limit_key',
+            CASE WHEN p_options ? 'limit_key' AND run_after <= enqueued_at AND reason IS NULL THEN new_id END,
+            p_options ->> 'group_key', p_options -> 'context',
+            CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''), marks, batch, parents
         );
+        id := new_id;
+        outcome := 'created';
     END IF;
     IF is_linked THEN
         PERFORM _pgqueue_linked(

@@ -20,34 +20,32 @@ CREATE FUNCTION _pgqueue_enqueue_many(
 SET standard_conforming_strings = on AS $$
 DECLARE
     bad record;
-    item record;
     held record;
     now timestamptz := clock_timestamp();
+    due timestamptz;
+    place integer;
     statuses text[];
     new_ids bigint[];
-    link record;  -- if jobs name other jobs, or a batch
+    is_linked boolean := EXISTS (
+        SELECT FROM unnest(p_options) AS given (options) WHERE given.options ?| '{after,after_items,batch}');
+    link record;  -- of NULL if no job names other jobs, or a batch: the columns are the same for all then
     all_marks smallint := CASE WHEN p_batch IS NULL THEN 0 ELSE 4 END;
 BEGIN
     SELECT checked.place, checked.problem INTO bad
     FROM (
-        SELECT given.place, _pgqueue_problem(
+        SELECT given.place, coalesce(_pgqueue_problem(
             task_path, args, kwargs, metadata, queue_name, priority, run_after, NULL, max_attempts, timeout,
             on_lost, p_max_bytes
-        ) AS problem
+        ), CASE WHEN given.options IS NOT NULL THEN _pgqueue_options_problem(given.options) END) AS problem
         FROM unnest(
             p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after,
-            p_max_attempts, p_timeouts, p_on_lost
+            p_max_attempts, p_timeouts, p_on_lost, p_options
         ) WITH ORDINALITY AS given (
             task_path, args, kwargs, metadata, queue_name, priority, run_after, max_attempts, timeout, on_lost,
-            place
+            options, place
         )
     ) AS checked
     WHERE checked.problem IS NOT NULL LIMIT 1;
-    IF NOT FOUND AND p_options IS NOT NULL THEN
-        SELECT given.place, _pgqueue_options_problem(given.options) AS problem INTO bad
-        FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
-        WHERE _pgqueue_options_problem(given.options) IS NOT NULL LIMIT 1;
-    END IF;
     IF FOUND THEN
         RAISE EXCEPTION 'pgqueue: item %: %', p_first + bad.place - 1, bad.problem
             USING ERRCODE = 'invalid_parameter_value';
@@ -81,16 +79,9 @@ BEGIN
             ORDER BY given.place);
     END IF;
     ids := ARRAY(SELECT nextval('pgqueue_job_id_seq') FROM generate_subscripts(p_task_paths, 1));
-    IF EXISTS (SELECT FROM unnest(p_options) AS given (options) WHERE given.options ?| '{after,after_items,batch}') THEN
-        SELECT * INTO link FROM _pgqueue_link(ids, p_options, p_batch, p_first);
-    ELSE
-        IF p_batch IS NOT NULL THEN
-            PERFORM _pgqueue_enter_batch(p_batch);
-        END IF;
-        -- Without names of others, the columns are the same for all.
-        SELECT NULL::smallint[] AS marks, NULL::bigint[] AS batches, NULL::text[] AS parents, NULL::text[] AS reasons,
-            NULL::integer[] AS places, NULL::bigint[] AS edge_parents, NULL::text[] AS if_failed, NULL::text[] AS states
-        INTO link;
+    SELECT * INTO link FROM _pgqueue_link(ids, p_options, p_batch, p_first) WHERE is_linked;
+    IF p_batch IS NOT NULL AND NOT is_linked THEN
+        PERFORM _pgqueue_enter_batch(p_batch);
     END IF;
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
@@ -127,27 +118,20 @@ BEGIN
     END IF;
     new_ids := ids;
     outcomes := array_fill('created'::text, ARRAY[cardinality(ids)]);
-    FOR item IN
-        SELECT given.*, greatest(coalesce(given.run_after, now + given.delay * interval '1 second'), now) AS due
-        FROM unnest(
-            ids, p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,
-            p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options, link.marks, link.batches, link.parents,
-            link.reasons
-        ) WITH ORDINALITY AS given (
-            id, task_path, args, kwargs, metadata, queue_name, priority, run_after, delay, expires_after,
-            max_attempts, timeout, on_lost, options, marks, batch, parents, reason, place
-        )
-        WHERE given.options ? 'unique_key'
-        ORDER BY given.options ->> 'unique_key' COLLATE "C", given.place
+    FOR place IN
+        SELECT given.place FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
+        WHERE given.options ? 'unique_key' ORDER BY given.options ->> 'unique_key' COLLATE "C", given.place
     LOOP
+        due := greatest(coalesce(p_run_after[place], now + p_delays[place] * interval '1 second'), now);
         SELECT one.id, one.outcome INTO held FROM _pgqueue_insert_unique(
-            item.id, item.task_path, item.args, item.kwargs, item.metadata, item.queue_name, item.priority,
-            item.due, item.due + item.expires_after * interval '1 second', now, item.max_attempts, item.timeout,
-            item.on_lost, CASE WHEN p_context IS NULL THEN item.options
-                ELSE item.options || jsonb_build_object('context', p_context) END,
-            coalesce(item.marks, all_marks), coalesce(item.batch, p_batch), item.parents::bigint[], item.reason) AS one;
-        ids[item.place] := held.id;
-        outcomes[item.place] := held.outcome;
+            ids[place], p_task_paths[place], p_args[place], p_kwargs[place], p_metadata[place], p_queue_names[place],
+            p_priorities[place], due, due + p_expires_after[place] * interval '1 second', now, p_max_attempts[place],
+            p_timeouts[place], p_on_lost[place], CASE WHEN p_context IS NULL THEN p_options[place]
+                ELSE p_options[place] || jsonb_build_object('context', p_context) END,
+            coalesce(link.marks[place], all_marks), coalesce(link.batches[place], p_batch),
+            link.parents[place]::bigint[], link.reasons[place]) AS one;
+        ids[place] := held.id;
+        outcomes[place] := held.outcome;
     END LOOP;
     IF link.batches IS NOT NULL OR p_batch IS NOT NULL THEN
         PERFORM _pgqueue_linked(

@@ -40,36 +40,6 @@ CREATE FUNCTION _pgqueue_problem(
     END
 $$;
 
--- Return what is wrong with those options of a job that is to be enqueued that name other jobs: NULL, or a message that
--- says how to fix it.
-CREATE FUNCTION _pgqueue_link_problem(p_options jsonb) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE
-        WHEN p_options ? 'after' AND (jsonb_typeof(p_options -> 'after') <> 'array'
-            OR jsonb_path_exists(p_options -> 'after', '$[*] ? (@.type() != "number" || @ < 1 || @ > 9223372036854775807
-                || @.floor() != @)'))
-            THEN format('after %s must be an array of the ids of jobs and batches',
-                left((p_options -> 'after')::text, 100))
-        WHEN p_options ? 'after_items' AND (jsonb_typeof(p_options -> 'after_items') <> 'array'
-            OR jsonb_path_exists(p_options -> 'after_items', '$[*] ? (@.type() != "number" || @ < 1 || @ > 1000000
-                || @.floor() != @)'))
-            THEN format('after_items %s must be an array of places in the same call',
-                left((p_options -> 'after_items')::text, 100))
-        WHEN coalesce(jsonb_array_length(p_options -> 'after'), 0)
-            + coalesce(jsonb_array_length(p_options -> 'after_items'), 0) > 100
-            THEN 'after has more than 100 jobs: make them members of a batch, and enqueue the job after the batch'
-        WHEN p_options ? 'if_failed' AND NOT p_options ?| '{after,after_items}'
-            THEN 'if_failed needs after'
-        WHEN coalesce(p_options -> 'if_failed', '"hold"') NOT IN ('"hold"', '"cancel"', '"run"')
-            THEN format('if_failed %s must be "hold", "cancel" or "run"', p_options -> 'if_failed')
-        WHEN p_options ? 'batch' AND (jsonb_typeof(p_options -> 'batch') <> 'number'
-            OR p_options ->> 'batch' !~ '^[1-9][0-9]{0,17}$')
-            THEN format('batch %s must be the id of a batch', p_options -> 'batch')
-        WHEN p_options ->> 'on_conflict' IN ('replace', 'earliest')
-            THEN format('on_conflict "%s" changes the job that has the key, but that job keeps what it waits for and '
-                'its batch: use "existing" or "raise" with after or batch', p_options ->> 'on_conflict')
-    END
-$$;
-
 -- Return what is wrong with a limit: NULL, or a message that says how to fix it.
 CREATE FUNCTION _pgqueue_limit_problem(
     p_name text, p_concurrency integer, p_on_full text,
@@ -109,7 +79,7 @@ CREATE FUNCTION _pgqueue_limit_problem(
 $$;
 
 -- Return what is wrong with the limit key of a job: NULL, or a message that says how to fix it.
-CREATE FUNCTION _pgqueue_key_problem(p_key text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION _pgqueue_key_problem(p_key text) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN length(p_key) > 200
             THEN format('limit_key has %s characters, but the limit is 200: shorten it, or use a hash',
@@ -120,87 +90,91 @@ CREATE FUNCTION _pgqueue_key_problem(p_key text) RETURNS text LANGUAGE sql IMMUT
     END
 $$;
 
--- Return what is wrong with the context of a job that is to be enqueued: NULL, or a message that says how to fix it. It
--- is bounded because it is stored with each job, and read with each attempt.
-CREATE FUNCTION _pgqueue_context_problem(p_context jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
-DECLARE
-    unknown text;
-BEGIN
-    IF p_context IS NULL THEN
-        RETURN NULL;
-    ELSIF jsonb_typeof(p_context) <> 'object' THEN
-        RETURN format('context %s must be a JSON object', left(p_context::text, 100));
-    END IF;
-    SELECT min(key) INTO unknown FROM jsonb_object_keys(p_context) AS key
-    WHERE key NOT IN ('language', 'trace', 'user', 'vars');
-    RETURN CASE
-        WHEN unknown IS NOT NULL
-            THEN format('context has the unknown key %s: use language, trace, user or vars', unknown)
-        WHEN octet_length(p_context::text) > 16384
-            THEN format('context takes %s bytes as JSON, but a job can store only 16384',
-                octet_length(p_context::text))
-        WHEN jsonb_typeof(p_context -> 'language') <> 'string'
-            OR p_context ->> 'language' !~ '^[A-Za-z0-9_@-]{1,35}$'
-            THEN format('context language %s must be the code of a language, such as "de"', p_context -> 'language')
-        WHEN jsonb_typeof(p_context -> 'trace') <> 'object'
-            OR jsonb_path_exists(p_context -> 'trace', '$.* ? (@.type() != "string")')
-            THEN format('context trace %s must be a JSON object of strings, such as {"traceparent": "00-..."}',
-                p_context -> 'trace')
-        WHEN jsonb_typeof(p_context -> 'user') NOT IN ('string', 'number')
-            THEN format('context user %s must be the id of a user: a string or a number', p_context -> 'user')
-        WHEN jsonb_typeof(p_context -> 'vars') <> 'object'
-            THEN format('context vars %s must be a JSON object', p_context -> 'vars')
-    END;
-END $$;
-
 -- Return what is wrong with the options of a job that is to be enqueued: NULL, or a message that says how to fix it.
--- Python has checked its own options; this is for users who call the functions directly.
-CREATE FUNCTION _pgqueue_options_problem(p_options jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+-- Python has checked its own options; this is for users who call the functions directly. The context is bounded because
+-- it is stored with each job, and read with each attempt. There is no subquery, with which the server would start a
+-- statement for each job.
+CREATE FUNCTION _pgqueue_options_problem(p_options jsonb) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    unknown text;
-    others constant text[] := '{limit_key,group_key,context,after,after_items,if_failed,batch}';
+    plain constant text[] := '{limit_key,group_key,context,after,after_items,if_failed,batch}';
+    of_unique constant text[] := '{unique_key,unique_scope,unique_window,on_conflict}';
+    of_context constant text[] := '{language,trace,user,vars}';
+    context jsonb := p_options -> 'context';
     bounds jsonb := p_options -> 'unique_window';
 BEGIN
-    IF jsonb_typeof(p_options) <> 'object' THEN
-        RETURN 'options must be a JSON object';
-    END IF;
-    SELECT min(key) INTO unknown FROM jsonb_object_keys(p_options) AS key
-    WHERE key NOT IN ('unique_key', 'unique_scope', 'unique_window', 'on_conflict', 'limit_key', 'group_key',
-        'context', 'after', 'after_items', 'if_failed', 'batch');
     RETURN CASE
-        WHEN unknown IS NOT NULL
+        WHEN jsonb_typeof(p_options) <> 'object'
+            THEN 'options must be a JSON object'
+        WHEN p_options - plain - of_unique <> '{}'
             THEN format('unknown option %s: use max_json_bytes, unique_key, unique_scope, unique_window, on_conflict,'
                 ' limit_key, group_key, context, after, if_failed or batch',
-                unknown)
-        WHEN p_options ? 'limit_key' AND jsonb_typeof(p_options -> 'limit_key') <> 'string'
+                jsonb_path_query_first(p_options - plain - of_unique, '$.keyvalue().key') #>> '{}')
+        WHEN jsonb_typeof(p_options -> 'limit_key') <> 'string'
             THEN format('limit_key %s must be a string', p_options -> 'limit_key')
         WHEN _pgqueue_key_problem(p_options ->> 'limit_key') IS NOT NULL
             THEN _pgqueue_key_problem(p_options ->> 'limit_key')
-        WHEN p_options ? 'group_key' AND (jsonb_typeof(p_options -> 'group_key') <> 'string'
-            OR p_options ->> 'group_key' = '')
+        WHEN jsonb_typeof(p_options -> 'group_key') <> 'string' OR p_options ->> 'group_key' = ''
             THEN format('group_key %s must be a string that is not empty', p_options -> 'group_key')
         WHEN length(p_options ->> 'group_key') > 200
             THEN format('group_key has %s characters, but a job can store only 200: use a hash of it',
                 length(p_options ->> 'group_key'))
-        WHEN _pgqueue_context_problem(p_options -> 'context') IS NOT NULL
-            THEN _pgqueue_context_problem(p_options -> 'context')
-        WHEN p_options ?| '{after,after_items,if_failed,batch}' AND _pgqueue_link_problem(p_options) IS NOT NULL
-            THEN _pgqueue_link_problem(p_options)
-        WHEN NOT p_options ? 'unique_key' AND p_options - others <> '{}'
+
+        WHEN jsonb_typeof(context) <> 'object'
+            THEN format('context %s must be a JSON object', left(context::text, 100))
+        WHEN context - of_context <> '{}'
+            THEN format('context has the unknown key %s: use language, trace, user or vars',
+                jsonb_path_query_first(context - of_context, '$.keyvalue().key') #>> '{}')
+        WHEN octet_length(context::text) > 16384
+            THEN format('context takes %s bytes as JSON, but a job can store only 16384', octet_length(context::text))
+        WHEN jsonb_typeof(context -> 'language') <> 'string' OR context ->> 'language' !~ '^[A-Za-z0-9_@-]{1,35}$'
+            THEN format('context language %s must be the code of a language, such as "de"', context -> 'language')
+        WHEN jsonb_typeof(context -> 'trace') <> 'object'
+            OR jsonb_path_exists(context -> 'trace', '$.* ? (@.type() != "string")')
+            THEN format('context trace %s must be a JSON object of strings, such as {"traceparent": "00-..."}',
+                context -> 'trace')
+        WHEN jsonb_typeof(context -> 'user') NOT IN ('string', 'number')
+            THEN format('context user %s must be the id of a user: a string or a number', context -> 'user')
+        WHEN jsonb_typeof(context -> 'vars') <> 'object'
+            THEN format('context vars %s must be a JSON object', context -> 'vars')
+
+        WHEN jsonb_typeof(p_options -> 'after') <> 'array'
+            OR jsonb_path_exists(p_options -> 'after', '$[*] ? (@.type() != "number" || @ < 1 || @ > 9223372036854775807
+                || @.floor() != @)')
+            THEN format('after %s must be an array of the ids of jobs and batches',
+                left((p_options -> 'after')::text, 100))
+        WHEN jsonb_typeof(p_options -> 'after_items') <> 'array'
+            OR jsonb_path_exists(p_options -> 'after_items', '$[*] ? (@.type() != "number" || @ < 1 || @ > 1000000
+                || @.floor() != @)')
+            THEN format('after_items %s must be an array of places in the same call',
+                left((p_options -> 'after_items')::text, 100))
+        WHEN coalesce(jsonb_array_length(p_options -> 'after'), 0)
+            + coalesce(jsonb_array_length(p_options -> 'after_items'), 0) > 100
+            THEN 'after has more than 100 jobs: make them members of a batch, and enqueue the job after the batch'
+        WHEN p_options ? 'if_failed' AND NOT p_options ?| '{after,after_items}'
+            THEN 'if_failed needs after'
+        WHEN p_options -> 'if_failed' NOT IN ('"hold"', '"cancel"', '"run"')
+            THEN format('if_failed %s must be "hold", "cancel" or "run"', p_options -> 'if_failed')
+        WHEN jsonb_typeof(p_options -> 'batch') <> 'number' OR p_options ->> 'batch' !~ '^[1-9][0-9]{0,17}$'
+            THEN format('batch %s must be the id of a batch', p_options -> 'batch')
+        WHEN p_options ?| '{after,after_items,batch}' AND p_options ->> 'on_conflict' IN ('replace', 'earliest')
+            THEN format('on_conflict "%s" changes the job that has the key, but that job keeps what it waits for and '
+                'its batch: use "existing" or "raise" with after or batch', p_options ->> 'on_conflict')
+
+        WHEN NOT p_options ? 'unique_key' AND p_options - plain <> '{}'
             THEN format('the option %s needs unique_key',
-                (SELECT min(key) FROM jsonb_object_keys(p_options - others) AS key))
+                jsonb_path_query_first(p_options - plain, '$.keyvalue().key') #>> '{}')
         WHEN jsonb_typeof(p_options -> 'unique_key') <> 'string' OR p_options ->> 'unique_key' = ''
             THEN format('unique_key %s must be a string that is not empty', p_options -> 'unique_key')
         WHEN length(p_options ->> 'unique_key') > 200
             THEN format('unique_key has %s characters, but a job can store only 200: use a hash of it',
                 length(p_options ->> 'unique_key'))
-        WHEN coalesce(p_options -> 'unique_scope', '"live"') NOT IN ('"waiting"', '"live"')
+        WHEN p_options -> 'unique_scope' NOT IN ('"waiting"', '"live"')
             THEN format('unique_scope %s must be "waiting" or "live"', p_options -> 'unique_scope')
         WHEN jsonb_typeof(bounds) <> 'number'
             THEN format('unique_window %s must be a number of seconds', bounds)
         WHEN NOT bounds::numeric BETWEEN 0.000001 AND 3155760000
             THEN format('unique_window %s must be more than 0 seconds and at most 100 years', bounds)
-        WHEN coalesce(p_options -> 'on_conflict', '"raise"') NOT IN ('"existing"', '"replace"', '"earliest"', '"raise"')
+        WHEN p_options -> 'on_conflict' NOT IN ('"existing"', '"replace"', '"earliest"', '"raise"')
             THEN format('on_conflict %s must be "existing", "replace", "earliest" or "raise"',
                 p_options -> 'on_conflict')
     END;
