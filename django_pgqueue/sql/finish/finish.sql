@@ -42,10 +42,9 @@ BEGIN
             ORDER BY job.id FOR UPDATE
         ) AS locked;
         IF keyed IS NOT NULL AND p_twins IS NULL THEN
-            SELECT finished.accepted, finished.cancelled INTO accepted, cancelled
-            FROM _pgqueue_finish_keyed(
+            SELECT * INTO accepted, cancelled FROM _pgqueue_finish_keyed(
                 keyed, p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_delays, p_started_ago,
-                p_durations, p_reasons, p_keep_errors, p_logs) AS finished;
+                p_durations, p_reasons, p_keep_errors, p_logs);
             RETURN;
         END IF;
     END IF;
@@ -93,15 +92,12 @@ DECLARE
     ring pgqueue_ring;
 BEGIN
     SELECT * INTO STRICT ring FROM pgqueue_ring;
-    WITH given AS (
-        SELECT item.id, item.lease, coalesce(item.outcome, 'done') AS outcome, item.result, item.error,
-            item.fingerprint, item.started_ago, item.duration, item.reason, item.log
-        FROM unnest(
-            p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_started_ago, p_durations, p_reasons,
-            p_logs
-        ) AS item (id, lease, outcome, result, error, fingerprint, started_ago, duration, reason, log)
-    ), gone AS (
-        DELETE FROM pgqueue_job_live AS job USING given
+    WITH gone AS (
+        DELETE FROM pgqueue_job_live AS job
+        USING unnest(
+            p_ids, p_leases, coalesce(p_outcomes, array_fill(text 'done', ARRAY[cardinality(p_ids)])), p_results,
+            p_errors, p_fingerprints, p_started_ago, p_durations, p_reasons, p_logs
+        ) AS given (id, lease, outcome, result, error, fingerprint, started_ago, duration, reason, log)
         WHERE job.id = ANY (p_ids) AND job.id = given.id AND job.lease = given.lease
             AND (given.outcome IN ('done', 'failed', 'cancelled') OR job.cancel_requested_at IS NOT NULL
                 OR job.id = ANY (p_twins))
@@ -182,6 +178,12 @@ BEGIN
     END IF;
     WITH given AS MATERIALIZED (
         SELECT item.id, item.lease, item.outcome, item.fingerprint, item.delay, item.started_ago, item.reason, item.log,
+            -- Race: the event may have come after the task asked for it. The caller has locked the row of the job, as
+            -- every event does first, so it is seen here.
+            CASE WHEN item.outcome = 'wait' THEN (
+                SELECT step.finished_at IS NOT NULL FROM pgqueue_job_live AS job
+                JOIN pgqueue_step AS step ON step.job_id = job.id AND step.name = job.current_step
+                WHERE job.id = item.id) END AS has_event,
             CASE WHEN item.error IS NOT NULL THEN item.error || jsonb_build_object(
                 'started_at', clock_timestamp() - item.started_ago * interval '1 second',
                 'finished_at', clock_timestamp()) END AS error
@@ -197,8 +199,7 @@ BEGIN
             attempts = job.attempts - (given.outcome <> 'retry')::integer,
             run_after = CASE
                 WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN job.run_after
-                WHEN given.outcome = 'wait' AND _pgqueue_has_event(job.id, job.current_step)
-                    THEN clock_timestamp()
+                WHEN given.has_event THEN clock_timestamp()
                 ELSE greatest(job.run_after, clock_timestamp() + interval '1 second' * CASE
                     WHEN given.outcome = 'paused' AND job.task_path = ANY (changing) THEN 1
                     ELSE coalesce(given.delay, 0) END) END,
@@ -218,8 +219,7 @@ BEGIN
                     OR given.outcome = 'paused' AND job.task_path <> ALL (held || changing)
                 THEN job.wait_position END,
             waiting_reason = CASE
-                WHEN given.outcome = 'paused' AND NOT job.task_path = ANY (held) THEN ''
-                WHEN given.outcome = 'wait' AND _pgqueue_has_event(job.id, job.current_step) THEN ''
+                WHEN given.outcome = 'paused' AND NOT job.task_path = ANY (held) OR given.has_event THEN ''
                 ELSE coalesce(given.reason, '') END,
             errors = _pgqueue_append(job.errors, given.error, p_keep_errors),
             error_fingerprint = CASE WHEN given.outcome = 'retry'
@@ -271,10 +271,9 @@ BEGIN
                 AND item.outcome IN ('retry', 'snooze', 'release', 'unknown', 'paused', 'wait')
         ) AS back ON back.id = given.id;
         BEGIN
-            SELECT finished.accepted, finished.cancelled INTO accepted, cancelled
-            FROM _pgqueue_finish(
+            SELECT * INTO accepted, cancelled FROM _pgqueue_finish(
                 p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_delays, p_started_ago,
-                p_durations, met.reasons, p_keep_errors, p_logs, met.ids) AS finished;
+                p_durations, met.reasons, p_keep_errors, p_logs, met.ids);
             RETURN;
         EXCEPTION WHEN unique_violation THEN
             NULL;

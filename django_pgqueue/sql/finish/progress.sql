@@ -43,9 +43,9 @@ CREATE FUNCTION _pgqueue_write_progress(
 ) RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '50ms' AS $$
 DECLARE
     held bigint[];
-    changes boolean;  -- whether the row of a job changes
+    changed bigint[];  -- the jobs whose rows change
 BEGIN
-    SELECT array_agg(locked.id), bool_or(locked.changes) INTO held, changes FROM (
+    SELECT array_agg(locked.id), array_agg(locked.id) FILTER (WHERE locked.changes) INTO held, changed FROM (
         SELECT job.id,
             given.done IS NOT NULL AND job.marks & 8 = 0 OR given.step <> job.current_step AS changes
         FROM unnest(p_ids, p_leases, p_steps, p_done) AS given (id, lease, step, done)
@@ -56,7 +56,7 @@ BEGIN
     IF held IS NULL THEN
         RETURN '{}';
     END IF;
-    IF changes THEN
+    IF changed IS NOT NULL THEN
         UPDATE pgqueue_job_live AS job SET
             marks = CASE WHEN given.done IS NULL THEN job.marks ELSE job.marks | 8 END,
             current_step = CASE
@@ -66,8 +66,7 @@ BEGIN
                 ) THEN job.current_step
                 ELSE given.step END
         FROM unnest(p_ids, p_steps, p_done) AS given (id, step, done)
-        WHERE job.id = ANY (held) AND job.id = given.id
-            AND (given.done IS NOT NULL AND job.marks & 8 = 0 OR given.step <> job.current_step);
+        WHERE job.id = ANY (changed) AND job.id = given.id;
     END IF;
     INSERT INTO pgqueue_progress AS shown (job_id, at, done, total, note)
     SELECT given.id, clock_timestamp(), given.done, given.total, left(given.note, 200)
@@ -77,28 +76,4 @@ BEGIN
     ON CONFLICT (job_id) DO UPDATE SET
         at = excluded.at, done = excluded.done, total = excluded.total, note = excluded.note;
     RETURN held;
-END $$;
-
--- Return the progress that a job has told, for its error. Recovery does not depend on it, so a role that may not read
--- it recovers the job without.
-CREATE FUNCTION _pgqueue_last_progress(p_id bigint) RETURNS jsonb
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
-BEGIN
-    RETURN (
-        SELECT jsonb_build_object('progress', jsonb_build_object(
-            'done', progress.done, 'total', progress.total, 'note', progress.note))
-        FROM pgqueue_progress AS progress WHERE progress.job_id = p_id
-    );
-EXCEPTION WHEN insufficient_privilege THEN
-    RETURN NULL;
-END $$;
-
--- Delete the progress of finished jobs. No job depends on that, so a role that may not delete it leaves the rows: a
--- refusal here would be one of the outcome that ends the job.
-CREATE FUNCTION _pgqueue_forget_progress(p_ids bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    DELETE FROM pgqueue_progress AS progress WHERE progress.job_id = ANY (p_ids);
-EXCEPTION WHEN insufficient_privilege THEN
-    NULL;
 END $$;

@@ -15,9 +15,19 @@ CREATE FUNCTION _pgqueue_give_back(
     OUT jobs integer, OUT notable jsonb
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
+    shown jsonb;
     lost record;
     finished record;
 BEGIN
+    -- The progress that they have told, for their errors. A role that may not read it recovers the jobs without.
+    BEGIN
+        shown := (
+            SELECT jsonb_object_agg(progress.job_id, jsonb_build_object('progress', jsonb_build_object(
+                'done', progress.done, 'total', progress.total, 'note', progress.note)))
+            FROM pgqueue_progress AS progress WHERE progress.job_id = ANY (p_ids));
+    EXCEPTION WHEN insufficient_privilege THEN
+        NULL;
+    END;
     UPDATE pgqueue_job_live AS job SET
         crash_count = least(
             job.crash_count + (given.crashed OR given.lost AND job.lost_in_a_row > 0)::integer, 32767),
@@ -41,8 +51,7 @@ BEGIN
     FROM (
         SELECT job.*, verdict.error_class,
             CASE WHEN job.current_step <> '' THEN jsonb_build_object('step', job.current_step) ELSE '{}' END
-                || CASE WHEN job.marks & 8 <> 0
-                    THEN coalesce(_pgqueue_last_progress(job.id), '{}') ELSE '{}' END AS told,
+                || CASE WHEN job.marks & 8 <> 0 THEN coalesce(shown -> job.id::text, '{}') ELSE '{}' END AS told,
             -- In the order of _pgqueue_finish: a failure comes before a cancel, and a cancel before a crash.
             CASE
                 WHEN verdict.error_class IS NOT NULL THEN 'failed'
