@@ -9,15 +9,13 @@ SET standard_conforming_strings = on AS $$
 DECLARE
     registered bigint;
     problem text := CASE
-        WHEN coalesce(pgqueue_register_worker.host, '') = '' OR length(pgqueue_register_worker.host) > 255
-            THEN 'host must be 1 to 255 characters'
-        WHEN pgqueue_register_worker.slots IS NULL OR pgqueue_register_worker.slots < 1
-            THEN format('slots %s must be at least 1', coalesce(pgqueue_register_worker.slots::text, 'NULL'))
-        WHEN length(pgqueue_register_worker.version) > 50 THEN 'version has more than 50 characters'
+        WHEN coalesce(host, '') = '' OR length(host) > 255 THEN 'host must be 1 to 255 characters'
+        WHEN slots IS NULL OR slots < 1 THEN format('slots %s must be at least 1', coalesce(slots::text, 'NULL'))
+        WHEN length(version) > 50 THEN 'version has more than 50 characters'
     END;
 BEGIN
     problem := coalesce(problem, (
-        SELECT min(found.problem) FROM unnest(pgqueue_register_worker.queues) AS queue (name)
+        SELECT min(found.problem) FROM unnest(queues) AS queue (name)
         CROSS JOIN LATERAL _pgqueue_problem(
             'a.task', '[]', '{}', '{}', queue.name, 0, NULL, NULL, NULL, NULL, NULL, NULL) AS found (problem)));
     IF problem IS NOT NULL THEN
@@ -26,9 +24,7 @@ BEGIN
     INSERT INTO pgqueue_worker (
         id, host, pid, supervisor, queues, slots, version, state, holds_lock, started_jobs, started_at, heartbeat_at)
     VALUES (
-        _pgqueue_random(), pgqueue_register_worker.host, coalesce(pgqueue_register_worker.pid, 0), NULL,
-        coalesce(pgqueue_register_worker.queues, '{}'), pgqueue_register_worker.slots,
-        coalesce(pgqueue_register_worker.version, ''),
+        _pgqueue_random(), host, coalesce(pid, 0), NULL, coalesce(queues, '{}'), slots, coalesce(version, ''),
         'running', false, '{}', clock_timestamp(), clock_timestamp())
     RETURNING id INTO registered;
     RETURN registered;

@@ -111,34 +111,29 @@ BEGIN
             SELECT allowed.slots, allowed.starts,
                 greatest(0, least(1000, allowed.slots, allowed.starts))::integer AS room OFFSET 0
         ) AS free
+    ), slow AS MATERIALIZED (
+        -- Where slots are left, but no starts. Nobody's finish changes that, only the time.
+        SELECT verdict.key, verdict.queue_name FROM verdict
+        WHERE verdict.starts <= cardinality(verdict.winners)
+            AND coalesce(verdict.slots > cardinality(verdict.winners), true)
+        ORDER BY verdict.key
     )
-    SELECT coalesce(array_agg(pick.id) FILTER (WHERE pick.wins), '{}') AS granted,
-        coalesce(array_agg(verdict.key) FILTER (WHERE pick.wins), '{}') AS granted_keys,
-        coalesce(array_agg(pick.id) FILTER (WHERE NOT pick.wins AND NOT verdict.skips), '{}') AS refused,
-        coalesce(array_agg(verdict.key) FILTER (WHERE NOT pick.wins AND NOT verdict.skips), '{}') AS refused_keys,
-        coalesce(array_agg(verdict.queue_name) FILTER (WHERE NOT pick.wins AND NOT verdict.skips), '{}')
-            AS refused_queues,
-        array_agg(pick.id) FILTER (WHERE NOT pick.wins AND verdict.skips) AS skipped,
+    SELECT coalesce(array_agg(pick.id) FILTER (WHERE pick.fate = 'granted'), '{}') AS granted,
+        coalesce(array_agg(verdict.key) FILTER (WHERE pick.fate = 'granted'), '{}') AS granted_keys,
+        coalesce(array_agg(pick.id) FILTER (WHERE pick.fate = 'refused'), '{}') AS refused,
+        coalesce(array_agg(verdict.key) FILTER (WHERE pick.fate = 'refused'), '{}') AS refused_keys,
+        coalesce(array_agg(verdict.queue_name) FILTER (WHERE pick.fate = 'refused'), '{}') AS refused_queues,
+        array_agg(pick.id) FILTER (WHERE pick.fate = 'skipped') AS skipped,
         ARRAY(
             SELECT winner.id FROM verdict CROSS JOIN LATERAL unnest(verdict.winners) AS winner (id)
             WHERE winner.id <> ALL (verdict.ids)
         ) AS following,
-        -- Where slots are left, but no starts. Nobody's finish changes that, only the time.
-        ARRAY(
-            SELECT verdict.key FROM verdict
-            WHERE verdict.starts <= cardinality(verdict.winners)
-                AND coalesce(verdict.slots > cardinality(verdict.winners), true)
-            ORDER BY verdict.key
-        ) AS slow_keys,
-        ARRAY(
-            SELECT verdict.queue_name FROM verdict
-            WHERE verdict.starts <= cardinality(verdict.winners)
-                AND coalesce(verdict.slots > cardinality(verdict.winners), true)
-            ORDER BY verdict.key
-        ) AS slow_queues
+        ARRAY(SELECT slow.key FROM slow) AS slow_keys,
+        ARRAY(SELECT slow.queue_name FROM slow) AS slow_queues
     INTO judged
     FROM verdict CROSS JOIN LATERAL (
-        SELECT one.id, one.id = ANY (verdict.winners) AS wins
+        SELECT one.id, CASE WHEN one.id = ANY (verdict.winners) THEN 'granted'
+            WHEN verdict.skips THEN 'skipped' ELSE 'refused' END AS fate
         FROM unnest(verdict.ids) WITH ORDINALITY AS one (id, place) ORDER BY one.place
     ) AS pick;
     granted := judged.granted;

@@ -2,36 +2,31 @@
 -- of until. A pause of the same target is replaced. Workers learn it by the notification, at commit. Returns the id of
 -- the pause.
 CREATE FUNCTION pgqueue_pause(
-    kind text,
-    name text DEFAULT '',
-    reason text DEFAULT '',
-    author text DEFAULT '',
-    until timestamptz DEFAULT NULL,
+    kind text, name text DEFAULT '', reason text DEFAULT '', author text DEFAULT '', until timestamptz DEFAULT NULL,
     duration interval DEFAULT NULL
 ) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT
 SET standard_conforming_strings = on AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := clock_timestamp();
-    ends timestamptz := coalesce(pgqueue_pause.until, CASE
+    ends timestamptz := coalesce(until, CASE
         WHEN duration > interval '100 years' THEN 'infinity' WHEN duration < interval '0' THEN '-infinity'
         ELSE now + duration END);
     paused bigint;
     problem text := CASE
-        WHEN pgqueue_pause.kind IS NULL OR pgqueue_pause.kind NOT IN ('queue', 'task', 'all')
-            THEN format('pause: kind %L is not one of queue, task, all', pgqueue_pause.kind)
-        WHEN pgqueue_pause.kind = 'all' AND coalesce(pgqueue_pause.name, '') <> ''
-            THEN format('pause: a pause of everything has no name, but %L was given', pgqueue_pause.name)
-        WHEN pgqueue_pause.kind <> 'all' THEN _pgqueue_problem(
-            CASE WHEN pgqueue_pause.kind = 'task' THEN pgqueue_pause.name ELSE 'a.task' END, '[]', '{}', '{}',
-            CASE WHEN pgqueue_pause.kind = 'queue' THEN pgqueue_pause.name ELSE 'default' END, 0, NULL, NULL, NULL,
-                NULL, NULL, NULL)
+        WHEN kind IS NULL OR kind NOT IN ('queue', 'task', 'all')
+            THEN format('pause: kind %L is not one of queue, task, all', kind)
+        WHEN kind = 'all' AND coalesce(name, '') <> ''
+            THEN format('pause: a pause of everything has no name, but %L was given', name)
+        WHEN kind <> 'all' THEN _pgqueue_problem(
+            CASE WHEN kind = 'task' THEN name ELSE 'a.task' END, '[]', '{}', '{}',
+            CASE WHEN kind = 'queue' THEN name ELSE 'default' END, 0, NULL, NULL, NULL, NULL, NULL, NULL)
     END;
 BEGIN
     problem := coalesce(problem, CASE
-        WHEN length(pgqueue_pause.reason) > 400 THEN 'pause: the reason has more than 400 characters'
-        WHEN length(pgqueue_pause.author) > 150 THEN 'pause: the author has more than 150 characters'
-        WHEN num_nonnulls(pgqueue_pause.until, duration) = 2 THEN 'pause: give until or a duration, not both'
+        WHEN length(reason) > 400 THEN 'pause: the reason has more than 400 characters'
+        WHEN length(author) > 150 THEN 'pause: the author has more than 150 characters'
+        WHEN num_nonnulls(until, duration) = 2 THEN 'pause: give until or a duration, not both'
         WHEN ends <= now THEN format('pause: the end %s is in the past', ends)
         WHEN ends > now + interval '100 years' THEN format('pause: the end %s is more than 100 years ahead', ends)
     END);
@@ -39,8 +34,7 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
     INSERT INTO pgqueue_pause AS pause (kind, name, reason, author, paused_at, until)
-    VALUES (pgqueue_pause.kind, coalesce(pgqueue_pause.name, ''), coalesce(pgqueue_pause.reason, ''),
-        coalesce(pgqueue_pause.author, ''), now, ends)
+    VALUES (kind, coalesce(name, ''), coalesce(reason, ''), coalesce(author, ''), now, ends)
     ON CONFLICT (kind, name) DO UPDATE SET
         reason = excluded.reason, author = excluded.author, paused_at = excluded.paused_at, until = excluded.until
     RETURNING pause.id INTO paused;

@@ -11,32 +11,26 @@ CREATE FUNCTION pgqueue_take_rate(
 ) RETURNS double precision LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
-    whole text := pgqueue_take_rate.name
-        || CASE WHEN pgqueue_take_rate.key = '' THEN '' ELSE '/' || pgqueue_take_rate.key END;
+    whole text := name || CASE WHEN key = '' THEN '' ELSE '/' || key END;
     setting pgqueue_limit;
     state timestamptz;
     now timestamptz;
-    problem text;
+    problem text := coalesce(_pgqueue_limit_problem(name, NULL, NULL), _pgqueue_key_problem(whole));
 BEGIN
-    problem := coalesce(_pgqueue_limit_problem(pgqueue_take_rate.name, NULL, NULL), _pgqueue_key_problem(whole));
     IF problem IS NULL THEN
         SELECT * INTO setting FROM pgqueue_limit AS found WHERE found.name = pgqueue_take_rate.name;
         problem := CASE
             WHEN whole IS NULL
                 THEN 'the key of a rate must not be NULL: leave it out'
             WHEN setting.rate IS NULL
-                THEN format(
-                    'there is no rate %L: set it with '
-                    'pgqueue_set_limit(''limit'', %L, rate => 100, per => ''1 minute'')',
-                    pgqueue_take_rate.name, pgqueue_take_rate.name)
-            WHEN pgqueue_take_rate.count IS NULL OR pgqueue_take_rate.count < 1
+                THEN format('there is no rate %L: set it with '
+                    'pgqueue_set_limit(''limit'', %L, rate => 100, per => ''1 minute'')', name, name)
+            WHEN count IS NULL OR count < 1
                 THEN format('the number of starts to take from the rate %L must be at least 1, not %s',
-                    pgqueue_take_rate.name,
-                    coalesce(pgqueue_take_rate.count::text, 'NULL'))
-            WHEN pgqueue_take_rate.count > setting.burst
+                    name, coalesce(count::text, 'NULL'))
+            WHEN count > setting.burst
                 THEN format('%s starts of the rate %L are never allowed at once, because its burst is %s',
-                    pgqueue_take_rate.count,
-                    pgqueue_take_rate.name, setting.burst)
+                    count, name, setting.burst)
         END;
     END IF;
     IF problem IS NOT NULL THEN
@@ -48,16 +42,15 @@ BEGIN
     END IF;
     SELECT rate.tat INTO state FROM pgqueue_rate AS rate WHERE rate.key = whole;
     now := clock_timestamp();
-    IF _pgqueue_starts_left(state, now, setting.rate, setting.per, setting.burst) >= pgqueue_take_rate.count THEN
+    IF _pgqueue_starts_left(state, now, setting.rate, setting.per, setting.burst) >= count THEN
         IF NOT only_look THEN
-            PERFORM _pgqueue_charge(array_fill(whole, ARRAY[pgqueue_take_rate.count]));
+            PERFORM _pgqueue_charge(array_fill(whole, ARRAY[count]));
         END IF;
         RETURN 0;
     END IF;
     RETURN least(
-        extract(epoch FROM _pgqueue_next_start(
-            state, now, setting.rate, setting.per, setting.burst, pgqueue_take_rate.count) - now),
-        pgqueue_take_rate.count * extract(epoch FROM setting.per) / setting.rate)::double precision;
+        extract(epoch FROM _pgqueue_next_start(state, now, setting.rate, setting.per, setting.burst, count) - now),
+        count * extract(epoch FROM setting.per) / setting.rate)::double precision;
 END $$;
 
 -- How many starts a rate allows now; NULL without a rate. This is the generic cell rate algorithm (GCRA, ITU-T I.371)
