@@ -10,7 +10,7 @@ from ..operations import RunSQLFile
 
 FILES = """
     names
-    enqueue/problems enqueue/enqueue enqueue/many enqueue/unique enqueue/tasks
+    enqueue/problems enqueue/enqueue enqueue/many enqueue/unique
     flows/links flows/parents flows/batches flows/settle flows/repair
     claim/search claim/claim claim/wake
     finish/finish finish/one finish/errors finish/progress

@@ -25,8 +25,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock
 DECLARE
     ring pgqueue_ring;
     next_shelf integer;
-    occupied boolean;
-    young boolean;
+    young boolean;  -- whether the next shelf has a young job; NULL: it is empty
     first_id bigint;
     last_id bigint;
 BEGIN
@@ -43,15 +42,13 @@ BEGIN
         UPDATE pgqueue_ring SET since = clock_timestamp();
         RETURN 'restarted: the clock was set back';
     END IF;
-    EXECUTE format('SELECT EXISTS (SELECT FROM pgqueue_job_past_%s)', next_shelf) INTO occupied;
-    IF occupied THEN
-        -- A cheap check before the lock, so that a shelf with young jobs is never locked. max() always reads the
-        -- end of the index; an EXISTS read the whole shelf if there were no statistics.
-        EXECUTE format('SELECT max(finished_at) > $1 FROM pgqueue_job_past_%s', next_shelf)
-            INTO young USING clock_timestamp() - ring.retention;
-        IF young THEN
-            RETURN 'waiting for shelf ' || next_shelf;
-        END IF;
+    -- A cheap check before the lock, so that a shelf with young jobs is never locked. max() always reads the
+    -- end of the index; an EXISTS read the whole shelf if there were no statistics.
+    EXECUTE format('SELECT max(finished_at) > $1 FROM pgqueue_job_past_%s', next_shelf)
+        INTO young USING clock_timestamp() - ring.retention;
+    IF young THEN
+        RETURN 'waiting for shelf ' || next_shelf;
+    ELSIF NOT young THEN
         EXECUTE format('LOCK TABLE pgqueue_job_past_%s IN ACCESS EXCLUSIVE MODE', next_shelf);
         EXECUTE format('SELECT max(finished_at) > $1 FROM pgqueue_job_past_%s', next_shelf)
             INTO young USING clock_timestamp() - ring.retention;

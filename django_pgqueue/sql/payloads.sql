@@ -1,3 +1,31 @@
+-- Write all tasks that code declares. Rows that do not change are not written, and none is deleted: another version of
+-- the code may still enqueue the task. `relation` is an oid, because the caller's search path finds the table, and not
+-- ours.
+--
+-- Race: two versions of the code start at the same time. The lock lets one write all of its rows after the other, so
+-- that the table has those of one version, and not of both. It is no lock of the table, which a sweep of payloads needs
+-- after those of its rows. A job that is inserted meanwhile gets the policy that is committed.
+CREATE FUNCTION _pgqueue_declare_tasks(p_declared jsonb) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '10s' AS $$
+DECLARE
+    changed integer;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('pgqueue_task', 0));
+    INSERT INTO pgqueue_task AS kind
+    SELECT given.* FROM jsonb_populate_recordset(
+        jsonb_populate_record(NULL::pgqueue_task, '{"computed_keys": [], "keeps": false, "swept_to": 0}'),
+        p_declared) AS given
+    ON CONFLICT (task_path) DO UPDATE SET
+        queue_name = excluded.queue_name, priority = excluded.priority, max_attempts = excluded.max_attempts,
+        timeout = excluded.timeout, on_lost = excluded.on_lost, expires_after = excluded.expires_after,
+        metadata = excluded.metadata, limit_name = excluded.limit_name, unique_options = excluded.unique_options,
+        computed_keys = excluded.computed_keys, model = excluded.model, relation = excluded.relation,
+        limit_column = excluded.limit_column, group_column = excluded.group_column, keeps = excluded.keeps
+    WHERE to_jsonb(kind) - 'swept_to' <> to_jsonb(excluded) - 'swept_to';
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    RETURN changed;
+END $$;
+
 -- Make a table the payload table of a task: the migration operation PayloadTriggers calls this. If it belongs to a task
 -- already, that one has a new path, and the earlier one stays among the arguments of the trigger: jobs of old code
 -- count as its own, and its policy counts until the new one is declared. A path of NULL undoes the last call: the table

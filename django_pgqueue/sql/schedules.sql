@@ -115,30 +115,25 @@ BEGIN
     END IF;
     SELECT (one.done).ids, (one.done).outcomes INTO ids, outcomes FROM (SELECT _pgqueue_enqueue_many(
         p_first => 1,
-        p_task_paths => array_agg(call.task_path::text ORDER BY call.place),
-        p_args => array_agg(call.args ORDER BY call.place),
-        p_kwargs => array_agg(call.kwargs ORDER BY call.place),
+        p_task_paths => array_agg(call.task_path::text),
+        p_args => array_agg(call.args),
+        p_kwargs => array_agg(call.kwargs),
         p_metadata => array_agg(coalesce(call.policy -> 'metadata', '{}') || jsonb_build_object(
             'schedule', call.name, 'run_at', to_char(call.run_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')
-        ) || CASE WHEN call.by_hand THEN '{"by_hand": true}'::jsonb ELSE '{}' END ORDER BY call.place),
-        p_queue_names => array_agg(
-            coalesce(call.queue_name, call.policy ->> 'queue_name', 'default') ORDER BY call.place),
-        p_priorities => array_agg(
-            coalesce(call.priority, (call.policy ->> 'priority')::integer, 0) ORDER BY call.place),
+        ) || CASE WHEN call.by_hand THEN '{"by_hand": true}'::jsonb ELSE '{}' END),
+        p_queue_names => array_agg(coalesce(call.queue_name, call.policy ->> 'queue_name', 'default')),
+        p_priorities => array_agg(coalesce(call.priority, (call.policy ->> 'priority')::integer, 0)),
         p_run_after => array_agg(NULL::timestamptz),
-        p_delays => array_agg(
-            CASE WHEN NOT call.by_hand THEN random() * date_part('epoch', call.jitter) END ORDER BY call.place),
-        p_expires_after => array_agg(
-            (call.policy ->> 'expires_after')::double precision ORDER BY call.place),
-        p_max_attempts => array_agg((call.policy ->> 'max_attempts')::integer ORDER BY call.place),
-        p_timeouts => array_agg((call.policy ->> 'timeout')::integer ORDER BY call.place),
-        p_on_lost => array_agg(call.policy ->> 'on_lost' ORDER BY call.place),
+        p_delays => array_agg(CASE WHEN NOT call.by_hand THEN random() * date_part('epoch', call.jitter) END),
+        p_expires_after => array_agg((call.policy ->> 'expires_after')::double precision),
+        p_max_attempts => array_agg((call.policy ->> 'max_attempts')::integer),
+        p_timeouts => array_agg((call.policy ->> 'timeout')::integer),
+        p_on_lost => array_agg(call.policy ->> 'on_lost'),
         p_max_bytes => NULL,
-        p_options => CASE WHEN bool_or(call.options IS NOT NULL)
-            THEN array_agg(call.options ORDER BY call.place) END
+        p_options => CASE WHEN bool_or(call.options IS NOT NULL) THEN array_agg(call.options) END
     ) AS done
     FROM (
-        SELECT given.place, given.run_at, schedule.name, schedule.task_path, schedule.args, schedule.kwargs,
+        SELECT given.run_at, schedule.name, schedule.task_path, schedule.args, schedule.kwargs,
             schedule.queue_name, schedule.priority, schedule.jitter, passed.outcome = 'manual' AS by_hand,
             CASE WHEN schedule.policy ->> 'task_path' = schedule.task_path THEN schedule.policy END AS policy,
             CASE WHEN schedule.policy ->> 'task_path' = schedule.task_path
@@ -147,6 +142,7 @@ BEGIN
         FROM unnest(p_schedules, p_runs) WITH ORDINALITY AS given (name, run_at, place)
         JOIN pgqueue_schedule AS schedule ON schedule.name = given.name
         JOIN pgqueue_schedule_run AS passed ON passed.schedule = given.name AND passed.run_at = given.run_at
+        ORDER BY given.place
     ) AS call) AS one;
     UPDATE pgqueue_schedule_run AS passed SET job_id = given.job,
         outcome = coalesce(nullif(given.came_of_it, 'created'), passed.outcome)
@@ -179,10 +175,7 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: there is no schedule %', quote_literal(p_name)
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    moment := clock_timestamp();
-    IF moment = date_trunc('second', moment) THEN
-        moment := moment + interval '1 microsecond';
-    END IF;
+    moment := greatest(clock_timestamp(), date_trunc('second', clock_timestamp()) + interval '1 microsecond');
     INSERT INTO pgqueue_schedule_run (schedule, run_at, outcome) VALUES (p_name, moment, 'manual');
     SELECT done.ids[1], coalesce(done.outcomes[1], 'created') INTO id, outcome
     FROM _pgqueue_enqueue_runs(ARRAY[p_name], ARRAY[moment]) AS done;

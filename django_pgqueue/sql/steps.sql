@@ -7,7 +7,8 @@ CREATE FUNCTION pgqueue_send_event(job_id bigint, name text, value jsonb DEFAULT
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
-    awaited boolean;
+    is_due boolean;
+    waits boolean;
     problem text := CASE
         WHEN pgqueue_send_event.name IS NULL OR pgqueue_send_event.name = '' THEN 'an event needs a name'
         WHEN length(pgqueue_send_event.name) > 100
@@ -19,7 +20,9 @@ BEGIN
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    PERFORM FROM pgqueue_job_live AS job WHERE job.id = pgqueue_send_event.job_id FOR UPDATE;
+    SELECT job.current_step <> pgqueue_send_event.name OR job.status NOT IN ('pending', 'retry')
+        OR job.run_after <= clock_timestamp()
+    INTO is_due FROM pgqueue_job_live AS job WHERE job.id = pgqueue_send_event.job_id FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no live job %', pgqueue_send_event.job_id USING ERRCODE = '23Q01',
             HINT = 'It has finished, so it cannot receive the event.';
@@ -28,7 +31,7 @@ BEGIN
     VALUES (pgqueue_send_event.job_id, pgqueue_send_event.name, 'event', clock_timestamp(), pgqueue_send_event.value)
     ON CONFLICT (job_id, name) DO UPDATE SET finished_at = excluded.finished_at, result = excluded.result
         WHERE step.kind = 'event' AND step.finished_at IS NULL
-    RETURNING step.wake_at IS NOT NULL INTO awaited;
+    RETURNING step.wake_at IS NOT NULL AND NOT is_due INTO waits;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -36,11 +39,6 @@ BEGIN
         marks = job.marks | 1,
         run_after = CASE WHEN waits THEN clock_timestamp() ELSE job.run_after END,
         waiting_reason = CASE WHEN waits THEN '' ELSE job.waiting_reason END
-    FROM (
-        SELECT awaited AND live.current_step = pgqueue_send_event.name AND live.status IN ('pending', 'retry')
-            AND live.run_after > clock_timestamp() AS waits
-        FROM pgqueue_job_live AS live WHERE live.id = pgqueue_send_event.job_id
-    ) AS state
     WHERE job.id = pgqueue_send_event.job_id;
     RETURN true;
 END $$;

@@ -63,6 +63,22 @@ CREATE CONSTRAINT TRIGGER pgqueue_attach AFTER INSERT ON pgqueue_edge
     )
     EXECUTE FUNCTION _pgqueue_attach();
 
+-- Refuse a new job of a role that may only enqueue if its arguments and metadata are larger than the server allows,
+-- whatever limit the caller has given: JSON without spaces is what Python measures, and this has some, so a job of the
+-- full size that Python accepts may take a little more here.
+CREATE FUNCTION _pgqueue_check_size() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    allowed integer := coalesce((SELECT ring.max_json_bytes FROM pgqueue_ring AS ring), 1048576);
+    bytes integer := octet_length(NEW.args::text || NEW.kwargs::text || NEW.metadata::text);
+BEGIN
+    IF bytes > allowed + allowed / 2 THEN
+        RAISE EXCEPTION
+            'pgqueue: the arguments take % bytes as JSON, but the limit is %: store the data and pass its key',
+            bytes, allowed USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN NEW;
+END $$;
+
 -- Only jobs of roles that may only enqueue carry a role (_pgqueue_enqueue_only), and only new ones have no attempts.
 -- The condition is here and not in the function, so that any other job does not call a function.
 CREATE TRIGGER pgqueue_check_size BEFORE INSERT ON pgqueue_job_live FOR EACH ROW
