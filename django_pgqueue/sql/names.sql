@@ -14,9 +14,6 @@ BEGIN
     IF FOUND THEN
         RETURN true;
     END IF;
-    IF EXISTS (SELECT FROM pgqueue_duty AS duty WHERE duty.name = p_name) THEN
-        RETURN false;
-    END IF;
     INSERT INTO pgqueue_duty (name) VALUES (p_name) ON CONFLICT DO NOTHING;
     RETURN FOUND;
 END $$;

@@ -6,39 +6,28 @@
 CREATE FUNCTION _pgqueue_room(p_queues text[], p_limits integer[])
 RETURNS TABLE (queue_name text, room integer) LANGUAGE plpgsql STRICT SET search_path FROM CURRENT AS $$
 DECLARE
-    locked boolean[];
-    rated text[];
+    locked text[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'pgqueue: limits of queues need READ COMMITTED, not %',
             current_setting('transaction_isolation') USING ERRCODE = 'invalid_transaction_state';
     END IF;
     locked := ARRAY(
-        SELECT pg_try_advisory_xact_lock(_pgqueue_lock_key('room', given.name))
-        FROM unnest(p_queues) WITH ORDINALITY AS given (name, place) ORDER BY given.place);
-    rated := ARRAY(
-        SELECT setting.name FROM unnest(p_queues, locked) AS given (name, is_locked)
-        JOIN pgqueue_limit AS setting
-            ON setting.name = CASE WHEN given.name = '*' THEN '*' ELSE 'queue:' || given.name END
-        WHERE given.is_locked AND setting.rate IS NOT NULL);
-    IF rated <> '{}' THEN
-        PERFORM _pgqueue_settle_rates(rated);
-    END IF;
+        SELECT given.name FROM unnest(p_queues) AS given (name)
+        WHERE pg_try_advisory_xact_lock(_pgqueue_lock_key('room', given.name)));
+    PERFORM _pgqueue_settle_rates(ARRAY(
+        SELECT CASE WHEN queue = '*' THEN '*' ELSE 'queue:' || queue END FROM unnest(locked) AS queue));
     RETURN QUERY
-        SELECT given.name, CASE WHEN NOT given.is_locked THEN 0 ELSE least(
+        SELECT given.name, CASE WHEN given.name = ANY (locked) THEN least(
             CASE WHEN given.most IS NOT NULL THEN greatest(0, given.most - (
                 SELECT count(*) FROM pgqueue_job_live AS job
                 WHERE job.status = 'running' AND (given.name = '*' OR job.queue_name = given.name)
             ))::integer END,
-            CASE WHEN rated <> '{}' THEN (
-                SELECT _pgqueue_starts_left(
-                    rate.tat, clock_timestamp(), setting.rate, setting.per, setting.burst)
-                FROM pgqueue_limit AS setting LEFT JOIN pgqueue_rate AS rate ON rate.key = setting.name
-                WHERE setting.name = ANY (rated)
-                    AND setting.name = CASE WHEN given.name = '*' THEN '*' ELSE 'queue:' || given.name END
-            ) END
-        ) END
-        FROM unnest(p_queues, p_limits, locked) AS given (name, most, is_locked);
+            (SELECT _pgqueue_starts_left(rate.tat, clock_timestamp(), setting.rate, setting.per, setting.burst)
+            FROM pgqueue_limit AS setting LEFT JOIN pgqueue_rate AS rate ON rate.key = setting.name
+            WHERE setting.name = CASE WHEN given.name = '*' THEN '*' ELSE 'queue:' || given.name END)
+        ) ELSE 0 END
+        FROM unnest(p_queues, p_limits) AS given (name, most);
 END $$;
 
 -- End older jobs of the keys in p_replacing, whose limits let a newer job replace older ones (on_full = 'cancel_old').
