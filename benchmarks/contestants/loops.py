@@ -18,7 +18,7 @@ __all__ = ["Loops"]
 
 
 class Loops(Ours):
-    """As many threads as the worker has, each over one Django connection."""
+    """As many threads as the workers have, each over one Django connection."""
 
     name = "loops"
     insert_pace = 5_000
@@ -43,11 +43,11 @@ class Loops(Ours):
             cursor.execute("INSERT INTO to_insert VALUES (%s)", [jobs])
 
     def commands(self, processes: int, threads: int, options: Sequence[str]) -> list[list[str]]:
-        """Run the loops in one process."""
-        return [[*self.program(), "work", str(threads)]]
+        """Run the loops, each process with its share of the rows."""
+        return [[*self.program(), "work", str(threads), str(processes)]] * processes
 
-    def work(self, threads: int) -> None:
-        """Insert all rows, then wait for SIGTERM."""
+    def work(self, threads: int, processes: int = 1) -> None:
+        """Insert the rows, then wait for SIGTERM."""
         set_up()
         from django.db import connection
 
@@ -56,7 +56,7 @@ class Loops(Ours):
             (rows,) = cursor.fetchone()
         begun = threading.Barrier(threads)
         # All threads take from one iterator, so none of them ends long before the others.
-        left = iter(range(int(rows)))
+        left = iter(range(int(rows) // processes))
         for _ in range(threads):
             threading.Thread(target=_insert, args=(begun, left), daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: exit(0))

@@ -16,6 +16,8 @@ NAMES = {
     "drain": "drain",
     "drain-2": "drain",
     "inserts": "inserts",
+    "inserts-fast": "inserts",
+    "inserts-2": "inserts",
     "latency": "latency",
     "enqueue": "enqueue",
     "bulk": "enqueue",
