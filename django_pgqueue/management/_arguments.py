@@ -66,6 +66,23 @@ def at_least(least: int) -> Callable[[str], int]:
     return read
 
 
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container; source: Linux, "Control Group v2", CPU
+
+
+def processes(given: str | int) -> int:
+    """Parse a number of worker processes. ``auto`` is one for each CPU that this process may use: of those
+    of the machine, or as many as a container's quota is worth.
+    """
+    if given != "auto":
+        return at_least(1)(str(given))
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = map(int, _CPU_QUOTA.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # there is none, or it is "max"
+        return cpus
+    return max(1, min(cpus, -(-quota // period)))
+
+
 def writable_path(text: str) -> str:
     """Return the absolute path of a file that can be written beside others."""
     path = Path(text).absolute()

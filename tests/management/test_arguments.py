@@ -1,14 +1,17 @@
-"""Durations on the command line."""
+"""Durations and numbers on the command line."""
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentTypeError
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import load_command_class
 
+from django_pgqueue.management import _arguments
 from django_pgqueue.management._arguments import duration, seconds, since, span
 from django_pgqueue.monitoring.spans import DAY, HOUR, WEEK
 
@@ -69,3 +72,25 @@ def test_a_span() -> None:
 def test_options_that_are_durations(command: str, arguments: str, name: str, value: Any) -> None:
     parser = load_command_class("django_pgqueue", command).create_parser("manage.py", command)
     assert getattr(parser.parse_args(arguments.split()), name) == value
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [(None, 3), ("max 100000", 3), ("150000 100000", 2), ("800000 100000", 3), ("20000 100000", 1)],
+)
+def test_auto_is_a_process_for_each_cpu_that_may_be_used(
+    quota: str | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cpu.max"
+    if quota is not None:
+        path.write_text(f"{quota}\n")
+    monkeypatch.setattr(_arguments, "_CPU_QUOTA", path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 3})
+    assert _arguments.processes("auto") == expected
+    assert _arguments.processes(4) == 4
+
+
+@pytest.mark.parametrize("given", ["0", "many", "-1"])
+def test_a_number_of_processes_that_cannot_be(given: str) -> None:
+    with pytest.raises(ArgumentTypeError):
+        _arguments.processes(given)

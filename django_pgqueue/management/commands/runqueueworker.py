@@ -35,13 +35,21 @@ from ...worker.options import WorkerOptions
 from ...worker.spawn import prepare_output, settings_module
 from ...worker.supervisor.supervisor import Supervisor
 from .. import _conditions, _reload
-from .._arguments import at_least, database_alias, queue_names, seconds, weighted_queues, writable_path
+from .._arguments import (
+    at_least,
+    database_alias,
+    processes,
+    queue_names,
+    seconds,
+    weighted_queues,
+    writable_path,
+)
 from .._output import lines
 from .._parser import USAGE, hinting
 
 logger = get_logger(__name__)
 
-_AS_GIVEN = ("processes", "async_slots", "burst", "max_jobs", "max_memory", "one_process")
+_AS_GIVEN = ("async_slots", "burst", "max_jobs", "max_memory", "one_process")
 
 #: The options that cannot be used together with ``--one-process``, with their values if they are not given.
 _NOT_FOR_ONE_PROCESS: dict[str, tuple[Any, ...]] = {
@@ -73,7 +81,8 @@ class Command(BaseCommand):
         alive = "write this file every five seconds, for a probe that looks at its age"
         add("--queues", type=weighted_queues, default=(), metavar="A,B:3", help=only)
         add("--exclude-queues", type=queue_names, default=(), metavar="A,B", help="all queues except these")
-        add("--processes", type=at_least(1), default=1, metavar="N", help="worker processes (default: 1)")
+        some = "worker processes, or auto: one for each CPU (default: 1)"
+        add("--processes", type=processes, default=1, metavar="N", help=some)
         add("--threads", type=at_least(1), default=4, metavar="N", help="jobs at a time in each (default: 4)")
         add("--async-slots", type=at_least(1), metavar="N", help="async jobs besides (default: among these)")
         add("--burst", action="store_true", help="stop when no more jobs are due")
@@ -154,6 +163,7 @@ class Command(BaseCommand):
             queues=tuple(queues),
             weights={name: weight for name, weight in queues.items() if weight is not None},
             exclude_queues=excluded,
+            processes=processes(given["processes"]),
             threads=1 if given["one_process"] else given["threads"],
             schedules=given["schedules"] or not given["burst"],
             grace=grace if given["grace"] is None else seconds()(given["grace"]),
