@@ -158,18 +158,14 @@ END $$;
 -- wait for it: the members that are added will end the batch. If they are rolled back, maintenance does.
 CREATE FUNCTION _pgqueue_lock_batches(p_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '250ms' AS $$
-DECLARE
-    mine bigint[];
 BEGIN
     BEGIN
-        mine := ARRAY(
-            SELECT batch.id FROM pgqueue_batch AS batch WHERE batch.id = ANY (p_ids)
-            ORDER BY batch.id FOR NO KEY UPDATE);
+        PERFORM FROM pgqueue_batch AS batch WHERE batch.id = ANY (p_ids) ORDER BY batch.id FOR NO KEY UPDATE;
     EXCEPTION WHEN lock_not_available THEN
-        mine := p_ids;
+        NULL;  -- only the others
     END;
     RETURN ARRAY(
-        SELECT batch.id FROM pgqueue_batch AS batch WHERE batch.id = ANY (mine)
+        SELECT batch.id FROM pgqueue_batch AS batch WHERE batch.id = ANY (p_ids)
         ORDER BY batch.id FOR UPDATE SKIP LOCKED);
 END $$;
 

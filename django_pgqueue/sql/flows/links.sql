@@ -41,31 +41,24 @@ BEGIN
     SELECT array_agg(pair.place), array_agg(pair.parent), array_agg(pair.if_failed), array_agg(pair.state)
     INTO places, edge_parents, if_failed, states
     FROM (
-        SELECT given.place, parent.id AS parent, given.if_failed, parent.nth, CASE
+        SELECT given.place, parent.id AS parent, coalesce(given.options ->> 'if_failed', 'hold') AS if_failed, CASE
+            WHEN parent.item NOT BETWEEN 1 AND given.place - 1 OR p_options[parent.item] ? 'unique_key' THEN 'bad'
+            WHEN parent.item IS NOT NULL THEN 'inner'
             WHEN known.state IN ('live', 'gone') THEN known.state
-            WHEN known.state = 'done' OR given.if_failed = 'run' THEN 'free'
+            WHEN known.state = 'done' OR given.options ->> 'if_failed' = 'run' THEN 'free'
             ELSE 'live' END AS state  -- if it has failed or was cancelled, the commit settles that
-        FROM (
-            SELECT one.place, one.options, coalesce(one.options ->> 'if_failed', 'hold') AS if_failed
-            FROM unnest(p_options) WITH ORDINALITY AS one (options, place)
-        ) AS given
-        CROSS JOIN LATERAL (
-            SELECT one.id::bigint, min(one.nth) AS nth
-            FROM jsonb_array_elements_text(given.options -> 'after') WITH ORDINALITY AS one (id, nth) GROUP BY 1
-        ) AS parent
-        JOIN (
-            SELECT one.id, _pgqueue_parent_state(one.id) AS state FROM unnest(named) AS one (id) OFFSET 0
-        ) AS known ON known.id = parent.id
-        UNION ALL
-        SELECT given.place, p_ids[item.place], coalesce(given.options ->> 'if_failed', 'hold'), 100 + item.place, CASE
-            WHEN item.place NOT BETWEEN 1 AND given.place - 1 OR p_options[item.place] ? 'unique_key' THEN 'bad'
-            ELSE 'inner' END
         FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
         CROSS JOIN LATERAL (
-            SELECT DISTINCT one.place::integer
-            FROM jsonb_array_elements_text(given.options -> 'after_items') AS one (place)
-        ) AS item
-        ORDER BY place, nth
+            SELECT one.id::bigint, NULL::integer AS item, min(one.nth) AS nth
+            FROM jsonb_array_elements_text(given.options -> 'after') WITH ORDINALITY AS one (id, nth) GROUP BY 1
+            UNION ALL
+            SELECT DISTINCT p_ids[one.item::integer], one.item::integer, 100 + one.item::integer
+            FROM jsonb_array_elements_text(given.options -> 'after_items') AS one (item)
+        ) AS parent
+        LEFT JOIN (
+            SELECT one.id, _pgqueue_parent_state(one.id) AS state FROM unnest(named) AS one (id) OFFSET 0
+        ) AS known ON known.id = parent.id AND parent.item IS NULL
+        ORDER BY given.place, parent.nth
     ) AS pair;
 
     SELECT pair.place, pair.parent, pair.state INTO bad
