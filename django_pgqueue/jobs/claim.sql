@@ -1,4 +1,4 @@
-{# A template of Django. "range" is one (queue, priority), or one of its groups, above the mark that the worker holds. #}
+{# A template of Django. "range" is one (queue, priority), or one of its groups, above the mark of the worker. #}
 {# The statuses are literals: a generic plan cannot match a parameter with the predicate of the partial index. #}
 WITH {% if limited %}room AS MATERIALIZED (
     SELECT * FROM _pgqueue_room(%(limited_queues)s::text[], %(limits)s::integer[])
@@ -44,7 +44,8 @@ WITH {% if limited %}room AS MATERIALIZED (
         WHERE pick.limit_key IS NULL OR pick.id NOT IN (SELECT released.id FROM released)
         {% endif %}
     ) AS due
-    LIMIT {% if limited %}least(%(limit)s, (SELECT room.room FROM room WHERE room.queue_name = '*')){% else %}%(limit)s{% endif %}
+    LIMIT {% if not limited %}%(limit)s{% else %}least(
+        %(limit)s, (SELECT room.room FROM room WHERE room.queue_name = '*')){% endif %}
 ), {% if limited %}allowed AS MATERIALIZED (
     SELECT * FROM (
         SELECT picked.*, row_number() OVER (PARTITION BY picked.queue_name) AS nth FROM picked

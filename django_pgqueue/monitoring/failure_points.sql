@@ -1,7 +1,7 @@
 -- One row for each of these groups and each step of the span, oldest first.
 WITH sums AS (
-    SELECT counted.fingerprint, date_bin(%(step)s, counted.start, 'epoch') AS start, sum(counted.failed)::bigint AS failed,
-        sum(counted.retried)::bigint AS retried
+    SELECT counted.fingerprint, date_bin(%(step)s, counted.start, 'epoch') AS start,
+        sum(counted.failed)::bigint AS failed, sum(counted.retried)::bigint AS retried
     FROM pgqueue_failure_count AS counted
     WHERE counted.span = %(source)s AND counted.fingerprint = ANY (%(fingerprints)s::text[])
         AND counted.start >= date_bin(%(step)s, statement_timestamp() - %(back)s, 'epoch')

@@ -99,7 +99,7 @@ BEGIN
     FOR kind IN
         WITH RECURSIVE kinds AS (
             (SELECT job.queue_name, job.status FROM pgqueue_job_kept AS job
-             ORDER BY job.queue_name, job.status LIMIT 1)
+            ORDER BY job.queue_name, job.status LIMIT 1)
             UNION ALL
             SELECT following.queue_name, following.status FROM kinds, LATERAL (
                 SELECT job.queue_name, job.status FROM pgqueue_job_kept AS job

@@ -14,7 +14,7 @@ from django_pgqueue.models import Job, JobStat, LiveJob, Queue, QueueStatus, Rin
 from django_pgqueue.models.job import Status
 from tests.app.models import Job as UsersJob
 from tests.app.tasks import noop
-from tests.support.installed import definition, sql_files
+from tests.support.installed import definition
 
 LEAVES = ["pgqueue_job_live", *(f"pgqueue_job_past_{shelf}" for shelf in range(1, 9)), "pgqueue_job_kept"]
 COLUMNS = {field.column for field in Job._meta.concrete_fields}
@@ -244,13 +244,6 @@ def test_database_tools_show_what_each_function_and_table_is_for() -> None:
     assert {name for name in described if name.startswith("_")} <= internal
     assert {"pgqueue_ring", "pgqueue_duty", "pgqueue_edge", "pgqueue_step"} <= internal
     assert (described["pgqueue_cancel"] or "").startswith("Cancel jobs: ")
-
-
-def test_no_line_of_sql_is_longer_than_120_characters() -> None:
-    long = [
-        (path.name, line) for path in sql_files() for line in path.read_text().splitlines() if len(line) > 120
-    ]
-    assert long == []
 
 
 @pytest.mark.django_db

@@ -35,6 +35,7 @@ CASE
         )
         SELECT FROM part
         WHERE upper(part.key) LIKE upper(%(like)s)
-            OR (jsonb_typeof(part.value) NOT IN ('array', 'object') AND upper(part.value #>> '{{}}') LIKE upper(%(like)s))
+            OR jsonb_typeof(part.value) NOT IN ('array', 'object')
+                AND upper(part.value #>> '{{}}') LIKE upper(%(like)s)
     )
 END
