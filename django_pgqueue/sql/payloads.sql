@@ -231,11 +231,9 @@ BEGIN
         BEGIN
             EXECUTE format('SELECT array_agg(page.job_id) FROM (SELECT row.job_id FROM %s AS row WHERE row.job_id > $1
                 ORDER BY row.job_id LIMIT $2) AS page', kind.relation) INTO page USING kind.swept_to, p_limit;
-            IF page IS NOT NULL THEN
-                jobless := ARRAY(
-                    SELECT given.id FROM unnest(page) AS given (id)
-                    WHERE given.id <> ALL (ARRAY(SELECT job.id FROM pgqueue_job AS job WHERE job.id = ANY (page))));
-            END IF;
+            jobless := ARRAY(
+                SELECT given.id FROM unnest(page) AS given (id)
+                WHERE given.id <> ALL (ARRAY(SELECT job.id FROM pgqueue_job AS job WHERE job.id = ANY (page))));
             IF jobless <> '{}' THEN
                 over := ARRAY(
                     SELECT given.id FROM unnest(jobless) AS given (id)
