@@ -28,6 +28,11 @@ def job_scope(job: Any, scope: Any = None) -> AbstractContextManager[Any]:
     return used
 
 
+def in_use() -> bool:
+    """Return whether the project uses Sentry."""
+    return _sdk() is not None
+
+
 def flush() -> None:
     """Send what Sentry has collected, before the process ends without running its exit handlers."""
     sdk = _sdk()

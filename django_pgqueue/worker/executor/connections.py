@@ -56,8 +56,8 @@ _thread = threading.local()
 #: Seconds for which only the end of a session is looked for. Its age is looked at again after that.
 TIDY_FOR = 1.0
 _NEVER = float("inf")
-#: The sessions that the server has ended: it says so before it closes the connection.
-_ENDED: WeakSet[Any] = WeakSet()
+#: The sessions that the server has ended: it says so before it closes the connection. Usually none.
+_ENDED: set[ReferenceType[Any]] = set()
 
 
 def watch_connections() -> None:
@@ -71,10 +71,9 @@ def drop_dead() -> None:
     if used is None or monotonic() - tidied > TIDY_FOR:
         _each(_drop_dead, used)
         return
-    for connection in used:  # they were looked at a moment ago, but the server may have ended their sessions
-        watch = _watch_of(connection)
-        if watch is not None and watch.has_ended(connection.connection):
-            _discard(connection)
+    # They were looked at a moment ago, but the server may have ended their sessions.
+    if ended := [each for each in used if (raw := each.connection) is not None and has_ended(raw)]:
+        _each(_discard, ended)
 
 
 def tidy_up() -> list[str]:
@@ -83,16 +82,19 @@ def tidy_up() -> list[str]:
     Return the databases in which it has written in a transaction that it has left open. This is undone.
     """
     unsaved: list[str] = []
-    used = []
+    used, changed = [], []
+    now = monotonic()
     for connection in connections.all(initialized_only=True):
-        if connection.connection is not None or connection.in_atomic_block:
-            used.append(connection)
-        else:
+        if connection.connection is None and not connection.in_atomic_block:
             # A task may have set something on Django's object, such as the schema of its tenant, that the
             # next session would get.
             del connections[connection.alias]
-    now = monotonic()
-    _each(lambda connection: _tidy(connection, now, unsaved), used)
+            continue
+        used.append(connection)
+        if not _is_as_before(connection, now):
+            changed.append(connection)
+    if changed:
+        _each(lambda connection: _tidy(connection, unsaved), changed)
     _thread.tidied = used, now
     return unsaved
 
@@ -136,34 +138,49 @@ def _each(
 
 def _drop_dead(connection: BaseDatabaseWrapper) -> None:
     watch = _watch_of(connection)
-    if watch is not None and watch.has_ended(connection.connection):
+    if watch is not None and has_ended(connection.connection):
         _discard(connection)
     else:
         connection.close_if_unusable_or_obsolete()
         _close_unused(connection)
 
 
-def _tidy(connection: BaseDatabaseWrapper, now: float, unsaved: list[str]) -> None:
+def _is_as_before(connection: BaseDatabaseWrapper, now: float) -> bool:
+    """Return whether a job has left a connection so that there is nothing to do, which is the usual case. A
+    job without queries takes longer for this than for all else, so it looks at each thing once.
+    """
+    watch, raw = _watch_of(connection), connection.connection
+    if (
+        watch is None
+        or connection.in_atomic_block
+        or connection.errors_occurred
+        or now >= (connection.close_at or _NEVER)
+        or connection.queries_log
+        or not watch.is_clean(raw)
+        or watch.unused_for(now) >= (conf.current().idle_connection_timeout or _NEVER)
+    ):
+        return False
+    # This is all that close_if_unusable_or_obsolete() would do.
+    connection.health_check_done = False  # type: ignore[attr-defined]
+    return True
+
+
+def _tidy(connection: BaseDatabaseWrapper, unsaved: list[str]) -> None:
     # This includes an atomic block that has sent nothing yet, because the next job would run in it.
     if connection.in_atomic_block or _in_transaction(connection.connection) or not _is_clean(connection):
         if has_written(connection):
             unsaved.append(connection.alias)
         _discard(connection)
         return
-    is_watched = _watch_of(connection) is not None
-    if is_watched and not connection.errors_occurred and now < (connection.close_at or _NEVER):
-        # This is all that the next call would do, because is_clean() has compared the rest.
-        connection.health_check_done = False  # type: ignore[attr-defined]
-    else:
-        connection.close_if_unusable_or_obsolete()
-    _close_unused(connection)  # also records that the job has used it
+    connection.close_if_unusable_or_obsolete()
+    _close_unused(connection)
     if connection.queries_log:
         connection.queries_log.clear()
 
 
 def _close_unused(connection: BaseDatabaseWrapper) -> None:
     watch, longest = _watch_of(connection), conf.current().idle_connection_timeout
-    if watch is not None and longest is not None and watch.unused_for() >= longest:
+    if watch is not None and longest is not None and watch.unused_for(monotonic()) >= longest:
         connection.close()
 
 
@@ -230,7 +247,9 @@ def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
         return  # a database other than PostgreSQL
     if raw not in OPENED:  # those of a pool are opened again and again
         OPENED.add(raw)
-        raw.add_notice_handler(partial(_note_end, ref(raw)))
+        session = ref(raw, _ENDED.discard)
+        hash(session)  # without it, it could not be discarded once the object is gone
+        raw.add_notice_handler(partial(_note_end, session))
         _tell_server(raw)
     watch = _watch_of(connection)
     if watch is None:
@@ -282,7 +301,7 @@ def _replace_unusable(connection: BaseDatabaseWrapper, watch: SessionWatch) -> N
 def _note_end(session: ReferenceType[Any], notice: psycopg.errors.Diagnostic) -> None:
     """Note the end of a session, which the server announces as a FATAL, or after a crash as a WARNING."""
     if notice.severity_nonlocalized == "FATAL" or (notice.sqlstate or "").startswith("57P"):
-        _ENDED.add(session())
+        _ENDED.add(session)
 
 
 def has_ended(raw: Any) -> bool:
@@ -296,7 +315,7 @@ def has_ended(raw: Any) -> bool:
         raw.pgconn.is_busy()  # calls the handlers of notices
     except psycopg.Error:
         return True
-    return raw in _ENDED
+    return bool(_ENDED) and ref(raw) in _ENDED
 
 
 def _watch_of(connection: BaseDatabaseWrapper) -> SessionWatch | None:
@@ -317,6 +336,7 @@ class SessionWatch:
         self.replacing = False
         self._used = False
         self._used_at = 0.0
+        self._is_touched = False
         self._raw: Any = None
         self._at_first: tuple[Any, ...] = ()
 
@@ -328,29 +348,31 @@ class SessionWatch:
         # The ORM sends the same few texts repeatedly. Others are not remembered.
         text = sql if type(sql) is str else _as_text(sql)
         if (_remembered if len(text) <= 4096 else touches_session)(text):
+            self._is_touched = True
             _TOUCHED.add(context["connection"].connection)
         return execute(sql, params, many, context)
 
     def begin(self, raw: Any) -> None:
         """Remember the state of a new session."""
         self._used = True
+        self._is_touched = raw in _TOUCHED
         self._raw = raw
         self._at_first = _visible_state(raw)
 
-    def has_ended(self, raw: Any) -> bool:
-        """Return whether the server has ended the session."""
-        return raw is self._raw and has_ended(raw)
-
-    def unused_for(self) -> float:
+    def unused_for(self, now: float) -> float:
         """Return the seconds since the last call that found the session used; 0 if it was used since then."""
-        now = monotonic()
         if self._used:
             self._used, self._used_at = False, now
         return now - self._used_at
 
     def is_clean(self, raw: Any) -> bool:
         """Return whether the session is in the same state as when it began."""
-        return raw is self._raw and raw not in _TOUCHED and _visible_state(raw) == self._at_first
+        return (
+            raw is self._raw
+            and not self._is_touched
+            and not _in_transaction(raw)
+            and _visible_state(raw) == self._at_first
+        )
 
 
 def _visible_state(raw: Any) -> tuple[Any, ...]:

@@ -35,7 +35,7 @@ from ...jobs.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from ...tasks.call import check_atomic
 from ...tasks.task import Task, find_task
 from ..started_jobs import StartedJobs
-from .calls import Companions, await_task, call_task, call_within, surroundings
+from .calls import Companions, Surroundings, await_task, call_task, call_within, surroundings
 from .connections import drop_dead, tidy_up
 from .errors import user_frames
 from .outcomes import Backoffs, Outcomes, Result, is_serialization_failure, session_of, worker_failed
@@ -73,6 +73,7 @@ class Runner:
         self.alias = alias
         self.worker = worker
         self._announcer = Announcer()
+        self._surroundings = Surroundings()
         self.outcomes = Outcomes(alias, worker, self._announcer)
         self.timeouts = Timeouts(alias)
         #: Called on any thread with a job that still runs after its timeout and the grace period.
@@ -185,6 +186,11 @@ class Runner:
     def _call(self, running: RunningJob) -> Outcome:
         """Call the task, in a context of its own."""
         RUNNING.set(running)
+        if not running.task.atomic and self._surroundings.are_bare(running, self._announcer):
+            try:
+                return self.outcomes.succeeded(running, call_task(running))
+            except BaseException as error:
+                return self.outcomes.unsuccessful(running, error)
         with surroundings(running) as running.scope:
             try:
                 self._announcer.started(running)

@@ -40,6 +40,11 @@ class Announcer:
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_is_wanted)
 
+    def announces(self) -> bool:
+        """Return whether anything wants to know of jobs that start or succeed."""
+        self._look()
+        return self._started or self._finished
+
     def started(self, running: RunningJob) -> None:
         """The task is about to run."""
         self._look()

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from itertools import chain, repeat
+from math import inf
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
@@ -32,6 +33,7 @@ from .runner import Runner
 
 CALL_SECONDS = 0.005  # of work that is worth a call of a thread, about; a job that takes longer is slow
 PUBLISH_SECONDS = 0.005  # the longest for which a thread collects results before it publishes them
+BACKLOG_SECONDS = 0.05  # the longest for which results wait while there is enough to run
 
 
 class _RowThread(Thread):
@@ -55,6 +57,7 @@ class Executor:
         self._runner = runner
         self._waker = waker
         self._waiting: deque[tuple[Claimed, Companions]] = deque()
+        self._few = 0  # rows, of those that waited after the last claim: it is time for the next one
         self._threads: list[_RowThread] = []
         # Race: rows come after a thread has found none, and before it is idle.
         self._lock = Lock()
@@ -69,12 +72,20 @@ class Executor:
             self._loop.submit(async_jobs)
         if rows:
             self._waiting.extend(zip(rows, repeat(companions)))
+            self._few = max(0, len(self._waiting) - self.slots) // 2
             each = max(1, int(CALL_SECONDS / job_seconds)) if job_seconds > 0 else len(rows)
             self._call(-(-len(rows) // each))
 
-    def rebalance(self) -> bool:
+    @property
+    def has_backlog(self) -> bool:
+        """Whether more than half of the rows that were claimed ahead still wait for a thread, or any for the
+        event loop. Nothing else needs haste then, and each turn of the producer takes time from the jobs.
+        """
+        return len(self._waiting) > self._few or bool(self._loop.waiting)
+
+    def rebalance(self) -> float:
         """If the current job of a thread is slow, publish the results from before it and call other threads
-        for the rows that wait. Return False if there is nothing to watch.
+        for the rows that wait. Return the seconds until the next look; ``inf`` if there is nothing to watch.
         """
         now = monotonic()
         for thread in self._threads:
@@ -85,17 +96,20 @@ class Executor:
                 if since != thread.slow_since:
                     thread.slow_since = since
                     self._call(len(self._waiting))
-        return bool(self._waiting or self._loop.waiting) or any(thread.done for thread in self._threads)
+        if self._waiting or self._loop.waiting:
+            all_work = len(self._threads) == self.slots and all(thread.is_busy for thread in self._threads)
+            return BACKLOG_SECONDS if all_work and self.has_backlog else CALL_SECONDS
+        return CALL_SECONDS if any(thread.done for thread in self._threads) else inf
 
     def has_urgent_results(self) -> bool:
         """Return whether the producer should look at the results now, because threads may run out of work.
 
-        While rows wait for a thread or the event loop, results wait for the next ``rebalance``: waking the
-        producer for each result would take time from the threads. Race: the last row may be taken at this
-        moment. Then the thread that runs it publishes later, and finds no backlog. The event loop does so
-        at once, because a thread may have passed it that row while the producer was already asleep.
+        While there is a backlog, results wait for the next ``rebalance``: waking the producer for each result
+        would take time from the threads. Race: the row that ends the backlog may be taken at this moment.
+        Then the thread that runs it publishes later, and finds no backlog. The event loop does so at once,
+        because a thread may have passed it that row while the producer was already asleep.
         """
-        return bool(self.results) and not (self._waiting or self._loop.waiting)
+        return bool(self.results) and not self.has_backlog
 
     def held(self) -> tuple[int, int]:
         """Return how many sync and async jobs run or wait here. One whose task is not found yet is sync."""

@@ -39,7 +39,7 @@ from ..executor import outcomes
 from ..executor.outcomes import Result
 from ..executor.runner import Runner
 from ..executor.running_job import RunningJob
-from ..executor.threads import Executor
+from ..executor.threads import BACKLOG_SECONDS, Executor
 from ..options import WorkerOptions
 from ..waker import Waker
 from .claimer import Claimer, fill_policies
@@ -48,12 +48,11 @@ from .demand import Demand
 from .idle import Idle
 from .inbox import Inbox, News
 from .jobs import Jobs, Lifetime
-from .reporter import LOCKED, REFUSALS, Accounts, Reporter, judged
+from .reporter import COLLECT_SECONDS, LOCKED, REFUSALS, Accounts, Reporter, judged
 
 logger = get_logger(__name__)
 
 LONGEST_SLEEP = 1.0  # seconds
-REBALANCE_EVERY = 0.005  # seconds
 LARGE = 50  # outcomes take the server longer than Python needs to prepare for their exchange
 BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
 KEY_PAUSE = 0.02  # the same at jobs that the gate left where they are: another worker decides about their key
@@ -262,7 +261,11 @@ class Producer:
 
     def _enough(self) -> int:
         """Return how many outcomes are enough for a report."""
-        return 1 if self.lifetime.stopping or not self._held() else max(1, self._demand.target // 4)
+        return 1 if self.lifetime.stopping or not self._held() else max(1, self._demand.target // 2)
+
+    def _patience(self) -> float:
+        """Return for how many seconds outcomes may wait for others, so that many share one commit."""
+        return BACKLOG_SECONDS if self._executor.has_backlog else COLLECT_SECONDS
 
     def _goes_on_at_once(self, now: float) -> bool:
         """Return whether the next report and claim can be sent now, and are large enough to be worth it."""
@@ -279,7 +282,7 @@ class Producer:
         """
         if self._reporter.readd_locked(now):
             self._close(self._reporter.report_one_by_one(session))
-        is_due = self._reporter.due(now, self._enough())
+        is_due = self._reporter.due(now, self._enough(), self._patience())
         report = self._reporter.statement() if is_due else None
         if is_due and report is None:  # the rows of all waiting results show their outcomes already
             self._close(judged(self._reporter.sent(), []))
@@ -451,12 +454,11 @@ class Producer:
             LONGEST_SLEEP,
             self._inbox.seconds_left(now),
             self._progress.seconds_left(now),
-            self._reporter.seconds_left(now),
+            self._reporter.seconds_left(now, self._patience()),
+            self._executor.rebalance(),
         )
         if self._room(float("inf")):
             seconds = min(seconds, self._idle.seconds_left(now))
-        if self._executor.rebalance():
-            seconds = min(seconds, REBALANCE_EVERY)
         if self.lifetime.stopping:
             seconds = min(seconds, self.lifetime.grace_left())
         files = () if session.pooled else (session.connection.fileno(),)

@@ -80,13 +80,13 @@ class Reporter:
         """Requeue rows that will not run here, without counting an attempt."""
         self.add([Result(row, Outcome(row.id, row.lease, "release", reason=reason)) for row in rows])
 
-    def due(self, now: float, enough: int) -> bool:
-        """Return whether to report now: there are ``enough``, or the first has waited long enough."""
-        return bool(self._waiting) and (len(self._waiting) >= enough or now - self._since >= COLLECT_SECONDS)
+    def due(self, now: float, enough: int, patience: float = COLLECT_SECONDS) -> bool:
+        """Return whether to report now: there are ``enough``, or the first has waited for ``patience``."""
+        return bool(self._waiting) and (len(self._waiting) >= enough or now - self._since >= patience)
 
-    def seconds_left(self, now: float) -> float:
+    def seconds_left(self, now: float, patience: float = COLLECT_SECONDS) -> float:
         """Return the seconds until the outcomes are due by their age; ``inf`` if there are none."""
-        due_at = self._since + COLLECT_SECONDS if self._waiting else float("inf")
+        due_at = self._since + patience if self._waiting else float("inf")
         if self._locked:
             due_at = min(due_at, self._try_locked_at)
         return max(0.0, due_at - now)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 import pytest
 
 from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.jobs.finish import Outcome
+from django_pgqueue.worker.executor import threads as threads_module
 from django_pgqueue.worker.executor.calls import Companions
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.runner import Runner
-from django_pgqueue.worker.executor.threads import Executor
+from django_pgqueue.worker.executor.threads import BACKLOG_SECONDS, CALL_SECONDS, Executor
 from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
 from tests.support.rows import claimed
@@ -96,7 +98,7 @@ def test_the_rows_behind_a_slow_job_go_to_another_thread(executor: Executor, run
     until(lambda: 2 in runner.ran)
     assert runner.ran == [1, 2]
     # The producer asks again and again; the job must first have been slow for a while.
-    until(lambda: not executor.rebalance())
+    until(lambda: executor.rebalance() == inf)
     until(lambda: sorted(finished(executor)) in ([3, 4], [1, 3, 4]))
     event.set()
     until(lambda: sorted(finished(executor)) == [1, 2, 3, 4])
@@ -110,7 +112,7 @@ def test_jobs_start_in_their_order(runner: FakeRunner) -> None:
     runner.calls = {1: wait}
     executor.submit(rows(1, 2, 3, 4, 5, 6), 0.0017)
     until(lambda: 1 in runner.ran)
-    assert executor.rebalance()
+    assert executor.rebalance() < inf
     event.set()
     until(lambda: len(finished(executor)) == 6)
     assert runner.ran == [1, 2, 3, 4, 5, 6]
@@ -126,7 +128,7 @@ def test_what_is_done_is_handed_over_although_the_next_job_is_slow(
     runner.calls = {2: wait}
     executor.submit(rows(1, 2), 1e-6)
     until(lambda: 2 in runner.ran)
-    until(lambda: not executor.rebalance())
+    until(lambda: executor.rebalance() == inf)
     assert finished(executor) == [1]
     event.set()
     until(lambda: finished(executor) == [1, 2])
@@ -242,18 +244,47 @@ def test_the_producer_is_woken_when_threads_may_run_out_of_work(
     runner.calls.update({1: first, 2: second, 3: third})
     executor.submit(rows(1, 2, 3), 1.0)  # two threads, so the last job waits
     until(lambda: len(runner.ran) == 2)
-    assert executor.rebalance()  # the producer looks again soon
+    assert executor.rebalance() < inf  # the producer looks again soon
     executor.results.append([])
     assert not executor.has_urgent_results()
     one.set()
     until(lambda: len(runner.ran) == 3)
     assert woken == []  # the first result came while the last job was waiting
-    until(lambda: not executor.rebalance())
+    until(lambda: executor.rebalance() == inf)
     assert executor.has_urgent_results()
     two.set()
     three.set()
     until(lambda: sorted(finished(executor)) == [1, 2, 3])
     until(lambda: woken, what="the producer is woken")  # once, if both results were there by then
+
+
+def test_while_there_is_enough_to_run_the_producer_is_left_alone(
+    executor: Executor, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[int] = []
+    monkeypatch.setattr(executor._waker, "wake", lambda: woken.append(len(executor._waiting)))
+    monkeypatch.setattr(threads_module, "PUBLISH_SECONDS", 0.0)  # each result at once
+    calls = {number: blocker() for number in range(1, 9)}
+    runner.calls = {number: wait for number, (_, wait) in calls.items()}
+    executor.submit(rows(1), 1.0)
+    until(lambda: runner.ran == [1])
+    assert executor.rebalance() == inf
+    executor.submit(rows(2, 3, 4, 5, 6, 7, 8), 1e-6)  # 5 of them ahead: 2 are few
+    until(lambda: len(runner.ran) == 2)
+    assert executor.rebalance() == BACKLOG_SECONDS  # both threads have work
+    for number in (1, 2, 3, 4):
+        assert executor.has_backlog
+        calls[number][0].set()
+        until(lambda: len(runner.ran) == number + 2)  # noqa: B023 - called at once
+    assert woken == []  # the last result came while 3 rows were waiting
+    assert not executor.has_backlog
+    calls[5][0].set()
+    until(lambda: woken, what="the producer is woken")
+    assert woken == [2]
+    assert executor.rebalance() == CALL_SECONDS
+    for event, _ in calls.values():
+        event.set()
+    until(lambda: len(finished(executor)) == 8)
 
 
 def test_rows_that_were_taken_back_keep_nobody_waiting(executor: Executor, runner: FakeRunner) -> None:
@@ -262,7 +293,7 @@ def test_rows_that_were_taken_back_keep_nobody_waiting(executor: Executor, runne
     executor.submit(rows(1, 2, 3), 1.0)
     until(lambda: len(runner.ran) == 2)
     assert [row.id for row in executor.take_back()] == [3]
-    assert not executor.rebalance()
+    assert executor.rebalance() == inf
     one.set()
     two.set()
     until(lambda: len(finished(executor)) == 2)

@@ -32,7 +32,7 @@ def test_quick_jobs_come_in_large_batches() -> None:
     assert slots.wanted(0) == BATCH
 
 
-def test_what_is_ahead_takes_fifty_milliseconds() -> None:
+def test_what_is_ahead_takes_a_tenth_of_a_second() -> None:
     slots = Slots(2)
     slots.learn([0.01])
     assert slots.target == 2 + 2 * AHEAD / 0.01
@@ -41,12 +41,12 @@ def test_what_is_ahead_takes_fifty_milliseconds() -> None:
 def test_it_waits_until_half_is_gone() -> None:
     slots = Slots(2)
     slots.learn([0.001])
-    assert slots.target == 102
-    assert slots.wanted(60) == 0
-    assert slots.wanted(1) == 101
-    assert slots.wanted(40) == 62
-    assert slots.wanted(102) == 0
-    assert slots.wanted(200) == 0
+    assert slots.target == 202
+    assert slots.wanted(110) == 0
+    assert slots.wanted(1) == 201
+    assert slots.wanted(90) == 112
+    assert slots.wanted(202) == 0
+    assert slots.wanted(400) == 0
 
 
 def test_jobs_that_run_do_not_count_as_held_ahead() -> None:

@@ -18,6 +18,7 @@ from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.running_job import RunningJob
 from django_pgqueue.worker.executor.task_signals import Announcer
+from django_pgqueue.worker.executor.threads import BACKLOG_SECONDS
 from django_pgqueue.worker.producer.reporter import COLLECT_SECONDS, TRY_LOCKED_AGAIN, Reporter, judged
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
@@ -41,6 +42,10 @@ def test_outcomes_wait_for_company_but_not_for_long(monkeypatch: pytest.MonkeyPa
     assert reporter.due(100.0 + 2 * COLLECT_SECONDS, 2)
     assert reporter.seconds_left(100.0) == pytest.approx(COLLECT_SECONDS, rel=1e-6)
     assert reporter.seconds_left(200.0) == 0
+    # While threads have enough to run, the producer is more patient.
+    assert not reporter.due(100.0 + 2 * COLLECT_SECONDS, 2, BACKLOG_SECONDS)
+    assert reporter.due(100.0 + 2 * BACKLOG_SECONDS, 2, BACKLOG_SECONDS)
+    assert reporter.seconds_left(100.0, BACKLOG_SECONDS) == pytest.approx(BACKLOG_SECONDS, rel=1e-6)
 
 
 class Locked:

@@ -8,7 +8,7 @@ from django_pgqueue.jobs.claim import BATCH, Claimed
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.producer import demand
-from django_pgqueue.worker.producer.demand import HOARD_SECONDS, PAUSE, Demand
+from django_pgqueue.worker.producer.demand import AHEAD, HOARD_SECONDS, PAUSE, Demand
 from tests.support.rows import claimed
 
 THREADS, SLOTS = 4, 2_000
@@ -136,7 +136,7 @@ def test_run_times_count_for_their_kind(two: Demand, executor: Executor) -> None
     slow = [Result(row, Outcome(row.id, row.lease), 10.0) for row in rows("aaaa")]
     two.learn([*fast, *slow])
     assert two.job_seconds == pytest.approx(0.001)
-    assert two.target == THREADS + int(THREADS * 0.05 / 0.001) + SLOTS
+    assert two.target == THREADS + int(THREADS * AHEAD / 0.001) + SLOTS
 
 
 def test_jobs_of_one_kind_that_wait_go_back_while_the_other_kind_comes_and_goes(
