@@ -11,7 +11,7 @@ from collections import defaultdict
 from .test_layers import PACKAGE, ROOT, arrows, modules
 
 MOST_FILES = 212  # of Python, with migrations
-MOST_LINES = 39_800  # of Python, with docstrings, comments and blank lines
+MOST_LINES = 39_900  # of Python, with docstrings, comments and blank lines
 MOST_AT_THE_ROOT = 18  # what projects import or name in their settings, and what everything stands on
 
 #: A module of fewer lines belongs in the only module that imports it.

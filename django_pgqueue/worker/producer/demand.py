@@ -1,6 +1,6 @@
 """How many jobs to claim: only as many as can start soon, and as memory allows.
 
-For each kind of job, this is one job for each free slot, and as many as the slots will finish within 100 ms at
+For each kind of job, this is one job for each free slot, and as many as the slots will finish within 0.1 s at
 their recent pace. So jobs that take microseconds are claimed in large batches, and a job that takes seconds
 is never held by a worker that has no free slot for it. If jobs are large, it is fewer: by their average size
 lately, the rows that a process holds should not take more than ``HELD_CHARACTERS``.
