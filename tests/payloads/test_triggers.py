@@ -55,6 +55,15 @@ def test_every_way_to_insert_is_an_enqueue(order: Order) -> None:
     assert {*jobs.values_list("pk", flat=True)} == {*keys, copied.pk}
 
 
+def test_a_rollback_leaves_neither_a_row_nor_its_job(order: Order) -> None:
+    with transaction.atomic():
+        Receipt.objects.create(order=order, email="a@b.c")
+        enqueue(send, Receipt(order=order, email="a@b.c"))
+        transaction.set_rollback(True)
+    assert not Receipt.objects.exists()
+    assert not Job.objects.exists()
+
+
 def test_a_statement_that_inserts_nothing_makes_no_job(order: Order) -> None:
     Receipt.objects.bulk_create([])
     with connection.cursor() as cursor:

@@ -62,6 +62,23 @@ def test_those_who_run_long_do_not_hold_up_the_rate(one: Connection) -> None:
     assert running(one) == jobs
 
 
+@pytest.mark.parametrize("end", ["retry", "release", "recovery"])
+def test_each_attempt_is_a_start(one: Connection, end: str) -> None:
+    """A job that comes back waits for the rate like any other, however its attempt has ended."""
+    set_rate(one, "k", 6, MINUTE)
+    jobs = add_keyed(one, 2)
+    assert ids(claim(one, worker=77)) == jobs[:1]
+    if end == "recovery":
+        one.execute("SELECT _pgqueue_recover('{77}', NULL, NULL, false, 'lost', 3, 100, 20)")
+    else:
+        assert finish(one, jobs[:1], end) == jobs[:1]
+    assert ids(claim(one, lease=2)) == []
+    move_state(one, "k", 10)
+    assert len(claim(one, lease=3)) == 1
+    move_state(one, "k", 5)
+    assert ids(claim(one, lease=4)) == []
+
+
 def test_a_quiet_time_allows_no_more_than_the_burst(one: Connection) -> None:
     set_rate(one, "k", 60, MINUTE, burst=2)
     jobs = add_keyed(one, 5)
