@@ -70,6 +70,18 @@ def test_a_job_that_goes_back_waits_for_its_time(
     assert value(one, "SELECT run_after - clock_timestamp() BETWEEN '50s' AND '60s' FROM pgqueue_job_live")
 
 
+@pytest.mark.parametrize("end", ["release", "recovery"])
+def test_a_job_that_is_requeued_is_placed_behind_those_that_wait(one: Connection, end: str) -> None:
+    (pk,) = running(one)
+    (waiting,) = add(one, 1)
+    if end == "recovery":
+        query = "SELECT _pgqueue_recover(ARRAY[%s::bigint], NULL, NULL, false, 'lost', 3, 100, 20)"
+        one.execute(query, (row(pk)["worker"],))
+    else:
+        assert finish(one, [pk], end) == [pk]
+    assert [claim(one, 1, lease=lease)[0].id for lease in (2, 3)] == [waiting, pk]
+
+
 def test_only_a_retry_spends_an_attempt(one: Connection) -> None:
     (pk,) = add(one)
     for kind, attempts in (
