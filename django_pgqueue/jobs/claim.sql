@@ -47,11 +47,14 @@ WITH {% if limited %}room AS MATERIALIZED (
     LIMIT {% if not limited %}%(limit)s{% else %}least(
         %(limit)s, (SELECT room.room FROM room WHERE room.queue_name = '*')){% endif %}
 ), {% if limited %}allowed AS MATERIALIZED (
+    {# The first ones of a queue, in the order in which they were picked: a sort by the queue alone may lose it. #}
     SELECT * FROM (
-        SELECT picked.*, row_number() OVER (PARTITION BY picked.queue_name) AS nth FROM picked
+        SELECT placed.*, row_number() OVER (PARTITION BY placed.queue_name ORDER BY placed.place) AS nth
+        FROM (SELECT picked.*, row_number() OVER () AS place FROM picked) AS placed
     ) AS picked
     WHERE picked.nth <= coalesce(
         (SELECT room.room FROM room WHERE room.queue_name = picked.queue_name), %(limit)s)
+    ORDER BY picked.place
 ), {% endif %}sized AS MATERIALIZED (
     SELECT one.*, sum(one.size) OVER (ROWS UNBOUNDED PRECEDING) - one.size AS before
     FROM {% if limited %}allowed{% else %}picked{% endif %} AS one
