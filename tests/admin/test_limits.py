@@ -1,4 +1,4 @@
-"""Limits, and those of a job on its page."""
+"""Limits, and those of a job on its page. What a form stores and refuses: `tests.limits.test_numbers`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,6 @@ from .helpers import body, listed, staff, url
 pytestmark = pytest.mark.django_db
 
 
-def declare(name: str, concurrency: int, on_full: str = "wait") -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT _pgqueue_declare_limits(ARRAY[%s], ARRAY[%s], ARRAY[%s])", [name, concurrency, on_full]
-        )
-
-
 def start(job: int) -> None:
     """Make it run, as a claim does."""
     with connection.cursor() as cursor:
@@ -36,71 +29,26 @@ def start(job: int) -> None:
         )
 
 
-def test_a_limit_is_added_changed_and_deleted(root: Client) -> None:
-    given = {"name": "tenant", "concurrency": "3", "on_full": "cancel_new"}
-    assert root.post(url("add", model="limit"), given).status_code == 302
-    limit = Limit.objects.get()
-    assert (limit.name, limit.concurrency, limit.on_full, limit.is_overridden) == (
-        "tenant",
-        3,
-        "cancel_new",
-        True,
-    )
-    changed = {**given, "name": "renamed", "concurrency": "4", "on_full": "wait"}
-    assert root.post(url("change", "tenant", model="limit"), changed).status_code == 302
-    limit = Limit.objects.get()
-    assert (limit.name, limit.concurrency, limit.on_full) == ("tenant", 4, "wait")
-    assert root.post(url("delete", "tenant", model="limit"), {"post": "yes"}).status_code == 302
-    assert not Limit.objects.exists()
-
-
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("concurrency", "rate", "change", "numbers"),
     [
-        ({"concurrency": "0"}, "At least 1. To let no job start, pause the queue or the task."),
-        ({"concurrency": ""}, "Enter how many jobs may run at once, or how many may start."),
-        ({"rate": "0", "per": "60"}, "At least 1. To let no job start, pause the queue or the task."),
-        ({"rate": "1"}, "Enter a period greater than zero."),
-        ({"rate": "1", "per": "0"}, "Enter a period greater than zero."),
-        ({"rate": "1", "per": "-5"}, "Enter a period greater than zero."),
-        ({"rate": "1", "per": "60", "burst": "0"}, "At least 1."),
-        ({"rate": "1", "per": "60", "burst": "2000000000"}, "is over 100 years"),
-        ({"burst": "3"}, "A period and a burst need a number of starts."),
-        ({"rate": "1", "per": "60", "on_full": "cancel_new"}, "Jobs always wait for a rate"),
-        ({"name": "a/b"}, "Leave out the slash"),
-        ({"name": "x" * 201}, "at most 200 characters"),
-        ({"name": "taken"}, "A limit with this name already exists."),
-        ({"name": "queue:mail", "on_full": "cancel_new"}, "Jobs always wait for the limit of a queue"),
+        ("3", "NULL", {"concurrency": "7"}, "3"),
+        ("NULL", "9", {"rate": "3", "per": "0:00:10"}, "9 a minute, burst 2"),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(root: Client, given: dict[str, str], said: str) -> None:
-    set_limit(name="taken", concurrency=1)
-    response = root.post(
-        url("add", model="limit"), {"name": "k", "concurrency": "1", "on_full": "wait", **given}
-    )
-    assert response.status_code == 200
-    assert said in response.content.decode()
-    assert Limit.objects.count() == 1
-
-
-def test_a_limit_that_the_code_declares_is_overridden_and_set_back(root: Client) -> None:
-    declare("tenant", 3, "cancel_new")
-    address = url("change", "tenant", model="limit")
-    assert "as the code declares (3)." in body(root, address)
-    assert root.post(address, {"concurrency": "7"}).status_code == 302
-    limit = Limit.objects.get()
-    assert (limit.concurrency, limit.declared_concurrency, limit.on_full, limit.is_overridden) == (
-        7,
-        3,
-        "cancel_new",
-        True,
-    )
-    assert "set by hand; the code declares 3" in body(root, url("changelist", model="limit"))
-    assert root.post(address, {"concurrency": ""}).status_code == 302
-    limit = Limit.objects.get()
-    assert (limit.concurrency, limit.is_overridden) == (3, False)
-    assert "declared in code" in body(root, url("changelist", model="limit"))
-    assert root.post(url("delete", "tenant", model="limit"), {"post": "yes"}).status_code == 403
+def test_a_limit_that_the_code_declares_says_so_and_cannot_be_deleted(
+    root: Client, concurrency: str, rate: str, change: dict[str, str], numbers: str
+) -> None:
+    period, burst = ("NULL", "NULL") if rate == "NULL" else ("1 minute", "2")
+    columns = f"'{{crm}}', '{{{concurrency}}}', '{{wait}}', '{{{rate}}}', '{{{period}}}', '{{{burst}}}'"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT _pgqueue_declare_limits({columns})")
+    address, limits = url("change", "crm", model="limit"), url("changelist", model="limit")
+    assert f"as the code declares ({numbers})." in body(root, address)
+    assert "declared in code" in body(root, limits)
+    assert root.post(address, change).status_code == 302
+    assert f"set by hand; the code declares {numbers}" in body(root, limits)
+    assert root.post(url("delete", "crm", model="limit"), {"post": "yes"}).status_code == 403
 
 
 def test_a_limit_that_the_code_no_longer_declares_says_so_and_can_be_deleted(root: Client) -> None:
@@ -173,39 +121,6 @@ def test_the_page_of_a_job_without_limits_does_not_mention_them(root: Client) ->
     assert "0 of 1 run, next in the wait queue" in lines(root, job)
     Job.objects.filter(pk=job.pk).cancel()
     assert "ship/7" in lines(root, job).replace("<wbr>", "")
-
-
-def test_a_rate_is_added_changed_and_removed(root: Client) -> None:
-    given = {"name": "crm", "rate": "100", "per": "0:01:00", "burst": "10", "on_full": "wait"}
-    assert root.post(url("add", model="limit"), given).status_code == 302
-    limit = Limit.objects.get()
-    assert (limit.concurrency, limit.rate, limit.per, limit.burst) == (None, 100, timedelta(minutes=1), 10)
-    assert "100 a minute, burst 10" in body(root, url("changelist", model="limit"))
-    changed = {"concurrency": "5", "rate": "7", "per": "90", "burst": "", "on_full": "wait"}
-    assert root.post(url("change", "crm", model="limit"), changed).status_code == 302
-    limit = Limit.objects.get()
-    assert (limit.concurrency, limit.rate, limit.per, limit.burst) == (5, 7, timedelta(seconds=90), 1)
-    changed = {"concurrency": "5", "rate": "", "per": "", "burst": "", "on_full": "wait"}
-    assert root.post(url("change", "crm", model="limit"), changed).status_code == 302
-    limit = Limit.objects.get()
-    assert (limit.concurrency, limit.rate, limit.per, limit.burst) == (5, None, None, None)
-
-
-def test_a_rate_that_the_code_declares_is_overridden_and_set_back(root: Client) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT _pgqueue_declare_limits('{crm}', '{NULL}', '{wait}', '{9}', '{1 minute}', '{2}')"
-        )
-    address = url("change", "crm", model="limit")
-    assert "as the code declares (9 a minute, burst 2)" in body(root, address)
-    assert root.post(address, {"rate": "3", "per": "10"}).status_code == 302
-    assert "set by hand; the code declares 9 a minute, burst 2" in body(
-        root, url("changelist", model="limit")
-    )
-    assert root.post(address, {}).status_code == 302
-    limit = Limit.objects.get()
-    assert (limit.rate, limit.burst, limit.is_overridden) == (9, 2, False)
-    assert root.post(url("delete", "crm", model="limit"), {"post": "yes"}).status_code == 403
 
 
 def test_the_page_of_a_job_shows_when_its_rate_lets_the_next_one_start(root: Client) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -18,8 +17,7 @@ from django_pgqueue.postgres.session import connect as connect_session
 from tests.app.tasks import noop
 from tests.support.foreign import finish_one, heartbeat, register, sql_claim, unregister
 from tests.support.jobs import add, cancel, live, statuses, value
-from tests.support.keys import add_keyed, line, running, set_limit
-from tests.support.rates import set_rate
+from tests.support.keys import add_keyed, set_limit
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import fresh, run_due
 
@@ -163,13 +161,6 @@ def test_paused_queues_and_tasks_are_respected(one: Connection, worker: int) -> 
     assert sql_claim(one, worker) == []
 
 
-def test_limit_keys_pass_the_gate(one: Connection, worker: int) -> None:
-    jobs = add_keyed(one, 3)
-    plain = add(one, 1)
-    assert [job.id for job in sql_claim(one, worker)] == [jobs[0], *plain]
-    assert (running(one), line(one)) == (jobs[:1], jobs[1:])
-
-
 def test_it_looks_on_behind_a_long_line(one: Connection, worker: int) -> None:
     set_limit(one, "k", 1)
     first = add_keyed(one, 700)[0]
@@ -191,38 +182,6 @@ def test_a_claim_with_the_report_starts_the_next_of_the_line_in_its_place(
     assert [job.id for job in sql_claim(one, worker, 1)] == [second]
     one.commit()
     assert [job.id for job in sql_claim(one, worker)] == plain
-
-
-def test_limits_of_queues_and_of_the_installation(one: Connection, worker: int) -> None:
-    add(one, 5, queue_name="mail")
-    add(one, 5, queue_name="mail", priority=1)
-    add(one, 5)
-    set_limit(one, "queue:mail", 3)
-    jobs = sql_claim(one, worker)
-    assert sorted(job.queue_name for job in jobs) == ["default"] * 5 + ["mail"] * 3
-    assert sql_claim(one, worker) == []
-    for job in jobs:
-        finish_one(one, job)
-    set_limit(one, "*", 2)
-    assert len(sql_claim(one, worker)) == 2
-    assert sql_claim(one, worker) == []
-
-
-def test_rates_of_queues_of_the_installation_and_of_keys(one: Connection, worker: int) -> None:
-    add(one, 5, queue_name="mail")
-    set_rate(one, "queue:mail", 60, timedelta(minutes=1), burst=3)
-    assert len(sql_claim(one, worker)) == 3
-    assert sql_claim(one, worker) == []
-    set_rate(one, "*", 60, timedelta(minutes=1), burst=2)
-    add(one, 5)
-    assert [job.queue_name for job in sql_claim(one, worker)] == ["default"] * 2
-    assert sql_claim(one, worker) == []
-    one.execute("DELETE FROM pgqueue_limit")
-    assert len(sql_claim(one, worker)) == 5
-    set_rate(one, "k", 60, timedelta(minutes=1))
-    keyed = add_keyed(one, 3)
-    assert [job.id for job in sql_claim(one, worker)] == keyed[:1]
-    assert sql_claim(one, worker) == []
 
 
 def test_the_answer_to_a_heartbeat(one: Connection, worker: int) -> None:

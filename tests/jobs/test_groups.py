@@ -1,4 +1,4 @@
-"""Groups in the database: how they get there, and in which order claims take them."""
+"""Groups in the database: they stay, and claims take them in an order. How they get there: `tests.limits`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-import psycopg
 import pytest
 
-from django_pgqueue import Unique, enqueue, enqueue_many
-from django_pgqueue.models import Job
-from tests.app import group_tasks as tasks
 from tests.support.foreign import register, sql_claim
 from tests.support.jobs import add, cancel, claim_groups, finish, value
 from tests.support.sessions import Connect, Connection
-from tests.support.workers import fresh
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
 
@@ -30,22 +25,6 @@ def grouped(connection: Connection, *names: str, **options: Any) -> list[int]:
     return [add(connection, options=json.dumps({"group_key": name}), **options)[0] for name in names]
 
 
-def test_each_way_to_enqueue_stores_the_group() -> None:
-    single = enqueue(tasks.serve, "acme", 1)
-    many = enqueue_many([tasks.serve.bind("acme", 2), tasks.plain.bind(3), tasks.serve.bind("tiny", 4)]).ids
-    unique = enqueue(tasks.serve.using(unique=Unique(key="number")), "acme", 5)
-    assert single.group_key == fresh(single).group_key == "acme"
-    stored = Job.objects.in_bulk([*many, unique.pk])
-    assert [stored[pk].group_key for pk in (*many, unique.pk)] == ["acme", None, "tiny", "acme"]
-
-
-def test_a_job_that_takes_the_place_of_its_twin_brings_its_group() -> None:
-    first = enqueue(tasks.serve.using(unique_key="x"), "acme", 1)
-    replace = Unique(key="number", on_conflict="replace")
-    enqueue(tasks.serve.using(unique=replace, unique_key="x", group_key="tiny"), "acme", 1)
-    assert fresh(first).group_key == "tiny"
-
-
 def test_a_job_keeps_its_group_for_its_whole_life(one: Connection) -> None:
     done, cancelled = grouped(one, "a", "b")
     cancel(one, [cancelled])
@@ -57,21 +36,6 @@ def test_a_job_keeps_its_group_for_its_whole_life(one: Connection) -> None:
     }
     assert value(one, "SELECT pgqueue_retry(ARRAY[%s]::bigint[], true)", done) == [done]
     assert value(one, "SELECT group_key FROM pgqueue_job_live WHERE id = %s", done) == "a"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"group_key": ""}, 'group_key "" must be a string that is not empty'),
-        ({"group_key": 5}, "group_key 5 must be a string"),
-        ({"group_key": "x" * 201}, "group_key has 201 characters, but a job can store only 200"),
-        ({"groups": "x"}, "unknown option groups: .*limit_key, group_key, context"),
-        ({"group_key": "x", "unique_scope": "live"}, "the option unique_scope needs unique_key"),
-    ],
-)
-def test_bad_groups_are_refused_in_sql(one: Connection, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
-        add(one, options=json.dumps(options))
 
 
 def test_a_claim_takes_of_each_group_its_quota_in_order(one: Connection) -> None:

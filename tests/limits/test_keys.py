@@ -1,0 +1,317 @@
+"""The limit key and the group of a job: how a task declares them, and how they get into the row."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import DataError, connection
+
+from django_pgqueue import Concurrency, RateLimit, Unique, enqueue, enqueue_many, retry, set_limit, task
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.exceptions import InvalidKey
+from django_pgqueue.models import Job
+from django_pgqueue.models.changes import run_now
+from django_pgqueue.tasks.keys import group_key, limit_key
+from tests.app import group_tasks
+from tests.app import limit_tasks as tasks
+from tests.app.tasks import noop
+
+PATH = "tests.app.limit_tasks."
+LATER = timedelta(hours=1)
+REPLACE = Unique(key="order_id", scope="live", on_conflict="replace")
+
+#: Without types, for calls that type checkers refuse.
+ship: Any = tasks.ship
+serve: Any = group_tasks.serve
+
+
+class Region(StrEnum):
+    NORTH = "n"
+
+
+# --- The key of a call
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("acme", "acme"), ("a/b", "a/b"), (7, "7"), (Decimal("1.50"), "1.50"),
+        (UUID(int=1), f"{UUID(int=1)}"), (date(2026, 1, 2), "2026-01-02"), (Region.NORTH, "n"), (None, None),
+    ],
+)  # fmt: skip
+def test_the_value_of_an_argument_is_the_key(value: Any, text: str | None) -> None:
+    whole = None if text is None else f"{PATH}ship/{text}"
+    assert limit_key(ship, (value,), {}) == limit_key(ship, (), {"order_id": value}) == whole
+    assert group_key(serve, (value, 1), {}) == group_key(serve, (), {"tenant": value, "number": 1}) == text
+
+
+def made(call: Any = ship, **options: Any) -> Any:
+    """Declare the task again, with other options."""
+    return task(**options)(call.func)
+
+
+def keyed(key: Any) -> Any:
+    return made(concurrency=Concurrency(1, key=key), group=key)
+
+
+def shared(call: Any, argument: str, per: Any) -> Any:
+    return made(call, rate_limit=RateLimit(1, per=per, key=argument, name="orders"))
+
+
+PAIR = f'["{UUID(int=1)}",""]'
+
+
+@pytest.mark.parametrize(
+    ("call", "limit", "group"),
+    [
+        (lambda: (tasks.two, ("a",), {}), f"{PATH}two", None),
+        (lambda: (tasks.report, (), {}), f"{PATH}report/all", None),
+        (lambda: (tasks.report, (), {"region": None}), None, None),
+        (lambda: (keyed(("name", "order_id")), (7,), {"name": "é"}), f'{PATH}ship/["é",7]', '["é",7]'),
+        (lambda: (keyed(("order_id", "name")), (UUID(int=1),), {}), f"{PATH}ship/{PAIR}", PAIR),
+        (lambda: (made(concurrency=Concurrency(1, key=())), (7,), {}), f"{PATH}ship", None),
+        (lambda: (tasks.sync, ("acme.shop",), {}), "tenant/acme", None),
+        (lambda: (group_tasks.by_domain, ("ann@acme",), {}), None, "acme"),
+        (lambda: (group_tasks.plain, (1,), {}), None, None),
+        # Tasks share a key by its name, also if their arguments have other names.
+        (lambda: (shared(ship, "order_id", 60), (7,), {}), "orders/7", None),
+        (lambda: (shared(tasks.two, "name", 60.0), (7,), {}), "orders/7", None),
+        # The call names it, whatever the task does.
+        (lambda: (ship.using(limit_key="x", group_key="vip"), (7,), {}), f"{PATH}ship/x", "vip"),
+        (lambda: (tasks.two.using(limit_key="x"), ("a",), {}), f"{PATH}two/x", None),
+        (lambda: (serve.using(group_key="vip"), ("acme", 1), {}), None, "vip"),
+    ],
+)  # fmt: skip
+def test_the_keys_of_a_call(call: Callable[[], Any], limit: str | None, group: str | None) -> None:
+    called, args, kwargs = call()
+    assert (limit_key(called, args, kwargs), group_key(called, args, kwargs)) == (limit, group)
+
+
+def test_a_task_with_keys_can_be_pickled() -> None:
+    copy = pickle.loads(pickle.dumps(ship.using(limit_key="x", group_key="vip")))  # noqa: S301
+    assert (copy.limit_key, copy.group_key, copy.concurrency) == ("x", "vip", ship.concurrency)
+
+
+async def later(name: str) -> str:
+    return name
+
+
+@pytest.mark.parametrize(
+    ("compute", "words"),
+    [
+        (lambda: limit_key(ship, ("x" * 200,), {}), f"the limit is 200: {PATH}ship/xxx"),
+        (lambda: group_key(serve, ("x" * 201, 1), {}), "has 201 characters, but the limit is 200"),
+        (lambda: group_key(serve, ("", 1), {}), "group of .*serve must be a string that is not empty"),
+        *[
+            (lambda compute=compute, value=value: compute(value), words)
+            for compute in (
+                lambda value: limit_key(ship, (value,), {}), lambda value: group_key(serve, (value, 1), {}),
+            )
+            for value, words in [
+                ([1], r"must be a string, a number, a date or a UUID, not \[1\]"),
+                (True, "must be a string, a number, a date or a UUID, not True"),
+                ("a\0b", "character that cannot be stored"),
+                ("\ud800", "character that cannot be stored"),
+            ]
+        ],
+        (lambda: limit_key(tasks.sync, (7,), {}), "for the limit key of .*sync raised AttributeError: 'int'"),
+        (lambda: group_key(group_tasks.by_domain, ("a",), {}), "the group of .*by_domain raised IndexError"),
+        (
+            lambda: limit_key(made(tasks.two, concurrency=Concurrency(1, key=later)), ("a",), {}),
+            "must not be async",
+        ),
+    ],
+)  # fmt: skip
+def test_a_key_that_cannot_be_stored_is_refused(compute: Callable[[], object], words: str) -> None:
+    with pytest.raises(InvalidKey, match=words):
+        compute()
+
+
+MINUTE_RATE = RateLimit(1, per=60)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: made(concurrency=Concurrency(1, key="order")),
+            r"has no argument 'order', which Concurrency.* Its arguments are: order_id, name",
+        ),
+        (lambda: made(rate_limit=RateLimit(1, per=60, key="order")), "'order', which RateLimit"),
+        (lambda: made(serve, group="nobody"), "serve.. has no argument 'nobody'"),
+        (lambda: made(concurrency="order_id"), r"a whole number or a Concurrency\(\.\.\.\)"),
+        (lambda: made(rate_limit=7), "rate_limit must be a RateLimit"),
+        *[
+            (lambda group=group: made(serve, group=group), "group must be the name of an argument, a tuple")
+            for group in (5, "")
+        ],
+        # A job has one key, and always waits for its rate.
+        (
+            lambda: made(rate_limit=RateLimit(1, per=60, key="name"), concurrency=3),
+            "must have the same key",
+        ),
+        (
+            lambda: made(rate_limit=RateLimit(1, per=60, name="a"), concurrency=3),
+            "the same key and name",
+        ),
+        (
+            lambda: made(rate_limit=MINUTE_RATE, concurrency=Concurrency(3, on_full="cancel_new")),
+            "always wait for a rate",
+        ),
+        # The value has no name of a limit, which it would have twice.
+        (lambda: ship.using(limit_key=f"{PATH}ship/7"), rf"write '7' in place of '{PATH}ship/7'"),
+        (lambda: ship.using(limit_key=7), "limit_key must be a string"),
+        (lambda: tasks.two.using(limit_key="x" * 201), "has 201 characters"),
+        (lambda: serve.using(group_key=""), "group_key must be a string that is not empty"),
+        (lambda: serve.using(group_key=7), "group_key must be a string that is not empty"),
+        (lambda: serve.using(group_key="x" * 201), "group_key has 201 characters"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_refused_where_they_are_written(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(InvalidTask, match=words):
+        make()
+
+
+def test_a_number_is_the_concurrency_of_all_jobs() -> None:
+    assert tasks.two.concurrency == Concurrency(2)
+
+
+# --- The row of a job
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("enqueued", "limit", "in_line", "group"),
+    [
+        (ship.bind(7), f"{PATH}ship/7", True, None),
+        (ship.using(run_after=LATER).bind(7), f"{PATH}ship/7", False, None),
+        (ship.using(unique=Unique(key="order_id")).bind(7), f"{PATH}ship/7", True, None),
+        (ship.using(unique=REPLACE).bind(7), f"{PATH}ship/7", True, None),
+        (tasks.report.bind(region=None), None, False, None),
+        (tasks.quick.bind(7), "quick/7", True, None),
+        (tasks.quick.using(limit_key="x").bind(7), "quick/x", True, None),
+        (tasks.hourly.bind("a"), f"{PATH}hourly", True, None),
+        (serve.bind("acme", 1), None, False, "acme"),
+        (serve.using(unique=Unique(key="number")).bind("acme", 1), None, False, "acme"),
+        (noop.bind(), None, False, None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "way", [enqueue, lambda call: enqueue_many([call])[0]], ids=["enqueue", "enqueue_many"]
+)
+def test_each_way_to_enqueue_stores_the_keys_and_the_place_in_line(
+    way: Callable[[Any], Job], enqueued: Any, limit: str | None, in_line: bool, group: str | None
+) -> None:
+    job = way(enqueued)
+    stored = Job.objects.get(pk=job.pk)
+    for row in (job, stored):
+        assert (row.limit_key, row.wait_position, row.group_key, row.status) == (
+            limit, job.pk if in_line else None, group, "pending",
+        )  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("calls", "statuses"),
+    [
+        (
+            [
+                ship.bind(1), noop.bind(), ship.bind(1), ship.bind(2), ship.using(run_after=LATER).bind(1),
+                ship.using(priority=5).bind(1), ship.using(queue_name="mail").bind(1),
+                tasks.report.bind(region=None),
+            ],
+            "blocked pending blocked pending pending pending pending pending",
+        ),
+        ([tasks.refresh.bind("a")] * 3, "pending pending pending"),  # which finds no room, and is cancelled
+        ([ship.using(unique=REPLACE).bind(8), ship.bind(8), ship.bind(8)], "pending pending blocked"),
+    ],
+)  # fmt: skip
+def test_many_jobs_of_a_key_stand_behind_the_first_of_their_queue_and_priority(
+    calls: list[Any], statuses: str
+) -> None:
+    set_limit(task=tasks.refresh, concurrency=1, on_full="cancel_new")
+    ids = enqueue_many(calls).ids
+    jobs = Job.objects.in_bulk(ids)
+    assert [jobs[pk].status for pk in ids] == statuses.split()
+    assert {job.waiting_reason for job in jobs.values() if job.status == "blocked"} <= {
+        "waits for its limit key"
+    }
+
+
+@pytest.mark.django_db
+def test_a_key_that_cannot_be_computed_is_refused_before_anything_is_inserted() -> None:
+    with pytest.raises(InvalidKey):
+        enqueue(tasks.sync, 7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidKey, match="item 1: The callable"):
+        enqueue_many([tasks.sync.bind("a"), tasks.sync.bind(7)])  # type: ignore[arg-type]
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_job_that_is_due_later_or_again_joins_the_line_at_the_end() -> None:
+    job, later = enqueue(ship, 7), enqueue(ship.using(run_after=LATER), 7)
+    other = enqueue(ship, 7)
+    assert (Job.objects.filter(pk=job.pk).cancel(), retry(job), run_now(later)) == (1, 1, 1)
+    line = Job.objects.filter(limit_key=f"{PATH}ship/7").order_by("wait_position")
+    assert list(line.values_list("pk", flat=True)) == [other.pk, job.pk, later.pk]
+
+
+@pytest.mark.django_db
+def test_a_job_that_takes_the_place_of_its_twin_brings_its_keys() -> None:
+    """One that was blocked is claimable again, and leaves its line."""
+    head, *blocked = enqueue_many(ship.bind(7) for _ in range(3)).ids
+    Job.objects.filter(pk=blocked[0]).update(unique_key="u", unique_scope="waiting")
+    replace = tasks.sync.using(unique=Unique(name="u", key=(), on_conflict="replace"), group_key="tiny")
+    assert enqueue(replace, "acme").pk == blocked[0]
+    replaced = Job.objects.get(pk=blocked[0])
+    assert (replaced.status, replaced.limit_key, replaced.wait_position, replaced.group_key) == (
+        "pending", "tenant/acme", None, "tiny",
+    )  # fmt: skip
+    assert Job.objects.get(pk=head).status == "pending"
+    assert Job.objects.get(pk=blocked[1]).status == "blocked"
+
+
+# --- SQL
+
+
+def problem(options: dict[str, Any]) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT _pgqueue_options_problem(%s::jsonb)", [json.dumps(options)])
+        return str(cursor.fetchone()[0])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"limit_key": "x" * 201}, "limit_key has 201 characters, but the limit is 200"),
+        *[({"limit_key": key}, "must begin with the name of a limit")
+          for key in ("", "/7", "*", "queue:mail")],
+        ({"group_key": ""}, 'group_key "" must be a string that is not empty'),
+        ({"group_key": 5}, "group_key 5 must be a string"),
+        ({"group_key": "x" * 201}, "group_key has 201 characters, but a job can store only 200"),
+        ({"groups": "x"}, "unknown option groups: "),
+        ({"group_key": "x", "unique_scope": "live"}, "the option unique_scope needs unique_key"),
+    ],
+)  # fmt: skip
+def test_bad_keys_are_refused_in_sql(options: dict[str, Any], words: str) -> None:
+    assert words in problem(options)
+
+
+@pytest.mark.django_db
+def test_sql_takes_the_part_after_the_slash() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_enqueue('a.b', options => '{\"limit_key\": \"tenant/7\"}')")
+        assert Job.objects.get().limit_key == "a.b/tenant/7"
+        with pytest.raises(DataError, match="limit_key has 201 characters, but the limit is 200"):
+            cursor.execute(
+                "SELECT pgqueue_enqueue('a.b', options => jsonb_build_object('limit_key', repeat('x', 197)))"
+            )

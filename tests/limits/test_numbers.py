@@ -1,0 +1,311 @@
+"""The numbers of limits: what is refused, and what a change stores, wherever a limit is declared or set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import DataError, connection, transaction
+from django.test import Client
+
+from django_pgqueue import Concurrency, RateLimit, reset_limit, set_limit
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.models import Limit
+from tests.admin.helpers import url
+from tests.app import limit_tasks as tasks
+
+pytestmark = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
+RATE = ("rate", "per", "burst")
+
+#: What a limit is given: by the columns, ``kind`` and ``name`` as in SQL, ``rate_limit`` as in Python.
+Given = dict[str, Any]
+Level = Callable[[Given], str]
+
+
+# --- The levels. Each sets a limit, and returns what it says if it refuses.
+
+
+def refusal(call: Callable[[], object], *errors: type[Exception]) -> str:
+    try:
+        with transaction.atomic():
+            call()
+    except errors as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def declared(given: Given) -> str:
+    """Write ``@task(concurrency=Concurrency(...))``."""
+    options = {name: given[name] for name in ("key", "name", "on_full") if name in given}
+    return refusal(lambda: Concurrency(given["concurrency"], **options), InvalidTask)
+
+
+def declared_rate(given: Given) -> str:
+    """Write ``@task(rate_limit=RateLimit(...))``."""
+    options = {name: given[name] for name in ("per", "burst", "key", "name") if name in given}
+    return refusal(lambda: RateLimit(given.get("rate", 1), **{"per": MINUTE, **options}), InvalidTask)
+
+
+def target(given: Given) -> Given:
+    kinds = {"limit": "name", "all": "everything"}
+    return {kinds.get(given["kind"], str(given["kind"])): given["name"] or True}
+
+
+def python(given: Given) -> str:
+    """Call ``set_limit()``."""
+    options = {name: given[name] for name in ("concurrency", "on_full", "rate_limit") if name in given}
+    if "rate" in given:
+        rate = {name: given[name] for name in ("per", "burst") if name in given}
+        options["rate_limit"] = given["rate"] and RateLimit(given["rate"], **rate)
+    return refusal(lambda: set_limit(**target(given), **options), TypeError, ValueError, DataError)
+
+
+def sql(given: Given) -> str:
+    """Call ``pgqueue_set_limit()``."""
+    given = given | {f"no_{name}": True for name in ("concurrency", "rate") if given.get(name, 1) is None}
+    names = ", ".join(f"{name} => %({name})s" for name in given)
+    with connection.cursor() as cursor:
+        return refusal(lambda: cursor.execute(f"SELECT pgqueue_set_limit({names})", given), DataError)
+
+
+def stored_name(given: Given) -> str:
+    return f"{({'queue': 'queue:', 'all': '*'}).get(given['kind'], '')}{given['name']}"
+
+
+def posted(page: str, fields: Given, *arguments: str) -> str:
+    client = Client()
+    client.force_login(User.objects.get_or_create(username="root", is_staff=True, is_superuser=True)[0])
+    data = {
+        name: f"{value.total_seconds():.0f}" if isinstance(value, timedelta) else value
+        for name, value in fields.items()
+        if value is not None
+    }
+    response = client.post(url(page, *arguments, model="limit"), data)
+    return "" if response.status_code == 302 else str(response.content.decode())
+
+
+def add_page(given: Given) -> str:
+    """Fill the form of a new limit."""
+    return posted("add", {"on_full": "wait", **given, "name": stored_name(given)})
+
+
+def page(given: Given) -> str:
+    """Change what the form of the admin shows. It does not change the name."""
+    limit = Limit.objects.filter(pk=stored_name(given)).first()
+    if limit is None:
+        return add_page(given)
+    kept = ("concurrency", "on_full", *(() if "rate" in given else RATE))
+    return posted("change", {**{name: getattr(limit, name) for name in kept}, **given, "name": "b"}, limit.pk)
+
+
+# --- What is refused
+
+NEW = {"kind": "limit", "name": "k", "concurrency": 1}
+RESERVED = "limits of the installation and of queues"
+CODES_KEY = "name of an argument, a tuple of names, or a callable"
+WHOLE = "set_limit(concurrency=...) takes a whole number"
+ALWAYS_WAIT = "always wait for the limit"
+PAUSE = "pause the queue or the task"
+
+Row = tuple[Given, dict[Level, str]]
+
+
+def rows(some: Iterable[Row]) -> Iterable[Row]:
+    """Tell type checkers what the rows are."""
+    return some
+
+
+#: What is given in addition to `NEW` (``...``: without it), and what each level says.
+REFUSED: list[Row] = [
+    ({"concurrency": 0}, {
+        declared: "at least 1. It is 0. To let no job start, pause the task",
+        python: "ValueError: set_limit(concurrency=...) takes a whole number of at least 1, not 0. To let ",
+        sql: f"must let at least 1 job run, not 0. To let none start, {PAUSE}",
+        add_page: f"At least 1. To let no job start, {PAUSE}."}),
+    ({"concurrency": -1}, {declared: "at least 1. It is -1"}),
+    *rows(({"concurrency": number}, {declared: "whole number", python: f"TypeError: {WHOLE} or None"})
+          for number in (True, 1.0)),
+    ({"concurrency": "3"}, {declared: "whole number"}),
+    ({"concurrency": 2**31}, {declared: "whole number", python: f"ValueError: {WHOLE} of at least 1"}),
+    ({"concurrency": ...}, {
+        python: "TypeError: set_limit() takes concurrency=, rate_limit= or on_full=",
+        add_page: "Enter how many jobs may run at once, or how many may start."}),
+    ({"concurrency": ..., "on_full": "wait"}, dict.fromkeys((python, sql), "the limit 'k' has no number")),
+    ({"no_concurrency": True}, {sql: "give a number, or take it away, but not both"}),
+    ({"rate": 1, "per": MINUTE, "no_rate": True}, {sql: "give a number, or take it away, but not both"}),
+    ({"on_full": "fail"}, dict.fromkeys((declared, python, sql), "'wait', 'cancel_new' or 'cancel_old'")),
+    # Names
+    ({"name": "a/b"}, {
+        **dict.fromkeys((declared, declared_rate, python, sql), "must not contain a slash"),
+        add_page: "Leave out the slash"}),
+    ({"name": ""}, {declared: "1 to 200 characters", sql: "the limit of kind limit needs a name"}),
+    ({"name": None}, {sql: "the limit of kind limit needs a name"}),
+    ({"name": 7}, {python: "ValueError: set_limit(name=...) must be a string"}),
+    ({"name": "x" * 201}, {
+        **dict.fromkeys((declared, python, sql), "1 to 200 characters"), add_page: "at most 200 characters"}),
+    ({"name": "*"}, {declared: RESERVED, sql: "is the limit of a queue or of all jobs"}),
+    ({"name": "queue:mail"}, dict.fromkeys((declared, declared_rate, python), RESERVED)),
+    ({"name": "taken"}, {add_page: "A limit with this name already exists."}),
+    ({"kind": "all"}, {sql: "the limit of kind all has no name"}),
+    ({"kind": "a"}, {sql: "must be queue, task, limit or all, not 'a'"}),
+    ({"key": ""}, {declared: CODES_KEY}),
+    ({"key": 7}, dict.fromkeys((declared, declared_rate), CODES_KEY)),
+    # Queues and all jobs always wait, and so do those of a rate.
+    *rows(({**whole, "on_full": "cancel_new"}, dict.fromkeys((python, sql, add_page), ALWAYS_WAIT))
+          for whole in ({"kind": "queue", "name": "mail"}, {"kind": "all", "name": ""})),
+    ({"rate": 1, "per": MINUTE, "on_full": "cancel_new"}, {
+        python: "ValueError: Jobs always wait for a rate", sql: "jobs always wait for the rate",
+        add_page: "Jobs always wait for a rate"}),
+    ({"name": "taken", "rate": 1, "per": MINUTE}, {sql: "jobs always wait for the rate"}),
+    # Rates
+    ({"rate": 0, "per": MINUTE}, {
+        declared_rate: "at least 1. It is 0. To let no job start, pause",
+        sql: f"at least 1 start, not 0. To let none start, {PAUSE}",
+        add_page: f"At least 1. To let no job start, {PAUSE}."}),
+    *rows(({"rate": number}, {declared_rate: "at least 1"}) for number in (True, 2**31)),
+    ({"rate": 1}, {sql: "has no period", add_page: "Enter a period greater than zero."}),
+    *rows(({"rate": 1, "per": timedelta(seconds=seconds)}, {
+        declared_rate: "greater than zero", sql: "more than 0 seconds",
+        add_page: "Enter a period greater than zero."}) for seconds in (0, -5)),
+    ({"per": "60"}, {declared_rate: "must be seconds or a timedelta"}),
+    ({"per": MINUTE}, {sql: "no number of starts"}),
+    ({"rate": 1, "per": timedelta(40_000)}, {declared_rate: "within 100 years", sql: "at most 100 years"}),
+    ({"rate": 1, "per": MINUTE, "burst": 0}, {
+        declared_rate: "burst of a rate must be a whole number of at least 1",
+        sql: "burst of the rate 'k' must be at least 1", add_page: "At least 1."}),
+    ({"burst": None}, {declared_rate: "burst of a rate must be a whole number of at least 1"}),
+    ({"burst": 3}, {sql: "no number of starts", add_page: "A period and a burst need a number of starts."}),
+    ({"rate": 1, "per": MINUTE, "burst": 2_000_000_000}, {
+        declared_rate: "again within 100 years", sql: "more than 100 years", add_page: "is over 100 years"}),
+    ({"rate_limit": 5}, {python: "takes a RateLimit: write RateLimit(5, per=1)"}),
+    *rows(({"rate_limit": rate}, {python: "has no key and no name"})
+          for rate in (RateLimit(1, per=MINUTE, key="a"), RateLimit(1, per=MINUTE, name="a"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("level", "given", "words"),
+    [
+        pytest.param(level, given, words, id=f"{level.__name__}-{given!s:.60}")
+        for given, levels in REFUSED
+        for level, words in levels.items()
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused_with_the_reason(
+    level: Level, given: Given, words: str
+) -> None:
+    set_limit(name="taken", concurrency=1, on_full="cancel_new")
+    assert words in level({name: value for name, value in {**NEW, **given}.items() if value is not ...})
+    assert list(Limit.objects.values_list("name", "concurrency", "rate")) == [("taken", 1, None)]
+
+
+# --- What a change stores
+
+
+def declare(given: Given) -> int:
+    """Write what the code declares, as workers do. Return how many rows were written."""
+    values = [given.get(name) for name in ("concurrency", "on_full", *RATE)]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT _pgqueue_declare_limits('{k}', ARRAY[%s::integer], ARRAY[coalesce(%s, 'wait')],"
+            " ARRAY[%s::integer], ARRAY[%s::interval], ARRAY[%s::integer])",
+            values,
+        )
+        return int(cursor.fetchone()[0])
+
+
+def reset(level: Level) -> bool:
+    """Go back to what the code declares. Return whether the limit was different."""
+    if level is python:
+        return reset_limit(name="k")
+    if level is sql:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pgqueue_reset_limit('limit', 'k')")
+            return bool(cursor.fetchone()[0])
+    limit = Limit.objects.filter(pk="k").first()
+    if limit is None or not limit.is_overridden:
+        return False
+    if limit.is_declared:
+        return not posted("change", {}, "k")
+    return not posted("delete", {"post": "yes"}, "k")
+
+
+STORED = {"concurrency": None, "on_full": "wait", **dict.fromkeys(RATE), "is_overridden": True}
+SECONDS = timedelta(seconds=90)
+
+#: What is done, with which numbers, and what is stored then: what differs from `STORED`; None: nothing.
+CHANGES: dict[str, list[tuple[str, Given, Given | None]]] = {
+    "a limit of nobody's code": [
+        ("set", {"concurrency": 3, "on_full": "cancel_new"}, {"concurrency": 3, "on_full": "cancel_new"}),
+        ("set", {"concurrency": 4}, {"concurrency": 4, "on_full": "cancel_new"}),
+        ("set", {"on_full": "cancel_old"}, {"concurrency": 4, "on_full": "cancel_old"}),
+        ("reset", {}, None),
+    ],
+    "a rate of nobody's code": [
+        ("set", {"rate": 5, "per": timedelta(days=40), "burst": 10},
+         {"rate": 5, "per": timedelta(days=40), "burst": 10}),
+        ("set", {"concurrency": 5}, {"concurrency": 5, "rate": 5, "per": timedelta(days=40), "burst": 10}),
+        ("set", {"rate": 7, "per": SECONDS}, {"concurrency": 5, "rate": 7, "per": SECONDS, "burst": 1}),
+        ("set", {"concurrency": None}, {"rate": 7, "per": SECONDS, "burst": 1}),
+        ("set", {"concurrency": 2, "rate": None}, {"concurrency": 2}),
+        ("reset", {}, None),
+    ],
+    "a declared limit": [
+        ("declare", {"concurrency": 3, "on_full": "cancel_new"},
+         {"concurrency": 3, "on_full": "cancel_new", "is_overridden": False}),
+        ("set", {"concurrency": 7}, {"concurrency": 7, "on_full": "cancel_new"}),
+        ("declare", {"concurrency": 5, "on_full": "cancel_new"}, {"concurrency": 7, "on_full": "cancel_new"}),
+        ("reset", {}, {"concurrency": 5, "on_full": "cancel_new", "is_overridden": False}),
+    ],
+    "a declared rate": [
+        ("declare", {"rate": 9, "per": MINUTE, "burst": 2},
+         {"rate": 9, "per": MINUTE, "burst": 2, "is_overridden": False}),
+        ("set", {"rate": 3, "per": SECONDS}, {"rate": 3, "per": SECONDS, "burst": 1}),
+        ("set", {"concurrency": 3}, {"concurrency": 3, "rate": 3, "per": SECONDS, "burst": 1}),
+        ("declare", {"rate": 20, "per": MINUTE, "burst": 1},
+         {"concurrency": 3, "rate": 3, "per": SECONDS, "burst": 1}),
+        ("reset", {}, {"rate": 20, "per": MINUTE, "burst": 1, "is_overridden": False}),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", [python, sql, page], ids=lambda level: level.__name__)
+@pytest.mark.parametrize("steps", CHANGES.values(), ids=CHANGES)
+def test_what_is_set_stays_until_it_goes_back_to_what_the_code_declares(
+    level: Level, steps: list[tuple[str, Given, Given | None]]
+) -> None:
+    for verb, given, expected in steps:
+        if verb == "set":
+            assert level({"kind": "limit", "name": "k", **given}) == ""
+        elif verb == "declare":
+            assert (declare(given), declare(given)) == (1, 0)
+        else:
+            assert (reset(level), reset(level)) == (True, False)
+        rows = [{**STORED, **expected}] if expected is not None else []
+        assert list(Limit.objects.values(*STORED)) == rows, (verb, given)
+
+
+@pytest.mark.parametrize(
+    ("level", "kind", "given", "name"),
+    [
+        (level, kind, given, name)
+        for kind, given, name in [
+            ("limit", "a", "a"), ("queue", "mail", "queue:mail"), ("task", "a.b", "a.b"), ("all", "", "*"),
+        ]
+        for level in (python, sql, page)
+        if (level, kind) != (page, "task")
+    ] + [(python, "task", tasks.sync, "tenant"), (python, "task", tasks.two, tasks.two.module_path)],
+)  # fmt: skip
+def test_the_target_of_a_limit(level: Level, kind: str, given: Any, name: str) -> None:
+    assert level({"kind": kind, "name": given, "concurrency": 4}) == ""
+    assert list(Limit.objects.values_list("name", "concurrency")) == [(name, 4)]
+
+
+def test_a_limit_has_one_target() -> None:
+    with pytest.raises(TypeError, match="exactly one of"):
+        set_limit(name="a", queue="mail", concurrency=1)

@@ -1,0 +1,202 @@
+"""Who may start under limits and rates, in one session."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.support.jobs import Range, add, cancel, claim, value
+from tests.support.keys import add_keyed, add_many, repair, running, set_limit
+from tests.support.rates import move_state, set_rate
+from tests.support.sessions import Connect, Connection
+
+from .play import Play
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
+
+MINUTE = timedelta(minutes=1)
+
+#: The language of these scripts is that of `Play`.
+SCRIPTS = {
+    # --- Limits
+    "the jobs of a key start in the order of priority and line":
+        "add abc; high de; backwards d; claim; running d; line eabc; done d; all eabc",
+    "a key without a limit allows one, and others do not matter":
+        "many ab; many:k/1 cd; many:k/2 e; plain fg; claim acefg; running acefg",
+    "a limit holds for each key, and one that rises releases the lines of all keys":
+        "many:k abc; many:k/1 def; many:k/2 ghi; many:ka jkl; many:k-b mno; claim adgjm;"
+        "limit 2; pending beh; blocked cfiklno; claim beh; claim",
+    "a limit that is taken away lets all jobs run":
+        "add abc; claim a; claim; unlimited; try_; try_; running abc; reset",
+    "a key has a line in each queue, and one limit":
+        "mail ab; add cd; try_; try_; try_; running 1; done_all; any 3",
+    "limits of queues and of the installation":
+        "plain:mail abcde; urgent:mail fghij; plain klmno; limit:queue:mail 3; claim fghklmno; claim;"
+        "done fghklmno; limit:* 2; try_; running 2; claim",
+    # --- What happens to the line
+    "a job that is given back keeps its place":
+        "many ab; claim a; release a; all ab",
+    "recovery gives the slots of a dead worker back":
+        "many ab; claim a; recover; pending a; blocked b; all ab",
+    "a job in line that is edited to a later time leaves the line":
+        "many abc; claim a; line bc; later b; line c; pending b; done a; all c; live b",
+    "those behind a job that is edited away do not wait for it":  # many: they are blocked behind it
+        "many abc; later a; all bc; now a; all a",
+    "a job that is edited to another queue waits for its key there":
+        "many ab; claim a; elsewhere b; claim; blocked b; done a; all b",
+    "a job that is edited to another queue when its key is free":
+        "many ab; claim a; done a; elsewhere b; all b",
+    "a job that is moved to a later time by hand does not hold up its line":
+        "add abcd; by_hand postpone a; claim b; by_hand postpone c; done b; repair 1; claim d; live acd",
+    # --- Those that do not wait
+    "a job that finds no room is cancelled":
+        "limit 1 cancel_new; add ab; claim a; moved 1; cancelled b; asked;"
+        "why b skipped: as many jobs of its limit key were running as its limit allows;"
+        "done a; claim; add c; all c",
+    "a newer job replaces older ones":
+        "limit 1 cancel_old; add a; claim a; add b; claim; moved 2; asked a; blocked b;"
+        "add c; claim; moved 2; running a; cancelled b; blocked c;"
+        "why b replaced by a newer job of its limit key; stopped a; all c",
+    "newer jobs in one claim replace older ones":
+        "limit 2 cancel_old; add abcde; claim de; moved 3; cancelled abc; running de",
+    # --- Rates
+    "a burst starts, and the next one is the alarm clock of the line":
+        "rate 6/60/3; add abcdef; claim abc; moved 3; pending d; blocked ef; due d 9 10; claim; moved 0;"
+        "clock 10; claim d; pending e; blocked f; due e 9 10",
+    "those who run long do not hold up the rate":
+        "rate 6/60/1; add abcd; claim a; clock 10; claim b; clock 10; claim c; clock 10; claim d;"
+        "running abcd",
+    **{
+        f"a job that comes back waits for the rate like any other: {end}":
+            f"rate 6/60/1; add ab; claim a; {end}; claim; clock 10; try_; running 1; clock 5; claim"
+        for end in ("retry a", "release a", "recover")
+    },
+    "a quiet time allows no more than the burst":
+        "rate 6/60/2; add abcde; claim ab; clock 3600; try_; try_; running abcd",
+    "many jobs of one statement start at the rate":
+        "rate 6/60/2; many abcde; try_; try_; running ab; pending c; blocked de;"
+        "done a; pending c; blocked de",
+    "slots and a rate hold together":  # blocked: a finish releases them, not the time
+        "rate 60/60/10/2; add abcd; claim ab; blocked cd; done a; claim c;"
+        "rate 1/60/1/2; done b; claim; pending d; due d 0 60",
+    "a job with a higher priority is the next one":
+        "rate 6/60/1; add ab; claim a; high c; claim; line cb; clock 10; try_; try_; running ac; due b 9 10;"
+        "clock 10; claim b",
+    **{
+        f"the line gets another alarm clock if its own goes away: {change}":
+            f"rate 6/60/1; add abc; claim a; {change} b; claim; pending c; due c 9 10;"
+            "clock 10; try_; try_; running 2"
+        for change in ("cancel", "later", "elsewhere", "low")
+    },
+    "a limit that changes lets the next one start at once":  # then a key without a limit allows one at once
+        "rate 1/3600/1; add abc; claim a; due b 3500 3600; rate 360/3600/1; due b 0; claim; due b 10.001;"
+        "ahead 10.001; reset; claim; done a; claim b; line c",
+    "a lower rate holds at once":
+        "rate 60/60/5; add abcdefghi; claim abcde; rate 1/3600/1; claim; pending f; blocked ghi; due f 3600;"
+        "ahead 3600",
+    "a clock that steps back blocks nobody for longer than a burst":
+        "rate 6/60/2; add abcd; claim ab; clock -86400; due c 86000 86411; repair 1; claim; ahead 20.001;"
+        "due c 10.001; repair 0",
+    "repair leaves a line alone that waits for its rate, and wakes one without an alarm clock":
+        "rate 1/60/1; add abcd; claim a; repair 0; by_hand delete b; repair 1; claim; pending c",
+    "keys have rates of their own":
+        "rate 1/60/2; many:k/1 abc; many:k/2 def; many:other g; try_; try_; running abdeg; states k/1 k/2",
+    "rates of queues and of the installation":
+        "plain:mail abcde; rate:queue:mail 6/60/3; claim abc; claim;"
+        "rate:* 6/60/2; plain fghij; claim fg; claim",
+    "an application takes starts of the same rate":
+        "rate 6/60/3; take 2; full 2 9 10; add ab; claim a; full 1 9 10.001; clock -86400; full 1 10.001",
+}  # fmt: skip
+
+#: What only workers of this package do: they claim during a pause, and read queues in an order.
+OF_WORKERS = {
+    "a retry that waits for its time holds no slot and joins at the end":
+        "many abc; claim a; retry a; claim b; claim; running b; line ca; done b; all ca",
+    "a job that is put aside for a pause gives its slot back":
+        "many ab; pause; claim a; paused a; blocked a; pending b; line b; claim b; done b; resume 1; all a",
+    "a job whose pause has just ended keeps its place":
+        "many abc; claim a; done a; claim b; paused b; all bc",
+    "retry and run_now leave a paused job with a key out of the line":
+        "many a; pause; claim a; paused a; ask retry a; ask run_now a; blocked a; line",
+    "queues share the rate of the installation in the order in which they are read":
+        "rate:queue:mail 6/60/3; rate:* 6/60/5; plain:mail abcdef; plain ghijkl; claim abcgh; claim;"
+        "clock:* 20; claim ij; clock:* 600; clock:queue:mail 10; claim dkl",
+    "what the gate refuses is not charged to the queue":
+        "rate:queue:default 6/60/10; add abcde; claim a; ahead:queue:default 0 10",
+}  # fmt: skip
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+@pytest.mark.parametrize("level", ["worker", "any language"])
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_limits(one: Connection, script: str, level: str) -> None:
+    Play(one, foreign=level != "worker").run(script)
+
+
+@pytest.mark.parametrize("script", OF_WORKERS.values(), ids=OF_WORKERS)
+def test_limits_for_workers(one: Connection, script: str) -> None:
+    Play(one, foreign=False).run(script)
+
+
+@pytest.mark.parametrize("scan", ["on", "off"])
+def test_a_line_has_one_alarm_clock_whatever_the_plan(one: Connection, scan: str) -> None:
+    """A nested loop once read the first of the line again for each job, and found another one each time."""
+    for setting in ("enable_hashjoin", "enable_mergejoin"):
+        one.execute(f"SET {setting} TO off")
+    one.execute(f"SET enable_indexscan TO {scan}")
+    Play(one, foreign=False).run("rate 6/60/3; add abcdef; claim abc; pending d; blocked ef")
+
+
+def test_a_round_of_repair_goes_on_where_the_last_one_ended(one: Connection) -> None:
+    add_many(one, *[f"k/{number}" for number in range(5) for _ in range(2)])
+    one.execute("DELETE FROM pgqueue_job_live WHERE status = 'pending'")  # nobody releases the others
+    look = "SELECT lines, reached, released FROM _pgqueue_repair_lines(%s, 2)"
+    reached: str | None = ""
+    found = []
+    while reached is not None:
+        lines, reached, released = one.execute(look, (reached,)).fetchone() or (0, None, 0)
+        found.append((lines, released))
+    assert found == [(2, 2), (2, 2), (1, 1)]
+    assert repair(one) == 0
+
+
+# --- Why a job does not start
+
+
+def test_why_a_job_does_not_start_is_one_query(one: Connection) -> None:
+    first, second, third = add_many(one, "k/1", "k/1", "k/1")
+    (plain,) = add(one)
+    claim(one, 1)
+    set_limit(one, "queue:default", 5)
+    set_limit(one, "*", 1)
+    query = "SELECT * FROM pgqueue_blocked_by(%s)"
+    assert one.execute(query, (third,)).fetchall() == [
+        ("k", "k/1", True, 1, 1, 1, [first], None),
+        ("queue:default", None, False, 5, 1, None, [first], None),
+        ("*", None, True, 1, 1, None, [first], None),
+    ]
+    assert value(one, "SELECT place FROM pgqueue_blocked_by(%s) LIMIT 1", second) == 0
+    assert [row[0] for row in one.execute(query, (plain,)).fetchall()] == ["queue:default", "*"]
+    cancel(one, [plain])
+    assert one.execute(query, (plain,)).fetchall() == []
+
+
+def test_why_a_job_does_not_start_names_the_next_start(one: Connection) -> None:
+    set_rate(one, "k", 6, MINUTE)
+    first, second, _ = add_keyed(one, 3)
+    claim(one, ranges=[Range()])
+    query = (
+        "SELECT name, is_full, allowed, place, extract(epoch FROM next_start - clock_timestamp())::float8"
+        " FROM pgqueue_blocked_by(%s)"
+    )
+    (row,) = one.execute(query, (second,)).fetchall()
+    assert row[:4] == ("k", True, None, 0)
+    assert 9 < row[4] <= 10.001
+    move_state(one, "k", 20)
+    assert one.execute(query, (second,)).fetchall() == [("k", False, None, 0, None)]
+    assert first in running(one)
