@@ -1,4 +1,4 @@
-"""The unique key of a job on its page, in the search, and in what a retry says."""
+"""The unique key of a job on its page and in the list, and in what a retry says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_pgqueue.models import UniqueWindow
 from tests.support.factories import JobFactory
 
-from .helpers import act, ask, body, listed, post, staff, url
+from .helpers import act, ask, body, post, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -20,52 +20,40 @@ KEY = {"unique_key": "doc-7", "unique_scope": "waiting"}
 LIVE = {"unique_key": "doc-7", "unique_scope": "live"}
 
 
-def page(client: Client, job: Any) -> str:
-    return body(client, url("change", job.pk)).replace("<wbr>", "")
+HOUR = timedelta(hours=1)
+
+WAITS = "no other job with this key while this one waits"
+RUNS = "no other job with this key until this one has finished"
+TAKEN = "has the key now"
+WINDOW = "by its window"
 
 
-def test_the_page_shows_the_key_and_how_long_it_holds(root: Client) -> None:
-    shown = page(root, JobFactory.create(**KEY))
-    assert ">doc-7</code>" in shown
-    assert "no other job with this key while this one waits" in shown
-    assert "has the key now" not in shown
-    assert "no other job with this key until this one has finished" in page(root, JobFactory.create(**LIVE))
-
-
-def test_a_job_without_a_key_shows_nothing_of_it(root: Client) -> None:
-    assert "no other job with this key" not in page(root, JobFactory.create())
-
-
-@pytest.mark.parametrize("state", ["running", "done", "cancelled"])
-def test_the_page_links_the_job_that_has_the_key_now(root: Client, state: str) -> None:
-    job = JobFactory.create(**KEY, **{state: True})
-    assert "has the key now" not in page(root, job)
-    twin = JobFactory.create(**KEY)
-    assert f'<a href="{url("change", twin.pk)}">job {twin.pk}</a> has the key now' in page(root, job)
-    assert "has the key now" not in page(root, twin)
-
-
-def test_the_page_shows_the_window_until_it_ends(root: Client) -> None:
-    job = JobFactory.create(**KEY)
-    window = UniqueWindow.objects.create(
-        unique_key="doc-7", job_id=job.pk, until=timezone.now() + timedelta(hours=1)
-    )
-    assert "by its window" in page(root, job)
-    window.until = timezone.now() - timedelta(seconds=1)
-    window.save()
-    assert "by its window" not in page(root, job)
-
-
-def test_a_key_is_escaped(root: Client) -> None:
-    shown = page(root, JobFactory.create(unique_key="<b>7</b>", unique_scope="live"))
-    assert "&lt;b&gt;7" in shown
-    assert "<b>7" not in shown
-
-
-def test_the_search_finds_a_key(root: Client) -> None:
-    job = JobFactory.create(**KEY, done=True)
-    JobFactory.create(unique_key="doc-8", unique_scope="live")
-    assert listed(root, q="DOC-7") == [job.pk]
+@pytest.mark.parametrize(
+    ("job", "twin", "window", "shown"),
+    [
+        ({}, False, None, ()),
+        (KEY, False, None, (WAITS,)),
+        (LIVE, False, None, (RUNS,)),
+        (KEY, False, HOUR, (WAITS, WINDOW)),
+        (KEY, False, -HOUR, (WAITS,)),
+        *((KEY | {state: True}, False, None, (WAITS,)) for state in ("running", "done", "cancelled")),
+        *((KEY | {state: True}, True, None, (WAITS, TAKEN)) for state in ("running", "done", "cancelled")),
+    ],
+)
+def test_the_page_shows_the_key_how_long_it_holds_and_who_has_it(
+    root: Client, job: dict[str, Any], twin: bool, window: timedelta | None, shown: tuple[str, ...]
+) -> None:
+    pages = [JobFactory.create(**job)]
+    if twin:
+        pages.append(JobFactory.create(**KEY))
+    if window:
+        UniqueWindow.objects.create(unique_key="doc-7", job_id=pages[0].pk, until=timezone.now() + window)
+    first, *other = [body(root, url("change", row.pk)).replace("<wbr>", "") for row in pages]
+    assert (">doc-7</code>" in first) == bool(job)
+    assert [text for text in (WAITS, RUNS, TAKEN, WINDOW) if text in first] == list(shown)
+    if twin:
+        assert f'<a href="{url("change", pages[1].pk)}">job {pages[1].pk}</a> has the key now' in first
+        assert TAKEN not in other[0]
 
 
 def test_a_retry_that_meets_a_twin_says_why_nothing_changed() -> None:

@@ -425,78 +425,31 @@ def test_a_batch_in_another_database() -> None:
 
 
 # ----------------------------------------------------------------------------
-# Calls whose unique key is taken.
+# Calls whose unique key is taken; the others are in test_unique.
 
 keyed = add.using(unique_key="k")
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_a_job_that_has_the_unique_key_joins_the_batch(many: bool) -> None:
-    first = enqueue(keyed, 1, 1)
-    with Batch() as batch:
-        call = keyed.using(batch=batch)
-        for _ in range(2):  # the second time, it is a member already
-            if many:
-                (found,) = enqueue_many([call.bind(1, 1)])
-                assert (found.pk, found.enqueue_outcome) == (first.pk, "existing")
-            else:
-                assert enqueue(call, 1, 1).batch_id == batch.id
-    assert batch.counts() == BatchCounts(1, 0, 0, 0)
-    assert JobBatch.objects.get(pk=batch.id).status == "running"
-    run_jobs()
-    assert JobBatch.objects.get(pk=batch.id).status == "done"
-    assert batch.counts() == BatchCounts(1, 1, 0, 0)
-
-
-def test_two_calls_with_one_unique_key_are_one_member() -> None:
+def test_a_job_and_two_calls_with_its_unique_key_are_one_member() -> None:
+    enqueue(keyed, 1, 1)
     with Batch() as batch:
         batch.add([keyed.bind(1, 1), keyed.bind(1, 1)])
     assert batch.counts() == BatchCounts(1, 0, 0, 0)
+    run_jobs()
+    assert (batch.counts(), JobBatch.objects.get().status) == (BatchCounts(1, 1, 0, 0), "done")
 
 
-def test_a_job_that_is_in_another_batch_stays_there() -> None:
-    with Batch() as first:
+def test_an_error_of_many_calls_names_the_item_whose_job_is_in_another_batch() -> None:
+    with Batch() as first, Batch() as second:
         job = enqueue(keyed.using(batch=first), 1, 1)
-    with Batch() as second:
-        with pytest.raises(JobExists, match="and is in another batch") as raised, transaction.atomic():
-            enqueue(keyed.using(batch=second), 1, 1)
-        with (
-            pytest.raises(JobExists, match=f"Item 2: job {job.pk} has the unique key 'k'"),
-            transaction.atomic(),
-        ):
+        words = f"Item 2: job {job.pk} has the unique key 'k'"
+        with pytest.raises(JobExists, match=words), transaction.atomic():
             enqueue_many([add.bind(1, 1), add.bind(1, 2), keyed.using(batch=second).bind(1, 1)])
-        refusing = keyed.using(unique=Unique(on_conflict="raise"), unique_key="k")
-        with pytest.raises(JobExists, match="has the unique key"), transaction.atomic():
-            enqueue(refusing.using(batch=second), 1, 1)
-    assert raised.value.job_id == job.pk
-    assert (first.counts(), second.counts()) == (BatchCounts(1, 0, 0, 0), BatchCounts(0, 0, 0, 0))
+    assert Job.objects.count() == 1
 
 
-def test_a_call_that_refuses_a_taken_key_changes_nothing() -> None:
+def test_a_chain_refuses_a_call_whose_job_does_not_wait_for_the_one_before() -> None:
     job = enqueue(keyed, 1, 1)
-    with Batch() as batch, pytest.raises(JobExists):
-        enqueue(keyed.using(unique=Unique(on_conflict="raise"), unique_key="k", batch=batch), 1, 1)
-    assert Job.objects.get(pk=job.pk).batch_id is None
-
-
-def test_a_call_does_not_lose_what_it_runs_after() -> None:
-    job, parent = enqueue(keyed, 1, 1), enqueue(add, 2, 2)
-    for call in (keyed.using(after=parent), keyed.using(after=[parent, job])):
-        with (
-            pytest.raises(JobExists, match="does not wait for what this call runs after"),
-            transaction.atomic(),
-        ):
-            enqueue(call, 1, 1)
     with pytest.raises(JobExists, match=f"Job {job.pk} has"), transaction.atomic():
         chain([add.bind(1, 1), keyed.bind(1, 1), add.bind(3, 3)])
-    assert Job.objects.count() == 2
-
-
-def test_a_job_that_waits_for_the_same_or_for_what_is_done_is_the_one_that_was_asked_for() -> None:
-    parent = enqueue(add, 2, 2)
-    job = enqueue(keyed.using(after=parent), 1, 1)
-    assert enqueue(keyed.using(after=parent), 1, 1).pk == job.pk
-    assert enqueue_many([keyed.using(after=parent).bind(1, 1)]).ids == [job.pk]
-    run_jobs()
-    again = enqueue(keyed, 1, 1)
-    assert enqueue(keyed.using(after=parent), 1, 1).pk == again.pk
+    assert Job.objects.count() == 1

@@ -431,22 +431,12 @@ def test_the_end_of_a_pause_does_not_start_a_job_that_waits_for_another(one: Con
     assert status(one, child) == "blocked"
 
 
-def test_a_job_that_has_the_key_waits_for_nothing_new(one: Connection) -> None:
-    batch, _ = open_batch(one, is_open=True)
-    jobs = add(one, 2)
-    twin = after(one, jobs[:1], unique_key="k")
-    with pytest.raises(
-        psycopg.errors.UniqueViolation, match="does not wait for what this call runs after"
-    ) as raised:
-        after(one, jobs, unique_key="k", batch=batch)
-    assert raised.value.diag.constraint_name == "pgqueue_job_unique"
-    assert edges(one) == [(jobs[0], twin)]
-    assert (Job.objects.get(pk=twin).parent_ids, counts(one, batch)[0]) == (jobs[:1], 0)
-    assert after(one, jobs[:1], unique_key="k", batch=batch) == twin
-    assert counts(one, batch)[0] == 1
+def test_a_job_that_waits_for_another_is_replaced_where_it_is(one: Connection) -> None:
+    (parent,) = add(one)
+    twin = after(one, [parent], unique_key="k")
     replaced = add(one, options='{"unique_key": "k", "on_conflict": "replace"}', priority=5)
-    assert (replaced, status(one, twin), reason(one, twin)) == ([twin], "blocked", f"waits for job {jobs[0]}")
-    end(one, jobs[0])
+    assert (replaced, status(one, twin), reason(one, twin)) == ([twin], "blocked", f"waits for job {parent}")
+    end(one, parent)
     assert status(one, twin) == "pending"
 
 

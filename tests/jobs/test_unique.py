@@ -1,16 +1,20 @@
-"""What enqueue does with a call whose unique key is taken."""
+"""What a call does whose unique key a job has: in SQL, as one call, and among many."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from django.db import connection, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 from django.dispatch import receiver
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import (
+    Batch,
     JobExists,
     Unique,
     aenqueue,
@@ -24,136 +28,263 @@ from django_pgqueue import (
 from django_pgqueue.compat import TaskResultStatus, task_enqueued
 from django_pgqueue.exceptions import InvalidKey
 from django_pgqueue.jobs import enqueue as module
-from django_pgqueue.models import Job, Queue, UniqueWindow
+from django_pgqueue.models import Edge, Job, Queue, UniqueWindow
 from django_pgqueue.models.job import Step
+from django_pgqueue.tasks.links import IN_BATCH
 from tests.app.tasks import noop
 from tests.app.unique_tasks import index, once, own_key, refresh, remind, render, sync
 from tests.support.coroutines import run
-from tests.support.workers import fresh, until, working
+from tests.support.workers import fresh, run_due
 
 pytestmark = pytest.mark.django_db
 
+Found = tuple[int, str]
+Level = Callable[[Any], Found]
 HOUR = timedelta(hours=1)
+SPAN = timedelta(seconds=5400.5)
+WAITS = ["pending", "retry", "blocked"]
+OVER = ["done", "failed", "cancelled", "not kept"]
 
 
-def sql(query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+def sql(query: str, *parameters: Any) -> Any:
+    """Return the first column of the first row."""
     with connection.cursor() as cursor:
         cursor.execute(query, parameters or None)
-        return cursor.fetchall() if cursor.description else []
+        row = cursor.fetchone() if cursor.description else None
+    return row and row[0]
 
 
-def begin(job: Job) -> None:
-    """Let a worker start the job."""
+def become(job: Job, state: str) -> None:
+    """Bring a job that is pending into another state."""
+    if state == "cancelled":
+        cancel(job)
+        return
+    runs = state not in WAITS
     sql(
-        "UPDATE pgqueue_job_live SET status = 'running', attempts = attempts + 1, worker = 1, lease = 1"
-        " WHERE id = %s", job.pk,
+        "UPDATE pgqueue_job_live SET status = %s, attempts = %s, worker = 1, lease = 1 WHERE id = %s",
+        "running" if runs else state, int(runs), job.pk,
     )  # fmt: skip
+    if runs and state != "running":
+        sql(
+            "SELECT _pgqueue_finish(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[%s], NULL, NULL, NULL, NULL,"
+            " NULL, NULL, NULL, 20)", job.pk, "failed" if state == "failed" else "done",
+        )  # fmt: skip
 
 
-def end(job: Job, outcome: str = "done") -> None:
-    sql(
-        "SELECT accepted FROM _pgqueue_finish(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[%s], NULL, NULL,"
-        " NULL, NULL, NULL, NULL, NULL, 20)", job.pk, outcome,
-    )  # fmt: skip
+def row_of(pk: int) -> Any:
+    return Job.objects.filter(pk=pk).values().first()
 
 
-def outcomes(*jobs: Job) -> list[str | None]:
-    return [job.enqueue_outcome for job in jobs]
+# -- the levels: each makes one call, and returns the id and the outcome
 
 
-def test_a_job_without_a_key_is_created_each_time() -> None:
-    assert outcomes(enqueue(noop, 1), enqueue(noop, 1)) == ["created", "created"]
-    assert Job.objects.filter(unique_key=None, unique_scope=None).count() == 2
+def by_sql(call: Any) -> Found:
+    unique, links = call.task.unique, call.task.links
+    options = {
+        "unique_key": call.task.unique_key, "unique_scope": unique.scope, "on_conflict": unique.on_conflict,
+        "unique_window": unique.window and unique.window.total_seconds(),
+        "batch": links and links.batch and links.batch.id,
+        "max_json_bytes": 100, "after": links and [parent.id for parent in links.after],
+    }  # fmt: skip
+    defaults: list[Any] = [None, "waiting", "existing", []]
+    given = {name: value for name, value in options.items() if value not in defaults}
+    query = "SELECT pgqueue_enqueue(%s, %s, run_after => now() + %s::interval, options => %s)"
+    with transaction.atomic():
+        path, args = call.task.module_path, json.dumps(call.args)
+        job = sql(query, path, args, call.task.run_after_delta, json.dumps(given))
+    return job, sql("SELECT current_setting('pgqueue.enqueue_outcome')")
 
 
-def test_the_key_and_its_scope_are_in_the_row() -> None:
-    job = enqueue(index, 7)
-    assert Job.objects.filter(pk=job.pk).values().get() == {
-        field.name: getattr(job, field.name) for field in Job._meta.concrete_fields
-    }
-    assert (job.unique_key, job.unique_scope) == ("tests.app.unique_tasks.index/7", "waiting")
-    assert Job.objects.get(pk=job.pk).enqueue_outcome is None
+def one(call: Any) -> Found:
+    return told(enqueue(call))
 
 
-@pytest.mark.parametrize("status", ["pending", "retry", "blocked"])
-def test_a_job_that_waits_is_returned_as_it_is(status: str) -> None:
-    first = enqueue(index.using(priority=5), 7, force=True)
-    sql("UPDATE pgqueue_job_live SET status = %s WHERE id = %s", status, first.pk)
-    second = enqueue(index, 7)
-    assert outcomes(first, second) == ["created", "existing"]
-    assert second.pk == first.pk
-    assert (second.status, second.priority, second.args, second.kwargs) == (status, 5, [7], {"force": True})
-    assert second._state.db == "default"
-    assert enqueue(index, 8).enqueue_outcome == "created"
+def many(call: Any) -> Found:
+    return told(enqueue_many([call])[0])
 
 
-def test_scope_waiting_ends_when_the_job_starts() -> None:
-    first = enqueue(index, 7)
-    begin(first)
-    second = enqueue(index, 7)
-    assert outcomes(second) == ["created"]
-    assert enqueue(index, 7).pk == second.pk
+def told(job: Job) -> Found:
+    """The job that is returned is as its row."""
+    if (row := row_of(job.pk)) is not None:
+        assert row == {field.attname: getattr(job, field.attname) for field in Job._meta.concrete_fields}
+        assert job._state.db == "default"
+    return job.pk, str(job.enqueue_outcome)
 
 
-def test_scope_live_ends_when_the_job_is_over() -> None:
-    first = enqueue(sync, 7)
-    begin(first)
-    second = enqueue(sync, 7)
-    assert (second.pk, second.enqueue_outcome, second.status) == (first.pk, "existing", "running")
-    end(first, "retry")
-    assert enqueue(sync, 7).pk == first.pk
-    begin(first)
-    end(first)
-    assert outcomes(enqueue(sync, 7)) == ["created"]
+def answer(level: Level, call: Any) -> Found:
+    """Return also the id and the text of a refusal. In Python, the transaction stays usable after it."""
+    try:
+        return level(call)
+    except JobExists as error:
+        return error.job_id, str(error)
+    except IntegrityError as error:
+        cause: Any = error.__cause__
+        assert (cause.sqlstate, cause.diag.constraint_name) == ("23505", "pgqueue_job_unique")
+        found = re.match(r"pgqueue: job (\d+) ", str(error))
+        return int(found[1] if found else 0), str(error)
 
 
-@pytest.mark.parametrize("unique_task", [index, sync])
-def test_a_cancelled_job_frees_its_key(unique_task: Any) -> None:
-    first = enqueue(unique_task, 7)
-    cancel(first)
-    assert outcomes(enqueue(unique_task, 7)) == ["created"]
+LEVELS = pytest.mark.parametrize("level", [by_sql, one, many])
+RAISES = "has the unique key"
 
 
-def test_scopes_do_not_see_each_other_and_tasks_share_a_key_of_the_call() -> None:
-    first = enqueue(noop.using(unique_key="k"), 1)
-    assert outcomes(enqueue(noop.using(unique=Unique(name="k", key=(), scope="live")), 1)) == ["created"]
-    second = enqueue(index.using(unique_key="k"), 1)
-    assert (second.pk, second.task_path) == (first.pk, "tests.app.tasks.noop")
+# -- what becomes of a call
 
 
-def test_a_window_counts_from_the_enqueue_whatever_becomes_of_the_job() -> None:
-    first = enqueue(remind, 7)
-    (window,) = UniqueWindow.objects.all()
-    assert (window.unique_key, window.job_id) == (first.unique_key, first.pk)
-    assert window.until == first.enqueued_at + HOUR
-    begin(first)
-    second = enqueue(remind, 7)
-    assert (second.pk, second.enqueue_outcome, second.status) == (first.pk, "existing", "running")
-    end(first)
-    second = enqueue(remind, 7)
-    assert (second.pk, second.enqueue_outcome, second.status) == (first.pk, "existing", "done")
-    UniqueWindow.objects.update(until=first.enqueued_at)
-    third = enqueue(remind, 7)
-    assert outcomes(third) == ["created"]
-    assert UniqueWindow.objects.get().job_id == third.pk
-    cancel(third)
-    assert enqueue(remind, 7).status == "cancelled"
+class Rule(NamedTuple):
+    """How a task is unique, and the outcome of a call while the job with its key waits, runs, or is over."""
+
+    unique: Unique
+    waits: str
+    runs: str
+    over: str
+    delay: timedelta | None = None  # of the call; the job is due in an hour
+    ended: bool = False  # whether the window has ended
 
 
-def test_a_job_that_still_waits_after_its_window_holds_its_key() -> None:
-    first = enqueue(remind, 7)
-    UniqueWindow.objects.update(until=first.enqueued_at)
-    second = enqueue(remind, 7)
-    assert (second.pk, second.enqueue_outcome) == (first.pk, "existing")
-    # No job was enqueued with it, so there is no window.
-    assert not UniqueWindow.objects.exists()
+RULES = {
+    "waiting": Rule(Unique(), "existing", "created", "created"),
+    "waiting, replace": Rule(Unique(on_conflict="replace"), "replaced", "created", "created"),
+    "waiting, earliest": Rule(Unique(on_conflict="earliest"), "earlier", "created", "created"),
+    "waiting, later": Rule(Unique(on_conflict="earliest"), "existing", "created", "created", 2 * HOUR),
+    "waiting, raise": Rule(Unique(on_conflict="raise"), RAISES, "created", "created"),
+    "live": Rule(Unique(scope="live"), "existing", "existing", "created"),
+    "live, replace": Rule(Unique(scope="live", on_conflict="replace"), "replaced", "existing", "created"),
+    "live, earliest": Rule(Unique(scope="live", on_conflict="earliest"), "earlier", "existing", "created"),
+    "live, raise": Rule(Unique(scope="live", on_conflict="raise"), RAISES, RAISES, "created"),
+    "window": Rule(Unique(window=SPAN), "existing", "existing", "existing"),
+    "window, replace": Rule(Unique(window=SPAN, on_conflict="replace"), "replaced", "existing", "existing"),
+    "window, earliest": Rule(Unique(window=SPAN, on_conflict="earliest"), "earlier", "existing", "existing"),
+    "window, raise": Rule(Unique(window=SPAN, on_conflict="raise"), RAISES, RAISES, RAISES),
+    "window, ended": Rule(Unique(window=SPAN), "existing", "created", "created", ended=True),
+}
+
+
+@LEVELS
+@pytest.mark.parametrize("name", RULES)
+def test_a_call_whose_key_a_job_has(level: Level, name: str) -> None:
+    rule = RULES[name]
+    Queue.objects.create(name="forgotten", retention=timedelta(0))
+    expected = {
+        **dict.fromkeys(WAITS, rule.waits), "running": rule.runs, **dict.fromkeys(OVER, rule.over),
+        "rolled back": "created",
+    }  # fmt: skip
+    if rule.waits == "earlier":
+        expected["blocked"] = "existing"  # something else decides when it starts
+    for state, outcome in expected.items():
+        keyed = noop.using(unique=rule.unique, unique_key=state)
+        with transaction.atomic():
+            queue = "forgotten" if state == "not kept" else "default"
+            first = enqueue(keyed.using(run_after=HOUR, queue_name=queue), "old")
+            transaction.set_rollback(state == "rolled back")
+        if state != "rolled back":
+            become(first, state)
+        if rule.ended:
+            UniqueWindow.objects.filter(unique_key=state).update(until=first.enqueued_at)
+        before = row_of(first.pk)
+        assert (before is None) == (state in ("not kept", "rolled back"))
+
+        job, found = answer(level, keyed.using(run_after=rule.delay).bind("new"))
+
+        rows = {row["id"]: row for row in Job.objects.filter(pk__in=[first.pk, job]).values()}
+        after: Any = rows.get(first.pk)
+        assert ("existing" if outcome == "earlier" else outcome) in found, state
+        assert (job != first.pk) == (outcome == "created"), state
+        if outcome in ("created", "replaced"):
+            assert rows[job]["args"] == ["new"], state
+        if outcome == "earlier":
+            assert first.enqueued_at < after["run_after"] < first.run_after, state
+            assert after == before | {"run_after": after["run_after"]}, state
+        elif outcome != "replaced":
+            assert after == before, state
+        if rule.unique.window:
+            # It counts from the enqueue of its job, and is only there if a job was enqueued with it.
+            ends = (rows[job]["enqueued_at"] if job in rows else first.enqueued_at) + SPAN
+            windows = UniqueWindow.objects.filter(unique_key=state).values_list("job_id", "until")
+            assert list(windows) == ([] if rule.ended and outcome == "existing" else [(job, ends)]), state
+    assert rule.unique.window or not UniqueWindow.objects.exists()
+
+
+@LEVELS
+def test_scopes_do_not_see_each_other_and_tasks_share_a_key(level: Level) -> None:
+    first, _ = level(noop.using(unique_key="k").bind(1))
+    assert level(noop.using(unique=Unique(scope="live"), unique_key="k").bind(1))[1] == "created"
+    assert level(index.using(unique_key="k").bind(2)) == (first, "existing")
+    assert level(render.using(unique_key="k").bind(2)) == (first, "replaced")
+    job = Job.objects.get(pk=first)
+    assert (job.task_path, job.args, job.unique_key) == (render.module_path, [2], "k")
+
+
+@LEVELS
+def test_a_key_may_have_200_characters(level: Level) -> None:
+    first, _ = level(noop.using(unique_key=200 * "é").bind())
+    assert level(noop.using(unique_key=200 * "é").bind()) == (first, "existing")
+    assert Job.objects.get().unique_key == 200 * "é"
+
+
+# -- a key that is taken, when the call asks for a batch or parents
+
+
+class Link(NamedTuple):
+    """What the job with the key has, what the call asks for, the outcome, and the size of the batch then."""
+
+    holder: dict[str, Any]
+    call: dict[str, Any]
+    outcome: str
+    members: int = 0
+
+
+AFTER, BATCH, RAISE = {"after": ["parent"]}, {"batch": "batch"}, {"unique": Unique(on_conflict="raise")}
+LINKS = {
+    "joins the batch": Link({}, BATCH, "existing", 1),
+    "is in the batch": Link(BATCH, BATCH, "existing", 1),
+    "is in another batch": Link({"batch": "other"}, BATCH, "and is in another batch"),
+    "is in another batch, raise": Link({"batch": "other"}, BATCH | RAISE, RAISES),
+    "is in no batch, raise": Link({}, BATCH | RAISE, RAISES),
+    "waits for none": Link({}, AFTER, "does not wait for what this call runs after"),
+    "is a parent": Link({}, {"after": ["parent", "holder"]}, "does not wait for what this call"),
+    "waits for fewer": Link(AFTER, BATCH | {"after": ["parent", "second"]}, "does not wait for what this"),
+    "waits for the same": Link(AFTER, AFTER, "existing"),
+    "waits for the same, batch": Link(AFTER, BATCH | AFTER, "existing", 1),
+    "the parent is done": Link({}, {"after": ["done"]}, "existing"),
+}
+
+
+@LEVELS
+@pytest.mark.parametrize("name", LINKS)
+def test_a_taken_key_and_links(level: Level, name: str) -> None:
+    link = LINKS[name]
+    batches = {each: Batch.open(each) for each in ("batch", "other")}
+    jobs = {each: enqueue(noop) for each in ("parent", "second", "done")}
+    become(jobs["done"], "done")
+
+    def linked(links: dict[str, Any]) -> Any:
+        found: dict[str, Any] = {"after": lambda names: [jobs[each] for each in names], "batch": batches.get}
+        given = {name: found[name](to) if name in found else to for name, to in links.items()}
+        return noop.using(unique_key="k", **given)
+
+    jobs["holder"] = holder = enqueue(linked(link.holder), "old")
+    before, edges = row_of(holder.pk), Edge.objects.count()
+    job, found = answer(transaction.atomic(level), linked(link.call).bind("new"))
+    assert job == holder.pk
+    assert link.outcome in found
+    batch = batches["batch"]
+    joined = {"batch_id": batch.id, "marks": holder.marks | IN_BATCH} if link.members else {}
+    assert row_of(holder.pk) == before | joined
+    assert (Job.objects.count(), Edge.objects.count(), batch.counts().added) == (4, edges, link.members)
+    assert batches["other"].counts().added == (link.holder.get("batch") == "other")
+    if link.holder != AFTER:
+        become(holder, "done")
+        assert batch.counts().done == link.members
+
+
+# -- what only one call in Python shows
 
 
 def test_only_the_id_is_known_of_a_job_that_is_not_kept_within_its_window() -> None:
     Queue.objects.create(name="default", retention=timedelta(0))
     first = enqueue(remind, 7)
-    begin(first)
-    end(first)
+    become(first, "done")
     second = enqueue(remind, 7)
     assert (second.pk, second.enqueue_outcome) == (first.pk, "existing")
     with pytest.raises(Job.DoesNotExist):
@@ -180,54 +311,16 @@ def test_replace_gives_the_waiting_job_everything_but_its_id_and_history() -> No
     assert (second.crash_count, second.lost_in_a_row, second.waiting_reason) == (0, 0, "")
     assert second.enqueued_at == first.enqueued_at
     stored = Job.objects.get()
-    assert stored.kwargs == {"text": "new"}
+    assert (stored.kwargs, stored.enqueue_outcome) == ({"text": "new"}, None)
 
 
-def test_replace_takes_the_task_too() -> None:
-    first = enqueue(noop.using(unique_key="k"), 1)
-    second = enqueue(render.using(unique_key="k"), 2)
-    assert (second.pk, second.task_path, second.args) == (first.pk, "tests.app.unique_tasks.render", [2])
-
-
-def test_replace_cannot_change_a_job_that_runs() -> None:
-    live = render.using(unique=Unique(scope="live", on_conflict="replace"))
-    first = enqueue(live, 7, "old")
-    begin(first)
-    second = enqueue(live, 7, "old")
-    assert (second.pk, second.enqueue_outcome, second.args) == (first.pk, "existing", [7, "old"])
-    # With scope "waiting", the key is free.
-    waiting = enqueue(render, 7, "one")
-    begin(waiting)
-    assert outcomes(enqueue(render, 7, "two")) == ["created"]
-
-
-def test_replace_within_a_window_changes_only_a_job_that_waits() -> None:
-    windowed = render.using(unique=Unique(key="document_id", window=HOUR, on_conflict="replace"))
-    first = enqueue(windowed, 7, "old")
-    second = enqueue(windowed, 7, "new")
-    assert (second.pk, second.enqueue_outcome, second.args) == (first.pk, "replaced", [7, "new"])
-    begin(first)
-    assert outcomes(enqueue(windowed, 7, "newer")) == ["existing"]
-    end(first)
-    assert outcomes(enqueue(windowed, 7, "newest")) == ["existing"]
-
-
-def test_earliest_keeps_the_earlier_time() -> None:
-    first = enqueue(refresh.using(run_after=HOUR), "a")
-    later = enqueue(refresh.using(run_after=2 * HOUR), "a")
-    assert (later.pk, later.enqueue_outcome, later.run_after) == (first.pk, "existing", first.run_after)
-    now = enqueue(refresh, "a")
-    assert (now.pk, now.enqueue_outcome) == (first.pk, "existing")
-    assert first.enqueued_at < now.run_after < first.run_after
-    assert enqueue(refresh, "a").run_after == now.run_after
-
-
-def test_raise_names_the_job_and_leaves_the_transaction_usable() -> None:
-    first = enqueue(once, "a")
-    with pytest.raises(JobExists, match=rf"Job {first.pk} has the unique key .*once\(name=") as caught:
-        enqueue(once, name="a")
-    assert caught.value.job_id == first.pk
-    assert Job.objects.count() == 1
+def test_a_replaced_job_loses_the_steps_of_its_former_arguments() -> None:
+    replaced = index.using(unique=Unique(name="k", key=(), on_conflict="replace"))
+    job = enqueue(replaced, 7)
+    assert send_event(job, "approved")
+    assert enqueue(replaced, 8).pk == job.pk
+    assert not Step.objects.exists()
+    assert Job.objects.get(pk=job.pk).marks == 0
 
 
 def test_a_broken_callable_enqueues_nothing() -> None:
@@ -264,55 +357,27 @@ def test_the_result_of_django_tasks_is_that_of_the_other_job() -> None:
     assert task_enqueued.disconnect(hear)
 
 
-def test_a_rollback_frees_the_key_and_the_window() -> None:
-    for unique_task in (index, sync, remind):
-        with transaction.atomic():
-            enqueue(unique_task, 7)
-            transaction.set_rollback(True)
-        assert outcomes(enqueue(unique_task, 7)) == ["created"]
+# -- many calls
 
 
-def test_bulk_returns_the_ids_in_the_order_given() -> None:
+def test_many_calls_are_in_the_order_given_and_meet_earlier_ones() -> None:
     known = enqueue(index, 5)
-    calls = [
-        index.bind(9),
-        noop.bind(1),
-        index.bind(5),
-        index.bind(3),
-        index.bind(9, force=True),
-        noop.bind(1),
-    ]
-    done = enqueue_many(calls)
-    nine, plain, five, three, nine_again, plain_again = done.ids
-    assert done.enqueue_outcomes == [
-        "created", "created", "existing", "created", "existing", "created",
+    table = [
+        (index.bind(9), "created", 0), (noop.bind(1), "created", 1), (index.bind(5), "existing", -1),
+        (index.bind(3), "created", 2), (index.bind(9, force=True), "existing", 0),
+        (noop.bind(1), "created", 3), (render.bind(1, "a"), "created", 4),
+        (render.bind(1, "b"), "replaced", 4),
+        (refresh.using(run_after=HOUR).bind("x"), "created", 5), (refresh.bind("x"), "existing", 5),
+        (remind.bind(1), "created", 6), (remind.bind(1), "existing", 6),
     ]  # fmt: skip
-    assert (five, nine_again) == (known.pk, nine)
-    assert len({nine, plain, five, three, plain_again}) == 5
-    assert nine < plain < three < plain_again
-    assert Job.objects.get(pk=nine).kwargs == {}
-    assert Job.objects.get(pk=three).args == [3]
-    assert enqueue_many(calls)[:1].ids == [nine]
-    assert Job.objects.count() == 7
-
-
-def test_bulk_replaces_and_hurries_like_single_calls() -> None:
-    done = enqueue_many(
-        [
-            render.bind(1, "a"), render.bind(1, "b"), refresh.using(run_after=HOUR).bind("x"),
-            refresh.bind("x"), remind.bind(1), remind.bind(1),
-        ]
-    )  # fmt: skip
-    assert done.enqueue_outcomes == [
-        "created", "replaced", "created", "existing", "created", "existing",
-    ]  # fmt: skip
-    first, second, third = Job.objects.order_by("pk")
-    assert first.args == [1, "b"]
-    assert second.run_after < second.enqueued_at + HOUR
-    assert third.args == [1]
-
-
-def test_bulk_without_keys_has_outcomes_too() -> None:
+    jobs = enqueue_many(call for call, *_ in table)
+    assert jobs.enqueue_outcomes == [outcome for _, outcome, _ in table]
+    new = list(Job.objects.exclude(pk=known.pk).order_by("pk"))
+    assert jobs.ids == [[*new, known][place].pk for *_, place in table]
+    assert [job.args for job in new] == [[9], [1], [3], [1], [1, "b"], ["x"], [1]]
+    assert (new[0].kwargs, new[1].unique_key, new[1].unique_scope) == ({}, None, None)
+    assert new[5].run_after < new[5].enqueued_at + HOUR
+    assert jobs[:1].ids == jobs.ids[:1]
     assert enqueue_many([noop.bind(1)] * 3).enqueue_outcomes == ["created"] * 3
     assert not enqueue_many([])
 
@@ -327,7 +392,7 @@ def test_bulk_that_meets_a_job_it_must_not_meet_inserts_nothing(
         enqueue_many([noop.bind(1), noop.bind(2), once.bind("z"), once.bind("a"), once.bind("b")])
     assert caught.value.job_id == first.pk
     assert Job.objects.count() == 1
-    assert outcomes(enqueue(once, "z")) == ["created"]
+    assert enqueue(once, "z").enqueue_outcome == "created"
 
 
 @pytest.mark.parametrize("plain", [0, 4])
@@ -353,31 +418,26 @@ def test_statements_of_a_large_bulk_are_in_the_order_of_the_keys(
     assert len(inserted) > 2
 
 
-def test_a_retry_of_a_job_whose_key_is_taken_leaves_it_in_history() -> None:
-    first, plain = enqueue(sync, 7), enqueue(noop)
-    for job in (first, plain):
-        begin(job)
-        end(job, "failed")
-    second = enqueue(sync, 7)
-    assert retry(Job.objects.filter(pk__in=[first.pk, plain.pk])) == 1
-    first.refresh_from_db()
-    assert (first.status, first.shelf, first.unique_key) == ("failed", 9, second.unique_key)
-    cancel(second)
-    assert retry(first) == 1
-    assert enqueue(sync, 7).pk == first.pk
+# -- retry, async code, the worker
 
 
-def test_of_two_jobs_with_a_key_one_is_retried() -> None:
-    jobs = []
-    for _ in range(2):
-        jobs.append(enqueue(sync, 7))
-        begin(jobs[-1])
-        end(jobs[-1], "failed")
-    assert retry(Job.objects.filter(pk__in=[job.pk for job in jobs])) == 1
-    assert sorted(Job.objects.values_list("pk", "status")) == [
-        (jobs[0].pk, "pending"),
-        (jobs[1].pk, "failed"),
-    ]
+def test_a_retry_leaves_jobs_whose_key_another_has_in_history() -> None:
+    past = []
+    for call in (sync.bind(7), sync.bind(7), noop.bind()):
+        past.append(enqueue(call))
+        become(past[-1], "failed")
+
+    def states() -> list[str]:
+        return [fresh(job).status for job in past]
+
+    twin = enqueue(sync, 7)
+    assert retry(past) == 1
+    assert states() == ["failed", "failed", "pending"]
+    assert (fresh(past[0]).shelf, fresh(past[0]).unique_key) == (9, twin.unique_key)
+    cancel(twin)
+    assert retry(past[:2]) == 1, "of two with one key"
+    assert states() == ["pending", "failed", "pending"]
+    assert enqueue(sync, 7).pk == past[0].pk
 
 
 @pytest.mark.django_db(transaction=True)
@@ -386,7 +446,8 @@ def test_async_code() -> None:
         return [await aenqueue(index, 7), await aenqueue(index, 7)]
 
     first, second = run(both())
-    assert (second.pk, outcomes(first, second)) == (first.pk, ["created", "existing"])
+    assert first.unique_key == "tests.app.unique_tasks.index/7"
+    assert (first.enqueue_outcome, second.pk, second.enqueue_outcome) == ("created", first.pk, "existing")
     (found,) = run(aenqueue_many([index.bind(7)]))
     assert (found.pk, found.enqueue_outcome) == (first.pk, "existing")
 
@@ -394,15 +455,49 @@ def test_async_code() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_task_may_read_its_own_key() -> None:
     job, plain = enqueue(own_key.using(unique_key="k")), enqueue(own_key)
-    with working():
-        until(lambda: fresh(job).status == fresh(plain).status == "done")
+    run_due()
     assert (fresh(job).result, fresh(plain).result) == ("k", None)
 
 
-def test_a_replaced_job_loses_the_steps_of_its_former_arguments() -> None:
-    replaced = index.using(unique=Unique(name="k", key=(), on_conflict="replace"))
-    job = enqueue(replaced, 7)
-    assert send_event(job, "approved")
-    assert enqueue(replaced, 8).pk == job.pk
-    assert not Step.objects.exists()
-    assert Job.objects.get(pk=job.pk).marks == 0
+# -- what is wrong in SQL; in Python, tests/tasks/test_unique.py has it
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("[]", "options must be a JSON object"),
+        ('{"unique_keys": "k"}', "unknown option unique_keys: use max_json_bytes, unique_key"),
+        ('{"unique_scope": "live"}', "the option unique_scope needs unique_key"),
+        ('{"unique_window": 5}', "the option unique_window needs unique_key"),
+        ('{"unique_key": 5}', "unique_key 5 must be a string"),
+        ('{"unique_key": ""}', 'unique_key "" must be a string that is not empty'),
+        ('{"unique_key": "%s"}' % ("x" * 201), "unique_key has 201 characters, but a job can store only 200"),
+        ('{"unique_key": "k", "unique_scope": "done"}', 'unique_scope "done" must be "waiting" or "live"'),
+        ('{"unique_key": "k", "unique_scope": null}', "unique_scope null must be"),
+        ('{"unique_key": "k", "unique_window": 0}', "unique_window 0 must be more than 0 seconds"),
+        ('{"unique_key": "k", "unique_window": -1}', "unique_window -1 must be more than 0"),
+        ('{"unique_key": "k", "unique_window": 1e99}', "unique_window 1000.* at most 100 years"),
+        ('{"unique_key": "k", "unique_window": "1 hour"}', 'unique_window "1 hour" must be a number'),
+        ('{"unique_key": "k", "unique_window": null}', "unique_window null must be a number"),
+        ('{"unique_key": "k", "on_conflict": "skip"}', 'on_conflict "skip" must be "existing", "replace"'),
+    ],
+)
+def test_what_is_wrong_is_said(options: str, message: str) -> None:
+    with pytest.raises(DataError, match=f"(?s)pgqueue: {message}") as caught, transaction.atomic():
+        sql("SELECT pgqueue_enqueue('a.b', options => %s)", options)
+    assert getattr(caught.value.__cause__, "sqlstate", "") == "22023"
+    assert not Job.objects.exists()
+
+
+def test_the_function_for_many_names_the_place_of_bad_options() -> None:
+    with pytest.raises(DataError, match="item 8: unique_key 5 must be a string"), transaction.atomic():
+        sql(
+            """
+            SELECT _pgqueue_enqueue_many(
+                7, array_fill('a.b'::text, '{2}'), array_fill('[]'::jsonb, '{2}'),
+                array_fill('{}'::jsonb, '{2}'), array_fill('{}'::jsonb, '{2}'),
+                array_fill('mail'::text, '{2}'), array_fill(0, '{2}'), NULL, NULL, NULL, array_fill(1, '{2}'),
+                NULL, NULL, NULL, ARRAY[NULL, '{"unique_key": 5}']::jsonb[])
+            """
+        )
+    assert not Job.objects.exists()
