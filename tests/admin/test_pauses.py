@@ -1,4 +1,4 @@
-"""Pauses in the admin: their own pages, the pages of queues, and the banner."""
+"""Pauses in the admin: their own pages, the pages of queues, and the banner. The rules are in tests/jobs."""
 
 from __future__ import annotations
 
@@ -25,29 +25,13 @@ HOUR = timedelta(hours=1)
 LISTS = ("job", "queue", "worker", "jobstat", "pause")
 
 
-def field(moment: Any) -> dict[str, str]:
-    local = timezone.localtime(moment)
-    return {"until_0": f"{local:%Y-%m-%d}", "until_1": f"{local:%H:%M:%S}"}
-
-
-def test_a_queue_is_paused_and_resumed(root: Client) -> None:
-    address = url("add", model="pause")
-    given = {
-        "kind": "queue",
-        "name": "mail",
-        "reason": "the provider is down",
-        **field(timezone.now() + HOUR),
-    }
-    assert root.post(address, given).status_code == 302
+def test_the_page_of_a_pause_resumes_it_and_the_history_has_both(root: Client) -> None:
+    assert root.post(url("add", model="pause"), {"kind": "queue", "name": "mail"}).status_code == 302
     found = Pause.objects.get()
-    assert (found.kind, found.name, found.reason, found.author) == ("queue", "mail", given["reason"], "root")
-    assert found.until is not None
     page = body(root, url("change", found.pk, model="pause"))
     assert "deletelink" not in page
     assert f'action="{url("resume", found.pk, model="pause")}"' in page
-    told = post(root, url("resume", found.pk, model="pause"))
-    assert told == ("1 pause was ended.", "success")
-    assert not Pause.objects.exists()
+    assert post(root, url("resume", found.pk, model="pause")) == ("1 pause was ended.", "success")
     assert [entry.change_message for entry in LogEntry.objects.all()] == ["Resumed.", '[{"added": {}}]']
 
 
@@ -59,25 +43,10 @@ def test_the_reason_and_the_end_can_be_changed_but_not_the_target(root: Client) 
     assert (found.kind, found.name, found.reason, found.author) == ("queue", "mail", "slow", "root")
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"kind": "queue", "name": "a b"}, "Enter the name of a queue"),
-        ({"kind": "queue", "name": ""}, "Enter the name of a queue"),
-        ({"kind": "task", "name": "sync"}, "Enter the path of a task, such as shop.tasks.sync."),
-        ({"kind": "all", "name": "mail"}, "A pause of everything has no name."),
-        ({"kind": "topic", "name": "mail"}, "Select a valid choice."),
-        ({"kind": "all", "until_0": "2020-01-01", "until_1": "00:00"}, "Enter a time in the future"),
-        ({"kind": "all", "until_0": "9000-01-01", "until_1": "00:00"}, "Enter a time in the future"),
-        ({"kind": "all", "reason": "r" * 401}, "at most 400 characters"),
-        ({"kind": "queue", "name": "taken"}, "already exists"),
-    ],
-)
-def test_bad_values_are_refused(root: Client, given: dict[str, str], said: str) -> None:
+def test_a_second_pause_is_refused_where_the_first_can_be_changed(root: Client) -> None:
     pause(queue="taken")
-    response = root.post(url("add", model="pause"), given)
-    assert response.status_code == 200
-    assert said in response.content.decode()
+    answer = root.post(url("add", model="pause"), {"kind": "queue", "name": "taken"})
+    assert "already exists" in answer.content.decode()
     assert Pause.objects.count() == 1
 
 
@@ -101,17 +70,13 @@ def test_several_are_resumed_together(root: Client) -> None:
     assert not Pause.objects.exists()
 
 
-def test_a_resume_of_everything_is_confirmed(root: Client) -> None:
+def test_a_resume_of_everything_says_what_it_does(root: Client) -> None:
     found = pause(everything=True)
     address = url("resume", found.pk, model="pause")
-    page = root.post(address).content.decode()
-    assert "Nothing has changed yet." in page
-    assert f'href="{url("change", found.pk, model="pause")}"' in page
-    assert Pause.objects.exists()
+    assert f'href="{url("change", found.pk, model="pause")}"' in root.post(address).content.decode()
     effects, told = confirm(root, address)
     assert effects == ["everything is paused. Its jobs would start again."]
     assert told == ("1 pause was ended.", "success")
-    assert not Pause.objects.exists()
 
 
 def test_one_pause_is_resumed_at_once_in_the_list(root: Client) -> None:

@@ -1,14 +1,21 @@
+"""What is paused: stored, ended and refused alike by Python, SQL, the command and the page of the admin."""
+
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import DataError, IntegrityError, connection, connections, transaction
+from django.core.management import CommandError, call_command
+from django.db import DataError, IntegrityError, connection, transaction
+from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import apause, aresume, pause, resume
 from django_pgqueue.models import Pause
+from tests.admin.helpers import url
 from tests.app.tasks import noop
 from tests.support.coroutines import run
 from tests.support.sessions import Connect
@@ -16,49 +23,167 @@ from tests.support.sessions import Connect
 pytestmark = pytest.mark.django_db
 
 HOUR = timedelta(hours=1)
+TARGETS = [("queue", "mail"), ("task", "shop.tasks.sync"), ("all", "")]
+REFUSALS = TypeError, ValueError, DataError, CommandError
 
 
 def targets() -> list[tuple[str, str]]:
     return list(Pause.objects.order_by("pk").values_list("kind", "name"))
 
 
-def test_each_target_has_its_own_pause() -> None:
-    pause(queue="mail")
-    pause(task=noop)
-    pause(task="shop.tasks.sync")
-    pause(everything=True)
-    assert targets() == [
-        ("queue", "mail"),
-        ("task", noop.module_path),
-        ("task", "shop.tasks.sync"),
-        ("all", ""),
-    ]
-    assert resume(everything=True)
-    assert not resume(everything=True), "it is not paused"
-    assert resume(task=noop)
-    assert targets() == [("queue", "mail"), ("task", "shop.tasks.sync")]
+def target(kind: str, name: Any) -> dict[str, Any]:
+    return {"everything": True} if kind == "all" else {kind: name}
 
 
-def test_a_second_pause_replaces_the_first() -> None:
-    first = pause(queue="mail", reason="down", author="ann", duration=HOUR)
-    second = pause(queue="mail", reason="slow", author="bob")
+# -- the levels
+
+
+def by_python(client: Client, kind: str, name: Any, **options: Any) -> None:
+    pause(**target(kind, name), **options)
+
+
+def ask(function: str, kind: str | None, name: str, **options: Any) -> Any:
+    places = "".join(f", {option} => %s" for option in options)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SELECT pgqueue_{function}(%s, %s{places})", [kind, name, *options.values()])
+        return cursor.fetchone()[0]
+
+
+def by_sql(client: Client, kind: str | None, name: str, **options: Any) -> None:
+    assert ask("pause", kind, name, **options) == Pause.objects.latest("paused_at").pk
+
+
+def by_command(client: Client, kind: str, name: str, author: str = "", **options: Any) -> None:
+    words: dict[str, Callable[[Any], list[str]]] = {
+        "until": lambda value: ["--until", value.isoformat()],
+        "duration": lambda value: ["--for", f"{value.total_seconds():.0f}s"],
+        "reason": lambda value: ["--reason", value],
+    }
+    more = [word for option, value in options.items() for word in words[option](value)]
+    given = ["--everything"] if kind == "all" else [f"--{kind}", name]
+    call_command("pgqueue", "pause", *given, "--author", author, "--quiet", *more)
+
+
+def by_page(client: Client, kind: str, name: str, *, until: Any = None, **options: Any) -> None:
+    day, time = f"{timezone.localtime(until):%Y-%m-%d %H:%M:%S.%f}".split() if until else ("", "")
+    given = {"kind": kind, "name": name, "until_0": day, "until_1": time, **options}
+    answer = client.post(url("add", model="pause"), given)
+    if answer.status_code != 302:
+        raise ValueError(answer.content.decode())
+
+
+LEVELS = [by_python, by_sql, by_command, by_page]
+Level = Callable[..., None]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_each_target_has_its_own_pause(admin_client: Client, level: Level) -> None:
+    end = timezone.now() + HOUR
+    author = "admin" if level is by_page else "ann"
+    for kind, name in TARGETS:
+        level(admin_client, kind, name, reason="down", author="ann", until=end)
+        found = Pause.objects.latest("pk")
+        assert (found.reason, found.author, found.until) == ("down", author, end)
+    assert targets() == TARGETS
+
+
+@pytest.mark.parametrize("level", LEVELS[:3])
+def test_a_second_pause_replaces_the_first(admin_client: Client, level: Level) -> None:
+    level(admin_client, "queue", "mail", reason="down", author="ann", duration=HOUR)
+    first = Pause.objects.get()
+    assert first.until == first.paused_at + HOUR, "by the clock of the database"
+    level(admin_client, "queue", "mail", reason="slow", author="bob")
+    second = Pause.objects.get()
     assert (second.pk, second.reason, second.author, second.until) == (first.pk, "slow", "bob", None)
     assert second.paused_at > first.paused_at
 
 
-def test_the_end_is_a_time_or_a_period_by_the_clock_of_the_database() -> None:
-    moment = timezone.now() + HOUR
-    assert pause(queue="mail", until=moment).until == moment
-    found = pause(queue="mail", duration=HOUR)
-    assert found.until is not None
-    assert found.until - found.paused_at == HOUR
+def resumed(kind: str, name: str) -> bool:
+    return resume(**target(kind, name))
 
 
-def test_a_pause_whose_end_has_passed_is_none() -> None:
+@pytest.mark.parametrize("ends", [resumed, partial(ask, "resume")], ids=["python", "sql"])
+def test_each_pause_is_resumed_alone_and_one_that_has_ended_is_none(ends: Callable[..., bool]) -> None:
+    for one in TARGETS:
+        pause(**target(*one))
+    for place, one in enumerate(TARGETS, 1):
+        assert ends(*one)
+        assert not ends(*one), "it is not paused"
+        assert targets() == TARGETS[place:]
     pause(queue="mail", duration=HOUR)
     Pause.objects.update(until=timezone.now() - HOUR)
-    assert not resume(queue="mail")
+    assert not ends("queue", "mail")
     assert targets() == []
+
+
+# -- what is refused, and what Python, SQL, the command and the page say; "": it cannot be given there
+
+PATH = "task must be a task or its path"
+A_QUEUE, A_TASK = "Enter the name of a queue", "Enter the path of a task, such as shop.tasks.sync."
+FUTURE = "Enter a time in the future, within 100 years."
+PAST, SOON, FAR = timezone.now() - HOUR, timezone.now() + HOUR, datetime(9000, 1, 1, tzinfo=UTC)
+ZERO, LONG, NAIVE = timedelta(0), timedelta(40_000), datetime(2050, 1, 1)  # noqa: DTZ001
+BAD: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
+    ("topic", "x", {}, ["", "kind 'topic' is not one of queue, task, all", "", "Select a valid choice."]),
+    (None, "", {}, ["", "kind NULL is not one of", "", ""]),
+    ("all", "x", {}, ["", "has no name, but 'x' was given", "", "A pause of everything has no name."]),
+    ("queue", "", {}, ["queue_name must be 1 to 100", "queue_name '' must be 1 to 100", "", A_QUEUE]),
+    ("queue", "a b", {}, ["queue_name must be", "queue_name 'a b' must be", "queue_name must be", A_QUEUE]),
+    ("task", "sync", {}, [PATH, "task_path 'sync' is not the dotted path", PATH, A_TASK]),
+    ("task", "a." + "b" * 254, {}, [PATH, "is not the dotted path", PATH, "at most 255"]),
+    ("task", len, {}, [PATH, "", "", ""]),
+    ("all", "", {"until": PAST}, ["in the future", "is in the past", "in the future", FUTURE]),
+    ("all", "", {"until": FAR}, ["100 years", "100 years ahead", "100 years", FUTURE]),
+    ("all", "", {"until": NAIVE}, ["aware datetime", "", "", ""]),
+    ("all", "", {"until": HOUR}, ["aware datetime", "", "", ""]),
+    ("all", "", {"until": "infinity"}, ["", "100 years ahead", "", ""]),
+    ("all", "", {"duration": ZERO}, ["more than 0 seconds", "is in the past", "more than 0 seconds", ""]),
+    ("all", "", {"duration": -HOUR}, ["0 to 100 years", "is in the past", "", ""]),
+    ("all", "", {"duration": LONG}, ["0 to 100 years", "100 years ahead", "100 years", ""]),
+    ("all", "", {"duration": "178000000 years"}, ["", "100 years ahead", "", ""]),
+    ("all", "", {"until": SOON, "duration": HOUR}, ["not both", "not both", "not allowed with", ""]),
+    ("all", "", {"reason": "r" * 401}, ["up to 400", "more than 400", "up to 400", "at most 400"]),
+    ("all", "", {"reason": "\0"}, ["up to 400", "", "up to 400", "Null characters"]),
+    ("all", "", {"author": "a" * 151}, ["up to 150", "more than 150", "up to 150", ""]),
+]
+
+
+REFUSED = [
+    (level, *given, words) for *given, said in BAD for level, words in zip(LEVELS, said, strict=True) if words
+]
+
+
+@pytest.mark.parametrize(("level", "kind", "name", "options", "words"), REFUSED)
+def test_bad_values_are_refused(
+    admin_client: Client, level: Level, kind: Any, name: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(REFUSALS) as refused:
+        level(admin_client, kind, name, **options)
+    assert words in str(refused.value)
+    assert getattr(refused.value.__cause__, "sqlstate", "22023") == "22023"
+    assert targets() == []
+
+
+@pytest.mark.parametrize("given", [{}, {"queue": "mail", "everything": True}])
+def test_there_is_one_target(given: dict[str, Any]) -> None:
+    for call in (pause, resume):
+        with pytest.raises(TypeError, match=rf"{call.__name__}\(\) takes exactly one of"):
+            call(**given)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("topic", "x"), ("all", "x"), ("queue", "")])
+def test_bad_rows_are_refused_by_the_table(kind: str, name: str) -> None:
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Pause.objects.create(kind=kind, name=name)
+
+
+# -- more of Python
+
+
+def test_a_task_can_be_given_itself() -> None:
+    pause(task=noop)
+    assert targets() == [("task", noop.module_path)]
+    assert resume(task=noop)
 
 
 def test_it_is_part_of_the_transaction() -> None:
@@ -95,74 +220,3 @@ def test_the_database_can_be_named() -> None:
     assert not Pause.objects.exists()
     assert not resume(queue="mail")
     assert resume(queue="mail", using="other")
-
-
-BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({}, TypeError, "exactly one of"),
-    ({"queue": "mail", "everything": True}, TypeError, "exactly one of"),
-    ({"queue": "a b"}, ValueError, "queue_name must be 1 to 100"),
-    ({"queue": ""}, ValueError, "queue_name must be 1 to 100"),
-    ({"task": "sync"}, ValueError, "task must be a task or its path"),
-    ({"task": "a." + "b" * 254}, ValueError, "task must be a task or its path"),
-    ({"task": len}, ValueError, "task must be a task or its path"),
-    ({"queue": "mail", "duration": timedelta(0)}, ValueError, "more than 0 seconds"),
-    ({"queue": "mail", "until": timezone.now() - HOUR}, ValueError, "must be in the future"),
-    ({"queue": "mail", "duration": timedelta(days=40_000)}, ValueError, "0 to 100 years"),
-    ({"queue": "mail", "until": datetime(2050, 1, 1)}, TypeError, "aware datetime"),  # noqa: DTZ001
-    ({"queue": "mail", "until": HOUR}, TypeError, "aware datetime"),
-    ({"queue": "mail", "until": timezone.now() + HOUR, "duration": 5}, TypeError, "not both"),
-    ({"queue": "mail", "reason": "r" * 401}, ValueError, "up to 400 characters"),
-    ({"queue": "mail", "reason": "\0"}, ValueError, "up to 400 characters"),
-    ({"queue": "mail", "author": "a" * 151}, ValueError, "up to 150 characters"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "error", "words"), BAD)
-def test_bad_values_are_refused(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        pause(**arguments)
-    assert targets() == []
-
-
-def test_a_resume_needs_one_target() -> None:
-    with pytest.raises(TypeError, match=r"resume\(\) takes exactly one of"):
-        resume()
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        ("pgqueue_pause('topic', 'x')", "kind 'topic' is not one of queue, task, all"),
-        ("pgqueue_pause(NULL)", "kind NULL is not one of"),
-        ("pgqueue_pause('all', 'x')", "a pause of everything has no name, but 'x' was given"),
-        ("pgqueue_pause('queue')", "queue_name '' must be 1 to 100 letters"),
-        ("pgqueue_pause('task', 'sync')", "task_path 'sync' is not the dotted path"),
-        ("pgqueue_pause('all', until => now() - interval '1 s')", "is in the past"),
-        ("pgqueue_pause('all', until => 'infinity')", "100 years ahead"),
-        ("pgqueue_pause('all', duration => '178000000 years')", "100 years ahead"),
-        ("pgqueue_pause('all', duration => '-1 s')", "is in the past"),
-        ("pgqueue_pause('all', until => now() + '1 h', duration => '1 h')", "until or a duration, not both"),
-        ("pgqueue_pause('all', reason => repeat('r', 401))", "more than 400 characters"),
-        ("pgqueue_pause('all', author => repeat('a', 151))", "more than 150 characters"),
-    ],
-)
-def test_bad_values_are_refused_in_sql(call: str, words: str) -> None:
-    with pytest.raises(DataError, match=words) as refusal, transaction.atomic():
-        connections["default"].cursor().execute(f"SELECT {call}")
-    assert getattr(refusal.value.__cause__, "sqlstate", "") == "22023"
-
-
-@pytest.mark.parametrize(("kind", "name"), [("topic", "x"), ("all", "x"), ("queue", "")])
-def test_bad_rows_are_refused_by_the_table(kind: str, name: str) -> None:
-    with pytest.raises(IntegrityError), transaction.atomic():
-        Pause.objects.create(kind=kind, name=name)
-
-
-def test_plain_sql_pauses_and_resumes() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_pause('queue', 'mail', reason => 'down', author => 'ann')")
-        found = Pause.objects.get()
-        assert cursor.fetchone() == (found.pk,)
-        assert (found.reason, found.author, found.until) == ("down", "ann", None)
-        cursor.execute("SELECT pgqueue_resume('queue', 'mail'), pgqueue_resume('all')")
-        assert cursor.fetchone() == (True, False)

@@ -1,4 +1,4 @@
-"""``manage.py pgqueue pause``, ``resume`` and ``pauses``."""
+"""What ``manage.py pgqueue pause``, ``resume`` and ``pauses`` print. The rules are in tests/jobs."""
 
 from __future__ import annotations
 
@@ -24,24 +24,21 @@ def run(*arguments: str) -> str:
     return out.getvalue().strip()
 
 
-def test_pause_and_resume() -> None:
-    assert run("pause", "--queue", "mail", "--reason", "down", "--author", "ann") == "Paused the queue mail."
-    assert run("pause", "--task", "shop.tasks.sync") == "Paused the task shop.tasks.sync."
-    assert run("pause", "--everything", "--author", "") == "Paused everything."
-    found = {row.kind: row for row in Pause.objects.all()}
-    assert (found["queue"].name, found["queue"].reason, found["queue"].author) == ("mail", "down", "ann")
-    assert (found["task"].author, found["all"].author) == (getpass.getuser(), "")
+def test_what_is_printed() -> None:
+    assert run("pause", "--queue", "mail") == "Paused the queue mail."
+    assert Pause.objects.get().author == getpass.getuser()
     assert run("resume", "--queue", "mail") == "Resumed the queue mail."
+    assert run("pause", "--task", "shop.tasks.sync") == "Paused the task shop.tasks.sync."
     assert run("resume", "--task", "shop.tasks.sync") == "Resumed the task shop.tasks.sync."
+    assert run("pause", "--everything", "--author", "") == "Paused everything."
+    assert Pause.objects.get().author == ""
     assert run("resume", "--everything") == "Resumed everything."
-    assert not Pause.objects.exists()
 
 
-def test_the_end_of_a_pause() -> None:
+def test_the_end_is_in_the_time_zone_of_the_project_or_in_its_own() -> None:
     run("pause", "--queue", "mail", "--for", "90m")
     found = Pause.objects.get()
-    assert found.until is not None
-    assert found.until - found.paused_at == timedelta(minutes=90)
+    assert found.until == found.paused_at + timedelta(minutes=90)
     assert " until " in run("pause", "--queue", "mail", "--until", "2080-01-01T12:00")
     end = Pause.objects.get().until
     assert end is not None
@@ -81,14 +78,9 @@ def test_another_database() -> None:
     [
         (["pause"], "required", 2),
         (["pause", "--queue", "mail", "--everything"], "not allowed with argument", 2),
-        (["pause", "--queue", "a b"], "queue_name must be", 2),
-        (["pause", "--task", "sync"], "task must be a task or its path", 2),
-        (["pause", "--everything", "--until", "2020-01-01T00:00"], "must be in the future", 2),
         (["pause", "--everything", "--until", "noon"], "'noon' is not a time", 2),
         (["pause", "--everything", "--until", "2020-13-01T00:00"], "is not a time", 2),
         (["pause", "--everything", "--for", "soon"], "'soon' is not a duration", 2),
-        (["pause", "--everything", "--for", "0s"], "must be more than 0 seconds", 2),
-        (["pause", "--everything", "--reason", "r" * 401], "up to 400 characters", 2),
         (["resume", "--queue", "mail"], "The queue mail is not paused", 1),
         (["resume", "--queue", "a b"], "queue_name must be", 2),
     ],

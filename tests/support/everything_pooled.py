@@ -45,9 +45,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/producer/test_notifier.py",
         # The pause lasts as long as the time between two polls.
         "tests/worker/producer/test_pauses.py::test_a_pause_ends_by_itself",
-        "tests/worker/producer/test_pauses.py::test_a_pause_of_a_task_ends_by_itself",
         "tests/worker/producer/test_pauses.py::test_a_running_worker_hears_of_a_pause",
-        "tests/worker/producer/test_pauses.py::test_a_running_worker_lets_jobs_continue_at_once",
         "tests/worker/producer/test_wake.py",
         "tests/worker/supervisor/test_heartbeat.py::test_a_supervisor_wakes_for_the_next_run",
         "tests/worker/supervisor/test_heartbeat.py::test_a_change_of_a_schedule_is_heard",

@@ -39,44 +39,53 @@ def ended(*jobs: Any) -> None:
 # -- queues, everything
 
 
-def test_a_paused_queue_is_left_out_and_no_row_is_touched() -> None:
-    pause(queue="mail", reason="down")
+EVERYTHING: dict[str, Any] = {"everything": True}
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ({"queue": "mail"}, {}),
+        (EVERYTHING, {}),
+        (EVERYTHING, {"queues": ("mail", "default")}),
+        (EVERYTHING, {"queues": ("mail",)}),
+    ],
+)
+def test_what_is_paused_is_left_out_and_no_row_is_touched(
+    target: dict[str, Any], options: dict[str, Any]
+) -> None:
+    pause(**target, reason="down")
     mail, other = enqueue(noop.using(queue_name="mail")), enqueue(noop)
-    before = fresh(mail)
-    run_due()
-    assert states(mail, other) == ["pending", "done"]
-    assert Job.objects.values().get(pk=mail.pk) == {
-        field.name: getattr(before, field.name) for field in Job._meta.fields
-    }
-    assert resume(queue="mail")
-    run_due()
+    before = Job.objects.values().get(pk=mail.pk)
+    run_due(**options)
+    assert Job.objects.values().get(pk=mail.pk) == before
+    assert states(mail, other) == ["pending", "pending" if target == EVERYTHING else "done"]
+    assert resume(**target)
+    run_due(**options)
     assert states(mail) == ["done"]
 
 
-@pytest.mark.parametrize("options", [{}, {"queues": ("mail", "default")}, {"queues": ("mail",)}])
-def test_everything_is_paused_for_every_worker(options: dict[str, Any]) -> None:
-    job = enqueue(noop.using(queue_name="mail"))
-    pause(everything=True)
-    run_due(**options)
-    assert states(job) == ["pending"]
-    resume(everything=True)
-    run_due(**options)
-    assert states(job) == ["done"]
-
-
-def test_a_running_worker_hears_of_a_pause_and_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("target", "held"),
+    [({"queue": "default"}, "pending"), ({"task": noop}, "blocked")],
+    ids=["queue", "task"],
+)
+def test_a_running_worker_hears_of_a_pause_and_of_its_end(
+    monkeypatch: pytest.MonkeyPatch, target: dict[str, Any], held: str
+) -> None:
     monkeypatch.setattr(idle, "POLL_INTERVAL", 60.0)
+    other = tasks.add.using(queue_name="other")
     with working():
         ended(enqueue(noop))
-        pause(queue="default")
-        # A job in another queue is later than the notification.
-        ended(enqueue(noop.using(queue_name="other")))
-        job = enqueue(noop)
-        ended(enqueue(noop.using(queue_name="other")))
-        assert states(job) == ["pending"]
+        pause(**target)
+        # A job that is not paused is later than the notification.
+        ended(enqueue(other, 1, 2))
+        jobs = enqueue_many(noop.bind() for _ in range(30)).ids
+        ended(enqueue(other, 1, 2))
+        until(lambda: states(*jobs) == [held] * 30)
         began = monotonic()
-        resume(queue="default")
-        ended(job)
+        resume(**target)
+        ended(*jobs)
         assert monotonic() - began < 5.0
 
 
@@ -171,16 +180,17 @@ def test_a_pause_of_a_task_leaves_other_jobs_where_they_are(monkeypatch: pytest.
         ended(running, jobs[1])
 
 
-def test_a_pause_ends_by_itself() -> None:
+@pytest.mark.parametrize(("target", "held"), [({"everything": True}, "pending"), ({"task": noop}, "blocked")])
+def test_a_pause_ends_by_itself(target: dict[str, Any], held: str) -> None:
     with working() as worker:
-        pause(everything=True, duration=timedelta(hours=1))
-        until(lambda: worker.producer._orders.everything)
+        pause(**target, duration=HOUR)
+        until(lambda: worker.producer._orders.everything or worker.producer._orders.tasks)
         job = enqueue(noop)
-        assert states(job) == ["pending"]
-        pause(everything=True, duration=timedelta(seconds=1))
+        until(lambda: states(job) == [held])
+        pause(**target, duration=0.3)
         ended(job)
-    until_then = Pause.objects.values_list("until", flat=True).first()
-    assert until_then is None or until_then <= timezone.now()
+    left = Pause.objects.first()
+    assert left is None or (held == "pending" and left.until is not None and left.until <= timezone.now())
 
 
 # -- tasks
@@ -188,55 +198,21 @@ def test_a_pause_ends_by_itself() -> None:
 
 def test_jobs_of_a_paused_task_are_put_aside_without_an_attempt_and_come_back() -> None:
     pause(task=noop, reason="the bank is down", author="ann")
-    job, other = enqueue(noop), enqueue(tasks.add, 1, 2)
+    job, between, other = enqueue(noop), enqueue(noop), enqueue(tasks.add, 1, 2)
+    Job.objects.filter(pk=between.pk).update(status="retry", attempts=2, forgiven_attempts=1)
     before = fresh(job)
-    run_due()
-    assert states(job, other) == ["blocked", "done"]
+    for _ in range(2):
+        run_due()
+        assert states(job, between, other) == ["blocked", "blocked", "done"]
     found = fresh(job)
     assert found.waiting_reason == "paused by ann: the bank is down"
-    assert (found.attempts, found.started_at, found.worker, found.lease, found.deadline) == (
-        0, None, None, None, None,
-    )  # fmt: skip
+    assert (found.started_at, found.worker, found.lease, found.deadline) == (None, None, None, None)
     assert (found.run_after, found.enqueued_at) == (before.run_after, before.enqueued_at)
-    run_due()
-    assert states(job) == ["blocked"]
+    assert [found.attempts, fresh(between).attempts] == [0, 2]
     assert resume(task="tests.app.tasks.noop")
     run_due()
-    found = fresh(job)
-    assert (found.status, found.attempts, found.waiting_reason) == ("done", 1, "")
-
-
-def test_a_job_between_two_attempts_keeps_its_attempts() -> None:
-    job = enqueue(noop)
-    Job.objects.filter(pk=job.pk).update(status="retry", attempts=2, forgiven_attempts=1)
-    pause(task=noop)
-    run_due()
-    assert (fresh(job).status, fresh(job).attempts) == ("blocked", 2)
-    resume(task=noop)
-    run_due()
-    assert (fresh(job).status, fresh(job).attempts) == ("done", 3)
-
-
-def test_a_running_worker_lets_jobs_continue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle, "POLL_INTERVAL", 60.0)
-    pause(task=noop)
-    with working():
-        jobs = enqueue_many(noop.bind() for _ in range(30)).ids
-        until(lambda: set(states(*jobs)) == {"blocked"})
-        began = monotonic()
-        resume(task=noop)
-        ended(*jobs)
-        assert monotonic() - began < 5.0
-
-
-def test_a_pause_of_a_task_ends_by_itself() -> None:
-    with working():
-        pause(task=noop, duration=timedelta(hours=1))
-        job = enqueue(noop)
-        until(lambda: states(job) == ["blocked"])
-        pause(task=noop, duration=timedelta(seconds=1))
-        ended(job)
-    assert not Pause.objects.exists()
+    ends = [(row.status, row.attempts, row.waiting_reason) for row in map(fresh, (job, between))]
+    assert ends == [("done", 1, ""), ("done", 3, "")]
 
 
 def test_a_pause_that_was_read_slowly_does_not_end_too_early() -> None:
