@@ -112,9 +112,10 @@ END $$;
 
 -- How many jobs of a limit key and queue start before one (pgqueue_why, pgqueue_blocked_by), counted up to 1,001. One
 -- that is not in line yet (p_position is NULL) comes after those of its priority that are. Two conditions instead of
--- one with an OR: only plain bounds end a scan of the index, and the rest of a line may be long.
+-- one with an OR: only plain bounds end a scan of the index, and the rest of a line may be long. Other plans would read
+-- all of it or of the table, and a planner that takes the line for short prefers them until the table is vacuumed.
 CREATE FUNCTION _pgqueue_place(p_key text, p_queue text, p_priority integer, p_position bigint) RETURNS integer
-LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+LANGUAGE sql STABLE SET search_path FROM CURRENT SET enable_seqscan TO off SET enable_bitmapscan TO off AS $$
     SELECT count(*)::integer FROM (
         (SELECT FROM pgqueue_job_live AS ahead
         WHERE ahead.limit_key = p_key AND ahead.queue_name = p_queue AND ahead.wait_position IS NOT NULL
