@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connections
 from django.db.models import F
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from django_pgqueue.alerts import Alert, alert_sent
 from django_pgqueue.maintenance import alerts as module
 from django_pgqueue.maintenance.alerts import AlertRounds, look, send
-from django_pgqueue.models import FailureGroup, RaisedAlert
+from django_pgqueue.models import FailureGroup, RaisedAlert, Worker
 from django_pgqueue.monitoring.failures import mute, unmute
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.failures import fold, note
@@ -60,8 +61,9 @@ def one(connect: Connect) -> Connection:
 
 def told(*kinds: str, after: timedelta = timedelta(minutes=1)) -> list[tuple[str, bool, str]]:
     """Look as if the last look were some time ago, and return what there is to tell of these kinds, or of
-    all.
+    all. The workers send their heartbeats, so that none falls silent during a slow test.
     """
+    Worker.objects.update(heartbeat_at=Now())
     RaisedAlert.objects.update(over_since=F("over_since") - after)
     RaisedAlert.objects.filter(kind="look").update(raised_at=timezone.now() - after)
     found = [alert for alert in look("default") if not kinds or alert.kind in kinds]

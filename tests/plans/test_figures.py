@@ -61,8 +61,8 @@ def test_the_depth_reads_as_many_jobs_as_it_counts(one: Connection, mode: str, a
 
 @pytest.mark.parametrize("analyzed", [False, True])
 def test_what_waits_for_a_limit_is_counted_up_to_a_number(one: Connection, analyzed: bool) -> None:
-    if analyzed:
-        one.execute(f"ANALYZE {LIVE}")
+    if analyzed:  # with VACUUM: until then a bitmap of a line this short seems to cost less
+        one.execute(f"VACUUM (ANALYZE) {LIVE}")
     one.execute("INSERT INTO pgqueue_limit (name, concurrency) VALUES ('key5', 1)")
     try:
         with reads(one) as counts:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from django_pgqueue import cancel, retry
 from django_pgqueue.admin.bulk import confirm
@@ -37,8 +39,11 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ordered(client: Client, count: int) -> tuple[Job, list[int]]:
-    """Let the admin cancel so many jobs in the background. Return the job that does it, and theirs."""
-    WorkerFactory.create()
+    """Let the admin cancel so many jobs in the background. Return the job that does it, and theirs.
+
+    Its worker does not fall silent before the page is sent, however slow the test is.
+    """
+    WorkerFactory.create(heartbeat_at=timezone.now() + timedelta(hours=1))
     with open_raw() as other:
         jobs = add(other, count, queue_name="later")
     client.force_login(User.objects.create_superuser("root"))
