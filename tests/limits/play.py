@@ -1,14 +1,15 @@
 """Scripts about limits: steps in one session, such as ``add abc; claim a; done a; claim b``.
 
-Jobs have the names of letters, in the order in which they were added. A step is a method of `Play`: a change,
-or what is expected then. After a colon, it names a key in place of ``k``, or a queue. Time is moved by moving
-the state of a rate.
+Jobs have the names of letters, in the order in which they were added. A step is a method of `Play`, or in a
+table before it: a change, or what is expected then. After a colon, it names a key in place of ``k``, or a
+queue. Time is moved by moving the state of a rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from tests.support import jobs, keys, rates
@@ -24,6 +25,23 @@ TASK = "tests.app.tasks.noop"
 
 #: What was found, and what is expected.
 Found = tuple[object, object] | None
+
+#: Steps that report an outcome, which is accepted; that change jobs; and that expect a status.
+OUTCOMES: dict[str, dict[str, Any]] = {
+    "done": {"kind": "done"},
+    "retry": {"kind": "retry", "delay": 0.001},
+    "release": {"kind": "release"},
+    "paused": {"kind": "paused", "reason": "paused"},  # the worker has seen a pause
+    "stopped": {"kind": "cancelled"},
+}
+CHANGES: dict[str, Callable[..., int]] = {
+    "cancel": jobs.cancel,
+    "later": partial(jobs.edit, run_after="2090-01-01Z"),
+    "now": partial(jobs.edit, delay=timedelta(0)),
+    "elsewhere": partial(jobs.edit, queue_name="other"),
+    "low": partial(jobs.edit, priority=-5),
+}
+STATUSES = ("pending", "blocked", "cancelled")
 
 
 class Play:
@@ -41,7 +59,17 @@ class Play:
         for step in script.split(";"):
             verb, *words = step.split()
             name, _, key = verb.partition(":")
-            found = getattr(self, name)(*words, **({"key": key} if key else {}))
+            letters = words[0] if words else ""
+            found: Found
+            if name in OUTCOMES:
+                found = self._finish(letters, **OUTCOMES[name])
+            elif name in CHANGES:
+                found = CHANGES[name](self.one, self._ids(letters)), len(letters)
+            elif name in STATUSES:
+                those = self._where(f"status = '{name}'")
+                found = "".join(letter for letter in letters if letter in those), letters
+            else:
+                found = getattr(self, name)(*words, **({"key": key} if key else {}))
             assert found is None or found[0] == found[1], f"{step.strip()}: found {found[0]!r}"
 
     # --- What is there before
@@ -98,52 +126,14 @@ class Play:
     def try_(self) -> None:
         self._claim()
 
-    def done(self, letters: str, kind: str = "done", **more: Any) -> Found:
-        """Report an outcome, which is accepted."""
-        lease = "SELECT lease FROM pgqueue_job_live WHERE id = %s"
-        accepted = [
-            job
-            for each in self._ids(letters)
-            for job in jobs.finish(self.one, [each], kind, lease=value(self.one, lease, each), **more)
-        ]
-        return accepted, self._ids(letters)
-
     def done_all(self) -> None:
-        self.done(self._where("status = 'running'"))
-
-    def retry(self, letters: str) -> Found:
-        return self.done(letters, "retry", delay=0.001)
-
-    def release(self, letters: str) -> Found:
-        return self.done(letters, "release")
-
-    def paused(self, letters: str) -> Found:
-        """Put aside, because the worker has seen a pause."""
-        return self.done(letters, "paused", reason="paused")
-
-    def stopped(self, letters: str) -> Found:
-        return self.done(letters, "cancelled")
+        self._finish(self._where("status = 'running'"), "done")
 
     def recover(self) -> None:
         """The worker has died."""
         self.one.execute(
             "SELECT _pgqueue_recover(%s::bigint[], NULL, NULL, false, 'lost', 3, 100, 20)", ([self.worker],)
         )
-
-    def cancel(self, letters: str) -> Found:
-        return jobs.cancel(self.one, self._ids(letters)), len(letters)
-
-    def later(self, letters: str) -> Found:
-        return jobs.edit(self.one, self._ids(letters), run_after="2090-01-01Z"), len(letters)
-
-    def now(self, letters: str) -> Found:
-        return jobs.edit(self.one, self._ids(letters), delay=timedelta(0)), len(letters)
-
-    def elsewhere(self, letters: str) -> Found:
-        return jobs.edit(self.one, self._ids(letters), queue_name="other"), len(letters)
-
-    def low(self, letters: str) -> Found:
-        return jobs.edit(self.one, self._ids(letters), priority=-5), len(letters)
 
     def ask(self, function: str, letters: str) -> None:
         """Call ``pgqueue_retry`` or ``pgqueue_run_now``, which may refuse."""
@@ -203,15 +193,6 @@ class Play:
     def live(self, letters: str) -> Found:
         return self._where("shelf = 0"), letters
 
-    def pending(self, letters: str) -> Found:
-        return self._which(letters, "status = 'pending'"), letters
-
-    def blocked(self, letters: str) -> Found:
-        return self._which(letters, "status = 'blocked'"), letters
-
-    def cancelled(self, letters: str) -> Found:
-        return self._which(letters, "status = 'cancelled'"), letters
-
     def asked(self, letters: str = "") -> Found:
         """They are asked to stop, and nobody else is."""
         return self._where("cancel_requested_at IS NOT NULL"), letters
@@ -246,8 +227,14 @@ class Play:
         query = f"SELECT id FROM pgqueue_job WHERE {condition} ORDER BY {order}"
         return "".join(self._names[row[0]] for row in self.one.execute(query).fetchall())
 
-    def _which(self, letters: str, condition: str) -> str:
-        return "".join(letter for letter in letters if letter in self._where(condition))
+    def _finish(self, letters: str, kind: str, **more: Any) -> Found:
+        lease = "SELECT lease FROM pgqueue_job_live WHERE id = %s"
+        accepted = [
+            job
+            for each in self._ids(letters)
+            for job in jobs.finish(self.one, [each], kind, lease=value(self.one, lease, each), **more)
+        ]
+        return accepted, self._ids(letters)
 
     def _claim(self, ranges: Sequence[Range] = RANGES) -> str:
         if self._is_foreign:
@@ -266,7 +253,7 @@ class Play:
         started, pauses = "", 0
         while pauses < 3:
             found = self._claim()
-            self.done(found)
+            self._finish(found, "done")
             started, pauses = started + found, 0 if found else pauses + 1
         return started
 

@@ -34,6 +34,8 @@ SCRIPTS = {
     "limits of queues and of the installation":
         "plain:mail abcde; urgent:mail fghij; plain klmno; limit:queue:mail 3; claim fghklmno; claim;"
         "done fghklmno; limit:* 2; try_; running 2; claim",
+    "the priorities of a limited queue share its room":
+        "plain:mail abcde; urgent:mail fg; limit:queue:mail 3; claim afg",
     # --- What happens to the line
     "a job that is given back keeps its place":
         "many ab; claim a; release a; all ab",
@@ -113,6 +115,9 @@ SCRIPTS = {
 OF_WORKERS = {
     "a retry that waits for its time holds no slot and joins at the end":
         "many abc; claim a; retry a; claim b; claim; running b; line ca; done b; all ca",
+    "a limit that rises lets claims start only what they have picked":
+        "many abcdef; claim a; limit 4; claim b; moved 2; claim cd; running abcd; limit 2; done a; claim;"
+        "running bcd",
     "a job that is put aside for a pause gives its slot back":
         "many ab; pause; claim a; paused a; blocked a; pending b; line b; claim b; done b; resume 1; all a",
     "a job whose pause has just ended keeps its place":

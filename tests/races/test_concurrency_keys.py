@@ -152,20 +152,6 @@ def test_a_cancel_of_the_first_one_releases_the_next(connect: Connect) -> None:
     assert ids(claim(other)) == [second]
 
 
-def test_a_limit_that_rises_lets_claims_start_only_what_they_have_picked(connect: Connect) -> None:
-    one = connect(autocommit=True)
-    jobs = add_many(one, *["k"] * 6)
-    assert ids(claim(one)) == jobs[:1]
-    set_limit(one, "k", 4)
-    assert claim_and_ask(one, lease=2) == (claim_rows(one, jobs[1:2]), (2, 0))
-    assert ids(claim(one, lease=3)) == jobs[2:4]
-    assert running(one) == jobs[:4]
-    set_limit(one, "k", 2)
-    assert finish(one, jobs[:1]) == jobs[:1]
-    assert claim(one, lease=4) == []
-    assert running(one) == jobs[1:4]
-
-
 def test_those_that_the_gate_lets_follow_are_claimed_before_older_jobs(connect: Connect) -> None:
     one = connect(autocommit=True)
     jobs = add_many(one, *["k"] * 4)
@@ -180,18 +166,6 @@ def test_those_that_the_gate_lets_follow_are_claimed_before_older_jobs(connect: 
     assert sorted(ids(answer.rows)) == [*jobs[1:3], others[0]]
     assert answer.early == set(jobs[1:3])
     assert running(one) == jobs[:3]
-
-
-def claim_rows(connection: Connection, jobs: list[int]) -> object:
-    """Equal to rows of exactly these jobs."""
-
-    class Rows(list[int]):
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, list) and [row.id for row in other] == list(self)
-
-        __hash__ = None
-
-    return Rows(jobs)
 
 
 def test_a_claim_takes_the_locks_of_256_keys_at_most(connect: Connect) -> None:
@@ -218,14 +192,6 @@ def test_claims_of_a_limited_queue_at_once_never_pass_its_limit(connect: Connect
     assert ids(claim_and_ask(other, ranges=ranges, limits={"mail": 7}, lease=3)[0]) == jobs[3:7]
     assert claim_and_ask(other, ranges=ranges, limits={"mail": 7}, lease=4)[0] == []
     assert ids(claim_and_ask(other, ranges=ranges, limits={"mail": 9, "*": 10}, lease=5)[0]) == jobs[7:8]
-
-
-def test_the_priorities_of_a_limited_queue_share_its_room(connect: Connect) -> None:
-    one = connect(autocommit=True)
-    low = add(one, 5)
-    high = add(one, 2, priority=5)
-    rows, _ = claim_and_ask(one, ranges=[Range(priority=5), Range()], limits={"default": 3})
-    assert ids(rows) == sorted([*high, low[0]])
 
 
 def test_the_next_of_a_key_is_claimed_with_the_report_and_keeps_its_place(connect: Connect) -> None:
