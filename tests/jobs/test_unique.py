@@ -171,38 +171,41 @@ def test_a_call_whose_key_a_job_has(level: Level, name: str) -> None:
     }  # fmt: skip
     if rule.waits == "earlier":
         expected["blocked"] = "existing"  # something else decides when it starts
-    for state, outcome in expected.items():
-        keyed = noop.using(unique=rule.unique, unique_key=state)
+    firsts = {}
+    for state in expected:
+        queue = "forgotten" if state == "not kept" else "default"
         with transaction.atomic():
-            queue = "forgotten" if state == "not kept" else "default"
-            first = enqueue(keyed.using(run_after=HOUR, queue_name=queue), "old")
+            call = noop.using(unique=rule.unique, unique_key=state, run_after=HOUR, queue_name=queue)
+            firsts[state] = enqueue(call, "old")
             transaction.set_rollback(state == "rolled back")
         if state != "rolled back":
-            become(first, state)
-        if rule.ended:
-            UniqueWindow.objects.filter(unique_key=state).update(until=first.enqueued_at)
-        before = row_of(first.pk)
-        assert (before is None) == (state in ("not kept", "rolled back"))
+            become(firsts[state], state)
+    if rule.ended:
+        UniqueWindow.objects.update(until=firsts["pending"].enqueued_at)
+    before: dict[int, Any] = {row["id"]: row for row in Job.objects.values()}
+    call = noop.using(unique=rule.unique, run_after=rule.delay)
+    answers = {state: answer(level, call.using(unique_key=state).bind("new")) for state in expected}
+    after: dict[int, Any] = {row["id"]: row for row in Job.objects.values()}
 
-        job, found = answer(level, keyed.using(run_after=rule.delay).bind("new"))
-
-        rows = {row["id"]: row for row in Job.objects.filter(pk__in=[first.pk, job]).values()}
-        after: Any = rows.get(first.pk)
+    windows = {}
+    for state, outcome in expected.items():
+        first, (job, found) = firsts[state], answers[state]
+        assert (first.pk in before) == (state not in ("not kept", "rolled back"))
         assert ("existing" if outcome == "earlier" else outcome) in found, state
         assert (job != first.pk) == (outcome == "created"), state
+        was: Any = before.get(first.pk)
+        now: Any = after.get(first.pk)
         if outcome in ("created", "replaced"):
-            assert rows[job]["args"] == ["new"], state
+            assert after[job]["args"] == ["new"], state
         if outcome == "earlier":
-            assert first.enqueued_at < after["run_after"] < first.run_after, state
-            assert after == before | {"run_after": after["run_after"]}, state
+            assert first.enqueued_at < now["run_after"] < first.run_after, state
+            assert now == was | {"run_after": now["run_after"]}, state
         elif outcome != "replaced":
-            assert after == before, state
-        if rule.unique.window:
-            # It counts from the enqueue of its job, and is only there if a job was enqueued with it.
-            ends = (rows[job]["enqueued_at"] if job in rows else first.enqueued_at) + SPAN
-            windows = UniqueWindow.objects.filter(unique_key=state).values_list("job_id", "until")
-            assert list(windows) == ([] if rule.ended and outcome == "existing" else [(job, ends)]), state
-    assert rule.unique.window or not UniqueWindow.objects.exists()
+            assert now == was, state
+        # A window counts from the enqueue of its job, and is only there if a job was enqueued with it.
+        if rule.unique.window and not (rule.ended and outcome == "existing"):
+            windows[state] = job, (after[job]["enqueued_at"] if job in after else first.enqueued_at) + SPAN
+    assert {row.unique_key: (row.job_id, row.until) for row in UniqueWindow.objects.all()} == windows
 
 
 @LEVELS
