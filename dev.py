@@ -7,6 +7,7 @@
     python3 dev.py screenshots         draw the pictures of the admin for the docs, with Chromium
     python3 dev.py bench [options]     measure this queue and others (--help for its options)
     python3 dev.py messages            write the messages that are to be translated into the catalogs
+    python3 dev.py promises            write the page about what is promised and which tests hold it
     python3 dev.py manage COMMAND ...  run another command of the example project, such as seed_demo
 
 Each command creates the environment .venv if necessary, and then runs in it. If DATABASE_URL is set, it names
@@ -41,6 +42,7 @@ COMMANDS = {
     "demo": ("demo", [MANAGE, "demo"]),
     "manage": ("demo", [MANAGE]),
     "messages": ("test", ["-m", "tests.support.catalogs"]),
+    "promises": ("test", ["-m", "tests.support.promises"]),
     "screenshots": (
         "browser",
         PYTEST + ["-n", "0", "--ds", "tests.browser.settings", "-m", "browser", "tests/browser/pictures.py"],

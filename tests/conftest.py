@@ -59,8 +59,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the loggers, and start the server, the latter only in the controller."""
+    """Watch the loggers, declare the marker, and start the server, the latter only in the controller."""
     config.pluginmanager.register(LoggersKept())
+    config.addinivalue_line("markers", "promise(*names): what the test holds of tests/promises.toml")
     gc.disable()  # until all tests are collected: nearly everything that is made before is kept
     if os.environ.get("DATABASE_URL") or config.option.collectonly:
         return

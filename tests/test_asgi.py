@@ -96,6 +96,7 @@ async def nothing_is_there() -> None:
 
 
 @pytest.mark.parametrize(("name", "status", "count"), [("accepted", 204, 1), ("refused", 500, 0)])
+@pytest.mark.promise("exists-if-committed")
 def test_a_job_commits_or_rolls_back_with_the_rows_of_its_view(name: str, status: int, count: int) -> None:
     assert run(get(f"/atomically/{name}", between=nothing_is_there)) == status
     assert (Entry.objects.count(), Job.objects.count()) == (count, count)

@@ -125,6 +125,7 @@ def test_context_variables_are_captured_if_they_are_set() -> None:
         ("x" * 9000, "more than 8,192. The largest context variable is tests.app.context_tasks.TENANT"),
     ],
 )
+@pytest.mark.promise("context-refused")
 def test_a_value_that_cannot_travel_is_refused_at_the_enqueue(value: Any, words: str) -> None:
     tasks.TENANT.set(value)
     with pytest.raises(InvalidJSON, match=words):
@@ -146,6 +147,7 @@ def test_a_path_without_a_variable_is_refused_at_the_enqueue(path: str, words: s
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("carrier")
+@pytest.mark.promise("context-carried")
 def test_every_way_to_enqueue_stores_it(settings: Any) -> None:
     settings.PGQUEUE = {"CONTEXT": ["language", "trace", "user"]}
     stored = {"language": "de", "trace": TRACE, "user": 5}
@@ -178,6 +180,7 @@ def test_many_with_unique_keys_carry_it_too() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.promise("context-carried")
 def test_async_code_carries_it_too() -> None:
     async def view() -> Job:
         with translation.override("de"):

@@ -133,6 +133,7 @@ def load(path: str) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.promise("dumps")
 def test_a_dump_of_every_model_can_be_loaded(dump: Callable[..., str], kind: str) -> None:
     make_a_row_of_every_model()
     before = {model: content(model) for model in MODELS}
@@ -171,6 +172,7 @@ def test_new_rows_come_after_those_that_were_loaded(dump: Callable[..., str]) ->
         ("django_pgqueue.worker", "started_jobs"),
     ],
 )
+@pytest.mark.promise("dumps-and-ids")
 def test_ids_in_a_load_are_not_given_out_again(model: str, where: str, distance: int) -> None:
     """Also those of jobs that are no longer kept, which other rows name."""
     needed: dict[str, dict[str, Any]] = {

@@ -106,6 +106,7 @@ def test_arguments_become_json(args: Any, kwargs: Any, expected: tuple[str, str]
         ([{"x": 1}, "\0"], "[1]", "NUL"),
     ],
 )
+@pytest.mark.promise("arguments-are-json")
 def test_what_is_not_json_is_refused_with_its_path_and_a_hint(value: object, path: str, hint: str) -> None:
     for call, where in (
         (lambda: encode_arguments((0, value), {}, MIB), "args[1]"),
@@ -144,6 +145,7 @@ def test_the_error_is_what_callers_of_json_expect() -> None:
     assert issubclass(InvalidJSON, PgQueueError)
 
 
+@pytest.mark.promise("arguments-are-small")
 def test_the_limit_counts_the_bytes_of_both() -> None:
     args, kwargs = ("é" * 10,), {"a": "b"}
     size = sum(len(text.encode()) for text in encode_arguments(args, kwargs, MIB))
@@ -192,6 +194,7 @@ values = st.recursive(
 @pytest.mark.django_db
 @given(values)
 @settings(max_examples=60, deadline=None)
+@pytest.mark.promise("arguments-are-json")
 def test_what_is_accepted_comes_back_from_postgresql_unchanged(value: object) -> None:
     text, _ = encode_arguments((value,), {}, MIB)
     with connection.cursor() as cursor:

@@ -22,6 +22,7 @@ def test_a_job_in_every_state_is_stored_and_found_again(state: str) -> None:
     assert Job.Status(found.status).is_terminal == found.is_finished
 
 
+@pytest.mark.promise("only-the-queue-changes-jobs")
 def test_a_job_that_exists_is_not_saved() -> None:
     job = JobFactory.create()
     with pytest.raises(TypeError, match=r"job\.cancel\(\)"):
@@ -31,6 +32,7 @@ def test_a_job_that_exists_is_not_saved() -> None:
         job.save()
 
 
+@pytest.mark.promise("only-the-queue-changes-jobs")
 def test_a_job_is_not_deleted() -> None:
     job = JobFactory.create(done=True)
     with pytest.raises(TypeError, match="RETENTION"):

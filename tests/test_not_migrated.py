@@ -24,6 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ENQUEUES: list[Callable[[], object]] = [lambda: enqueue(noop, 1), lambda: enqueue_many([noop.bind(1)])]
 
 
+@pytest.mark.promise("not-migrated-worker", "not-migrated-enqueue")
 def test_each_state_before_the_newest_migration() -> None:
     """This undoes all migrations, one at a time."""
     with fresh_database() as database, alias("fresh", NAME=database) as fresh:

@@ -54,6 +54,7 @@ def test_other_words_are_no_names(key: str) -> None:
     assert redact({key: "shown"}) == {key: "shown"}
 
 
+@pytest.mark.promise("redaction-stores-all")
 def test_values_of_any_depth_are_redacted_and_the_given_value_stays() -> None:
     value = {"rows": [{"token": {"a": 1}, "ok": [1, 2.5, None]}], "password": None, "secret": True, "pwd": 5}
     before = deepcopy(value)
@@ -115,6 +116,7 @@ def test_a_callable_gets_arguments_by_name_and_a_copy() -> None:
 
 
 @pytest.mark.parametrize("name", ["fail", "return_nonsense", "gone", "NOT_CALLABLE"])
+@pytest.mark.promise("redaction-fails-closed")
 def test_if_a_callable_fails_no_value_is_shown(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with override_settings(PGQUEUE={"REDACT": f"tests.app.secret_tasks.{name}"}):
         assert redact({"a": "hunter2"}, SIGN_IN) == FAILED
@@ -180,6 +182,7 @@ def test_what_a_form_leaves_as_it_was_shown_is_what_is_stored(given: Any, meant:
 
 
 @pytest.mark.django_db
+@pytest.mark.promise("redaction-stores-all")
 def test_the_repr_of_a_result_is_redacted_and_its_values_are_not() -> None:
     result: Any = PgQueueBackend("default", {}).enqueue(tasks.sign_in, ["ann", "hunter2"], {"api_key": "k-1"})
     shown = repr(result)
@@ -193,6 +196,7 @@ def test_the_repr_of_a_result_is_redacted_and_its_values_are_not() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @override_settings(PGQUEUE={"REDACT": [CARD]})
+@pytest.mark.promise("redaction-everywhere")
 def test_the_log_of_a_failed_job_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "django_pgqueue.job")
     job = enqueue(tasks.sign_in, "nobody", "x")

@@ -44,6 +44,7 @@ def fail() -> None:
     raise ValueError("no such order")
 
 
+@pytest.mark.promise("redaction-everywhere")
 def test_what_the_shell_and_the_command_print_is_redacted(
     shell: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,6 +139,7 @@ def sent(rows: dict[str, Model], kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ADMINS)
+@pytest.mark.promise("get-changes-nothing")
 def test_a_get_changes_nothing(kind: str, rows: dict[str, Model], root: Client) -> None:
     before = stored()
     for name, address in urls(kind, rows):
@@ -148,6 +149,7 @@ def test_a_get_changes_nothing(kind: str, rows: dict[str, Model], root: Client) 
 
 
 @pytest.mark.parametrize("kind", ADMINS)
+@pytest.mark.promise("get-changes-nothing")
 def test_a_post_without_the_token_of_the_form_changes_nothing(kind: str, rows: dict[str, Model]) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.create_superuser("root"))
@@ -158,6 +160,7 @@ def test_a_post_without_the_token_of_the_form_changes_nothing(kind: str, rows: d
 
 
 @pytest.mark.parametrize("kind", ADMINS)
+@pytest.mark.promise("no-forbidden-button")
 def test_who_may_only_view_changes_nothing(kind: str, rows: dict[str, Model]) -> None:
     """With the permission to view everything, and to see all arguments."""
     viewing = Permission.objects.filter(
@@ -171,6 +174,7 @@ def test_who_may_only_view_changes_nothing(kind: str, rows: dict[str, Model]) ->
 
 
 @pytest.mark.parametrize("kind", ADMINS)
+@pytest.mark.promise("no-forbidden-button")
 def test_who_may_view_everything_else_sees_none_of_these_pages(kind: str, rows: dict[str, Model]) -> None:
     """Nor does somebody who is not logged in."""
     codenames = set(
@@ -187,6 +191,7 @@ def test_who_may_view_everything_else_sees_none_of_these_pages(kind: str, rows: 
 
 
 @pytest.mark.parametrize("kind", ADMINS)
+@pytest.mark.promise("no-forbidden-button")
 def test_who_may_view_one_kind_finds_no_link_or_button_that_is_not_for_them(
     kind: str, rows: dict[str, Model]
 ) -> None:
@@ -207,6 +212,7 @@ def test_who_may_view_one_kind_finds_no_link_or_button_that_is_not_for_them(
 
 
 @pytest.mark.parametrize("kind", ADMINS)
+@pytest.mark.promise("arguments-need-permission")
 def test_no_page_shows_arguments_without_the_permission(kind: str, rows: dict[str, Any]) -> None:
     viewing = Permission.objects.filter(
         content_type__app_label="django_pgqueue", codename__startswith="view_"

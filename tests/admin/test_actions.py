@@ -86,6 +86,7 @@ def test_when_nothing_changes_it_says_why(root: Client, action: str, state: str)
     assert not LogEntry.objects.exists()
 
 
+@pytest.mark.promise("each-action-in-history")
 def test_who_did_it_is_in_the_history_of_the_job(root: Client) -> None:
     job = JobFactory.create(failed=True)
     act(root, "retry_jobs", job)
@@ -163,6 +164,7 @@ def test_who_may_only_look_sees_no_action() -> None:
 
 
 @pytest.mark.parametrize("page", ["changelist", "change", "overview", "retry"])
+@pytest.mark.promise("nothing-until-granted")
 def test_who_may_not_look_sees_nothing(page: str) -> None:
     arguments = [JobFactory.create(failed=True).pk] if page in {"change", "retry"} else []
     client = staff("retry_job", "view_queue")

@@ -282,6 +282,7 @@ def test_who_may_no_longer_do_it_is_refused(lost: str) -> None:
 
 
 @pytest.mark.usefixtures("served")
+@pytest.mark.promise("many-checked-again")
 def test_who_loses_the_permission_meanwhile_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     client = staff("view_job", "cancel_job")
     jobs = JobFactory.create_batch(5, scheduled=True)

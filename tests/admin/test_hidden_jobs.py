@@ -86,6 +86,7 @@ def shows_secret(client: Client, address: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.promise("queryset-decides", "hidden-jobs")
 def test_no_page_shows_anything_of_a_hidden_job(kind: str, rows: dict[str, Any], restricted: Client) -> None:
     shown = [name for name, address in addresses(kind, rows) if shows_secret(restricted, address)]
     assert shown == []
@@ -97,6 +98,7 @@ def test_who_sees_all_jobs_sees_these_texts(kind: str, rows: dict[str, Any], roo
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.promise("queryset-decides")
 def test_no_button_changes_a_hidden_job(kind: str, rows: dict[str, Any], restricted: Client) -> None:
     # One that waits for a job that was cancelled follows it, as it has asked for.
     others = Job.objects.filter(queue_name="hidden", parent_ids=None).order_by("pk")
@@ -112,6 +114,7 @@ def test_no_button_changes_a_hidden_job(kind: str, rows: dict[str, Any], restric
 
 
 @pytest.mark.parametrize("act", ACTS)
+@pytest.mark.promise("hidden-batch")
 def test_a_batch_with_hidden_jobs_is_refused_and_says_why(
     act: str, rows: dict[str, Any], restricted: Client
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_batch_with_hidden_jobs_is_refused_and_says_why(
     assert post(restricted, address, confirmed="1")[1] == "success"
 
 
+@pytest.mark.promise("hidden-failures")
 def test_failures_by_group_are_for_those_who_see_all_jobs(
     rows: dict[str, Any], root: Client, restricted: Client
 ) -> None:

@@ -89,6 +89,7 @@ ACTIONS: list[tuple[str, Any, str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("model", "make", "page", "data", "words"), ACTIONS, ids=[f"{row[0]}-{row[2]}" for row in ACTIONS]
 )
+@pytest.mark.promise("each-action-in-history")
 def test_who_did_it(model: str, make: Any, page: str, data: dict[str, Any], words: str, root: Client) -> None:
     row = make() if make else None
     address = url(page, *([quote(row.pk)] if row else []), model=model)
@@ -116,6 +117,7 @@ def test_a_pause_that_somebody_else_has_ended_is_not_in_the_history(root: Client
 
 
 @pytest.mark.parametrize("most", [0, 500], ids=["in the request", "few jobs"])
+@pytest.mark.promise("redaction-history")
 def test_what_was_searched_is_not_in_the_history(
     root: Client, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:

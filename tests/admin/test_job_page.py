@@ -169,6 +169,7 @@ def test_a_long_log_is_read_part_by_part(root: Client) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.promise("panels-need-permission")
 def test_a_task_has_a_panel_of_its_own(root: Client) -> None:
     done = {"done": True, "result": {"accessToken": "hunter2"}}
     job = JobFactory.create(task_path=SIGN_IN, args=["<b>", "hunter2"], **done)
@@ -181,6 +182,7 @@ def test_a_task_has_a_panel_of_its_own(root: Client) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.promise("panels-hide-nothing")
 def test_a_panel_that_fails_does_not_hide_the_page(root: Client, caplog: pytest.LogCaptureFixture) -> None:
     page = body(
         root, url("change", JobFactory.create(task_path=secret_tasks.many.module_path, args=["a"]).pk)
@@ -198,6 +200,7 @@ def own() -> Iterator[None]:
 
 
 @pytest.mark.django_db
+@pytest.mark.promise("panels-need-permission")
 def test_a_project_declares_links_for_its_tasks(root: Client, own: None) -> None:
     @links_for(secret_tasks.sign_in, "shop.tasks.x")
     def links(job: Job) -> list[tuple[str, str]]:

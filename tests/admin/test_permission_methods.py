@@ -41,6 +41,7 @@ def one_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
+@pytest.mark.promise("action-permission")
 def test_a_button_of_a_job_asks_the_method(name: str, root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     job = JobFactory.create(**JOBS[name])
     page, address = url("change", job.pk), url(name, job.pk)
@@ -58,6 +59,7 @@ def test_done_jobs_ask_the_method_too(root: Client, monkeypatch: pytest.MonkeyPa
     assert Job.objects.get(pk=job.pk).status == "done"
 
 
+@pytest.mark.promise("failures-permission")
 def test_the_pages_of_failures_ask_the_methods(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     job = JobFactory.create(failed=True, error_fingerprint="abc")
     deny(monkeypatch, JobAdmin, "mute")
@@ -74,12 +76,14 @@ def test_a_copy_shows_arguments_only_if_the_method_says_so(
 
 
 @pytest.mark.parametrize("page", ["change", "clone", "workflow"])
+@pytest.mark.promise("view-permission")
 def test_a_job_that_one_may_not_view_has_no_page(page: str, root: Client, one_is_hidden: None) -> None:
     shown, hidden = JobFactory.create(), JobFactory.create(queue_name="hidden")
     assert root.get(url(page, shown.pk)).status_code == 200
     assert root.get(url(page, hidden.pk)).status_code == 403
 
 
+@pytest.mark.promise("view-permission")
 def test_a_job_that_one_may_not_view_has_no_buttons(root: Client, one_is_hidden: None) -> None:
     hidden = JobFactory.create(queue_name="hidden")
     assert root.post(url("cancel", hidden.pk)).status_code == 403

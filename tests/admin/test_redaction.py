@@ -51,6 +51,7 @@ def secret(**more: Any) -> Job:
     )  # fmt: skip
 
 
+@pytest.mark.promise("redaction-everywhere")
 def test_the_list_and_the_page_show_no_secret(root: Client) -> None:
     job = secret()
     on_list, on_page = body(root, url("changelist")), body(root, url("change", job.pk))
@@ -130,6 +131,7 @@ def found(client: Client, term: str) -> bool:
 
 
 @pytest.mark.parametrize("term", ["hunter2", "hunt", "unter", '"hunter2"', '"api_key": "h', '", "hunt', "{"])
+@pytest.mark.promise("redaction-search")
 def test_a_search_finds_nothing_that_is_redacted(root: Client, term: str) -> None:
     secret()
     # Without a redacted key, the whole text is searched.
@@ -210,6 +212,7 @@ def test_an_order_for_a_place_finds_nothing_without_the_permission() -> None:
         assert search(jobs, "args.0=ann", "", full=full, meaning="path").count() == number
 
 
+@pytest.mark.promise("arguments-need-permission")
 def test_without_the_permission_arguments_and_messages_are_not_searched() -> None:
     job = secret(done=False, failed=True, errors=[{**ERROR, "class": "GatewayDown", "message": "to ann"}])
     viewer = staff("view_job", "retry_job")
@@ -229,6 +232,7 @@ def test_without_the_permission_arguments_and_messages_are_not_searched() -> Non
         ("schedule", "kwargs__api_key__startswith"), ("schedule", "declared__kwargs__isnull"),
     ],
 )  # fmt: skip
+@pytest.mark.promise("redaction-search")
 def test_no_filter_in_the_address_finds_what_is_not_shown(model: str, lookup: str, root: Client) -> None:
     secret()
     for client in (root, staff(f"view_{model}")):
@@ -309,6 +313,7 @@ def test_who_may_not_view_the_arguments_of_a_schedule_does_not_change_them(sched
         ([REDACTED], {"api_key": REDACTED}, None),
     ],
 )
+@pytest.mark.promise("redaction-forms")
 def test_a_form_keeps_the_values_that_it_does_not_show(
     root: Client, schedule: Schedule, args: Any, kwargs: Any, stored: Any
 ) -> None:

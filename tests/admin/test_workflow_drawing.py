@@ -193,6 +193,7 @@ def test_control_characters_are_written_out_in_the_drawing() -> None:
     assert "\u202e" not in str(node)
 
 
+@pytest.mark.promise("graph-policy")
 def test_there_is_no_inline_style_or_script(large: Workflow) -> None:
     """A strict Content-Security-Policy would refuse them. JSON is data."""
     page = html(folded(large)).replace('<script id="pgqueue-workflow-data" type="application/json">', "")

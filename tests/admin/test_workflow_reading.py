@@ -51,6 +51,7 @@ def test_a_job_of_its_own_is_alone() -> None:
     assert (workflow.arrows, workflow.problem, workflow.is_finished) == ({}, "", False)
 
 
+@pytest.mark.promise("graph-complete")
 def test_the_whole_workflow_is_found_from_each_of_its_jobs() -> None:
     """A diamond, with jobs on each shelf."""
     first = job(done=True, marks=2)
@@ -122,6 +123,7 @@ def test_a_circle_ends() -> None:
     assert set(workflow.arrows) == {(group, callback), (callback, member), (member, group)}
 
 
+@pytest.mark.promise("graph-complete")
 def test_no_more_jobs_are_read_than_permitted() -> None:
     here = job(marks=2)
     for _each in range(9):
@@ -169,6 +171,7 @@ def test_there_is_one_statement_for_each_step() -> None:
 
 
 @pytest.mark.parametrize("slow", ["_STEPS", "_BATCHES"])
+@pytest.mark.promise("graph-complete")
 def test_what_was_read_until_the_time_was_up_is_shown(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The statement for the members, or that for the batches, takes longer than permitted."""
     group = batch()

@@ -40,6 +40,7 @@ def runs(key: str) -> list[int]:
     ]
 
 
+@pytest.mark.promise("crash-limit")
 def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_neighbour_along_twice(
     start: Start,
 ) -> None:
@@ -70,6 +71,7 @@ def has_ended(pid: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc says when the last thread is gone")
+@pytest.mark.promise("together-counts-none")
 def test_processes_that_are_killed_at_the_same_moment_count_no_crash(start: Start) -> None:
     """As if memory was short: their supervisor lives and sees that it was not one of them alone."""
     command = start("--processes", "2", "--threads", "1")
@@ -90,6 +92,7 @@ def test_processes_that_are_killed_at_the_same_moment_count_no_crash(start: Star
     assert [(job.status, job.crash_count, job.lost_in_a_row) for job in done] == [("done", 0, 1)] * 2
 
 
+@pytest.mark.promise("alone-counts-a-crash")
 def test_what_was_only_prefetched_counts_nothing(start: Start) -> None:
     killer = enqueue(timing_tasks.dies_once.using(priority=1), "k")
     rest = enqueue_many(worker_tasks.noop.bind() for _ in range(50)).ids
@@ -102,6 +105,7 @@ def test_what_was_only_prefetched_counts_nothing(start: Start) -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.promise("crashed-runs-isolated")
 def test_a_job_that_has_crashed_before_runs_isolated(start: Start, is_async: bool) -> None:
     command = start("--threads", "2")
     job = enqueue(timing_tasks.adies_once, "k") if is_async else enqueue(timing_tasks.dies_once, "k")
@@ -130,6 +134,7 @@ def test_an_isolated_job_that_never_ends_is_killed_after_its_timeout(start: Star
     assert len(re.findall(r"process \d+ ended with", command.log)) == 1
 
 
+@pytest.mark.promise("on-lost-never-again")
 def test_what_must_not_run_twice_fails_after_its_first_crash(start: Start) -> None:
     command = start("--threads", "1")
     failed = over(enqueue(timing_tasks.dies_and_must_not_run_twice, "k"))

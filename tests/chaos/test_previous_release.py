@@ -9,6 +9,7 @@ import pytest
 from .harness.previous import NAME, NO_HISTORY, changed_since, lacks_history
 
 
+@pytest.mark.promise("old-and-new")
 def test_released_files_have_not_changed() -> None:
     if lacks := lacks_history():
         fails = os.environ.get("CI") == "true" and lacks != NO_HISTORY

@@ -22,6 +22,9 @@ SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(2**32))
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.promise(
+    "exists-if-committed", "at-least-once", "completed-once", "atomic-exactly-once", "faults-cost-no-attempt"
+)
 def test_the_ledger_is_balanced(start: Callable[..., Command], tmp_path: Path, name: str) -> None:
     if lacks := SCENARIOS[name].lacks():
         fails = os.environ.get("CI") == "true" and lacks != NO_HISTORY

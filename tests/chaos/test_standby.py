@@ -50,6 +50,7 @@ def done(pair: Pair, job: int) -> None:
 
 
 @pytest.mark.parametrize("by_the_driver", [False, True], ids=["refused by the worker", "by the driver"])
+@pytest.mark.promise("waits-for-promotion")
 def test_a_worker_that_starts_at_a_standby_waits_for_its_promotion(
     start: Start, pair: Pair, by_the_driver: bool
 ) -> None:

@@ -28,6 +28,7 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux kil
 @pytest.mark.parametrize(
     "task", [worker_tasks.wait_for_entry, process_tasks.hold_gil_once], ids=["sleeps", "holds-the-gil"]
 )
+@pytest.mark.promise("dead-supervisor")
 def test_its_processes_die_with_it_and_their_jobs_run_elsewhere(start: Start, task: Any) -> None:
     """A task that sleeps, and one that holds the GIL in C, where no signal handler would ever run."""
     # With such a long lease, dead workers are found only by the lock that they no longer hold.

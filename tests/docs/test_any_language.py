@@ -97,6 +97,7 @@ def test_jobs_are_done_or_retried_or_requeued(command: list[str], queue: str, tm
 
 
 @pytest.mark.parametrize(("command", "queue"), WORKERS)
+@pytest.mark.promise("sql-recovery")
 def test_the_job_of_a_worker_that_is_killed_runs_again(command: list[str], queue: str) -> None:
     job = add(f"{queue}.wait", "600")
     with working(command, BEAT="0.1") as process:

@@ -83,6 +83,7 @@ def test_a_copy_for_development_is_emptied() -> None:
 
 
 @pytest.mark.django_db(transaction=True, databases="__all__")
+@pytest.mark.promise("uninstall")
 def test_migrating_to_zero_drops_everything_without_asking() -> None:
     with fresh_database() as name, alias("uninstalled", NAME=name) as using:
         migrate(using)

@@ -72,6 +72,7 @@ def test_a_job_is_claimed_and_reported(one: Connection, worker: int) -> None:
     assert refusal.value.sqlstate == "23Q01"
 
 
+@pytest.mark.promise("sql-order")
 def test_the_order_is_that_of_the_python_worker(one: Connection, worker: int) -> None:
     later, *low = add(one, 2)
     one.execute("SELECT pgqueue_edit(ARRAY[%s::bigint], run_after => now() + interval '1 hour')", (later,))
@@ -97,6 +98,7 @@ def test_which_queues_are_read(one: Connection) -> None:
     assert [job.queue_name for job in sql_claim(one, register(one))] == ["c"]
 
 
+@pytest.mark.promise("sql-attempts")
 def test_an_attempt_that_fails_is_retried_and_no_attempt_more_than_allowed(
     one: Connection, worker: int
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_job_without_policy_gets_the_number_of_attempts_that_the_worker_gives(
     assert fresh(pk).max_attempts is None
 
 
+@pytest.mark.promise("sql-expiry")
 def test_a_job_that_has_expired_is_cancelled(one: Connection, worker: int) -> None:
     (pk,) = add(one)
     one.execute("UPDATE pgqueue_job_live SET expires_at = now() WHERE id = %s", (pk,))
@@ -143,6 +146,7 @@ def test_a_job_that_has_expired_is_cancelled(one: Connection, worker: int) -> No
     assert row.waiting_reason.startswith("expired at ")
 
 
+@pytest.mark.promise("sql-pauses")
 def test_paused_queues_and_tasks_are_respected(one: Connection, worker: int) -> None:
     add(one, 3, queue_name="mail")
     aside = add(one, 3, task_path="a.paused")
@@ -208,6 +212,7 @@ def test_a_worker_that_holds_a_job_stays_until_its_lease_ends(one: Connection, w
 
 
 @pytest.mark.usefixtures("short_lease")
+@pytest.mark.promise("sql-recovery")
 def test_a_dead_worker_loses_its_jobs_and_its_reports_are_refused(one: Connection, worker: int) -> None:
     requeued, running_again = add(one, 2)
     jobs = sql_claim(one, worker)
@@ -236,6 +241,7 @@ def test_a_claim_is_a_heartbeat(one: Connection, worker: int) -> None:
     assert value(one, age)
 
 
+@pytest.mark.promise("lease-is-unique", "sql-refused")
 def test_leases_are_random(one: Connection, worker: int) -> None:
     drawn = [row[0] for row in one.execute("SELECT _pgqueue_random() FROM generate_series(1, 2000)")]
     assert len(set(drawn)) == 2000

@@ -129,6 +129,7 @@ def test_what_becomes_of_a_job_whose_parent_fails(
     assert len(SEEN) == (if_failed != "cancel")
 
 
+@pytest.mark.promise("cancel-goes-on")
 def test_a_cancel_goes_on_to_the_children() -> None:
     first, second, third = chain([add.bind(1, 1), collect.bind(), collect.bind()])
     other = enqueue(collect.using(after=first, if_failed="run"))
@@ -177,6 +178,7 @@ def test_a_batch_is_one_transaction() -> None:
         batch.add([add.bind(1, 1)])
 
 
+@pytest.mark.promise("batch-once")
 def test_failed_members_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     with Batch() as batch:
         batch.add([add.bind(1, 1), broken.bind()])
@@ -205,6 +207,7 @@ def test_a_cancelled_batch() -> None:
     assert batch.cancel() == 0
 
 
+@pytest.mark.promise("flow-all-or-none")
 def test_what_fails_in_the_block_leaves_nothing() -> None:
     batch = Batch("import")
     with pytest.raises(ZeroDivisionError), batch:
@@ -250,6 +253,7 @@ def test_a_batch_that_was_rolled_back_does_not_exist() -> None:
             act()
 
 
+@pytest.mark.promise("batch-grows")
 def test_a_batch_grows_from_its_own_jobs() -> None:
     with Batch() as batch:
         batch.add([spread.bind(2)])
@@ -322,6 +326,7 @@ def test_calls_of_several_batches_in_one_statement() -> None:
     assert one.counts().added == 3
 
 
+@pytest.mark.promise("flow-all-or-none")
 def test_a_chain_is_all_or_nothing() -> None:
     first = enqueue(add, 5, 5)
     jobs = chain([add.bind(1, 1), collect.using(after=first, priority=5).bind(), collect.bind()])
@@ -430,6 +435,7 @@ def test_a_batch_in_another_database() -> None:
 keyed = add.using(unique_key="k")
 
 
+@pytest.mark.promise("unique-batch")
 def test_a_job_and_two_calls_with_its_unique_key_are_one_member() -> None:
     enqueue(keyed, 1, 1)
     with Batch() as batch:
@@ -448,6 +454,7 @@ def test_an_error_of_many_calls_names_the_item_whose_job_is_in_another_batch() -
     assert Job.objects.count() == 1
 
 
+@pytest.mark.promise("unique-after")
 def test_a_chain_refuses_a_call_whose_job_does_not_wait_for_the_one_before() -> None:
     job = enqueue(keyed, 1, 1)
     with pytest.raises(JobExists, match=f"Job {job.pk} has"), transaction.atomic():

@@ -170,6 +170,7 @@ def test_the_guard_lets_a_claim_pass_and_the_constraints_too(one: Connection, mo
 
 
 @pytest.mark.parametrize("limits", [None, {"default": 5}], ids=["", "limited"])
+@pytest.mark.promise("on-lost-claim-on-disk")
 def test_the_claim_of_a_job_that_must_not_run_twice_waits_for_the_disk(
     connect: Connect, limits: dict[str, int] | None
 ) -> None:

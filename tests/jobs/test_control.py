@@ -52,6 +52,7 @@ def fresh(job: Job) -> Job:
 # -- cancel
 
 
+@pytest.mark.promise("cancel")
 def test_what_has_not_started_is_cancelled_at_once() -> None:
     job = enqueue(noop, 1)
     assert cancel(job) == 1
@@ -62,6 +63,7 @@ def test_what_has_not_started_is_cancelled_at_once() -> None:
     assert cancel(job) == 0, "it is over already"
 
 
+@pytest.mark.promise("cancel")
 def test_what_runs_is_asked_to_stop() -> None:
     job = running()
     assert cancel(job) == 1
@@ -89,6 +91,7 @@ def test_what_is_over_is_not_cancelled() -> None:
 # -- retry
 
 
+@pytest.mark.promise("id-stays", "retry")
 def test_a_retry_runs_the_same_job_again_with_a_fresh_budget() -> None:
     job = failed()
     old = fresh(job)
@@ -116,6 +119,7 @@ def test_whatever_did_not_succeed_can_be_retried(kind: str) -> None:
     assert fresh(job).status == "pending"
 
 
+@pytest.mark.promise("retry-done")
 def test_a_done_job_runs_again_only_if_that_is_asked_for() -> None:
     job = running()
     support.finish(raw(), [job.pk], "done", result="1")
@@ -156,6 +160,7 @@ def test_a_job_that_was_not_kept_cannot_be_retried() -> None:
 # -- run now
 
 
+@pytest.mark.promise("run-now")
 def test_run_now_lets_a_job_that_waits_run_and_changes_nothing_else() -> None:
     job = running()
     support.finish(raw(), [job.pk], "retry", delay=3600.0, reason="later")

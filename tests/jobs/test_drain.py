@@ -16,6 +16,7 @@ from tests.support.sessions import Connect
 pytestmark = pytest.mark.django_db
 
 
+@pytest.mark.promise("drain-stays")
 def test_a_stop_is_not_taken_back() -> None:
     worker = WorkerFactory.create()
     assert drain_worker(worker)

@@ -98,6 +98,7 @@ def test_a_blocked_job_keeps_its_reason_and_its_time() -> None:
 
 
 @pytest.mark.parametrize("state", ["running", "done", "failed", "cancelled"])
+@pytest.mark.promise("edit-waiting")
 def test_what_does_not_wait_is_left_alone(state: str) -> None:
     job = JobFactory.create(**{state: True})
     before = fresh(job)
@@ -105,6 +106,7 @@ def test_what_does_not_wait_is_left_alone(state: str) -> None:
     assert changed(before) == set()
 
 
+@pytest.mark.promise("edit-all-or-none")
 def test_a_queryset_changes_in_one_statement() -> None:
     jobs = JobFactory.create_batch(3)
     running = JobFactory.create(running=True)
@@ -144,6 +146,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("values", "words"), BAD)
+@pytest.mark.promise("edit-checked")
 def test_bad_values_are_refused(values: dict[str, Any], words: str) -> None:
     job = fresh(enqueue(noop))
     with pytest.raises(ValueError, match=words):
@@ -168,6 +171,7 @@ def test_an_edit_without_a_value_is_refused() -> None:
         ("priority => NULL", "edit: give a priority, run_after or queue_name"),
     ],
 )
+@pytest.mark.promise("edit-checked")
 def test_bad_values_are_refused_in_sql(arguments: str, words: str) -> None:
     job = fresh(enqueue(noop))
     with pytest.raises(DataError, match=words) as refusal, transaction.atomic():

@@ -58,6 +58,7 @@ def test_settings_fill_in_what_the_task_leaves_open(settings: Any) -> None:
     assert (job.max_attempts, job.timeout, job.on_lost) == (9, 77, "rerun")
 
 
+@pytest.mark.promise("one-statement")
 def test_one_statement_and_no_other_round_trip() -> None:
     for task_ in (noop, mail.using(run_after=timedelta(hours=1))):
         with CaptureQueriesContext(connection) as queries:
@@ -76,6 +77,7 @@ def test_outside_a_transaction_it_commits_at_once() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.promise("exists-if-committed")
 def test_a_rollback_takes_the_job_away_with_its_rows() -> None:
     with transaction.atomic():
         Entry.objects.create(key="with")
@@ -96,6 +98,7 @@ def test_a_rolled_back_savepoint_takes_only_its_own_job_away() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.promise("seen-at-the-commit")
 def test_the_job_is_invisible_until_the_commit() -> None:
     with alias("second") as second:
         with transaction.atomic():
@@ -216,6 +219,7 @@ def test_only_tasks_are_enqueued(what: Any, message: str) -> None:
     assert not Job.objects.exists()
 
 
+@pytest.mark.promise("arguments-fit")
 def test_arguments_that_the_task_does_not_take_are_refused() -> None:
     with pytest.raises(
         TypeError, match=r"^tests\.app\.tasks\.mail\(\) missing a required argument: 'number'$"

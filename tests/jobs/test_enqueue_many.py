@@ -147,6 +147,7 @@ def test_a_time_in_the_past_is_now() -> None:
         (noop.with_values({"backend": "nowhere"}).bind(), InvalidTaskBackend),
     ],
 )
+@pytest.mark.promise("many-all-or-none")
 def test_a_bad_item_is_named_and_nothing_is_inserted(place: int, bad: Any, kind: type[Exception]) -> None:
     items: list[Any] = [noop.bind(number) for number in range(9)]
     items[place] = bad
@@ -197,6 +198,7 @@ def test_an_exception_of_the_generator_itself_keeps_its_arguments() -> None:
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.promise("many-all-or-none")
 def test_outside_a_transaction_all_chunks_are_one() -> None:
     def items() -> Iterator[BoundTask]:
         for number in range(7):

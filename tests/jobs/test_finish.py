@@ -71,6 +71,7 @@ def test_a_job_that_goes_back_waits_for_its_time(
 
 
 @pytest.mark.parametrize("end", ["release", "recovery"])
+@pytest.mark.promise("requeued-behind")
 def test_a_job_that_is_requeued_is_placed_behind_those_that_wait(one: Connection, end: str) -> None:
     (pk,) = running(one)
     (waiting,) = add(one, 1)
@@ -236,6 +237,7 @@ def test_arrays_that_say_nothing_may_be_left_out(one: Connection) -> None:
 
 
 @pytest.mark.parametrize("kind", [*OVER, *BACK])
+@pytest.mark.promise("completed-once")
 def test_a_foreign_lease_is_refused_and_the_others_are_not(one: Connection, kind: str) -> None:
     mine, theirs = add(one, 2)
     claim(one, 1, lease=1)
@@ -246,6 +248,7 @@ def test_a_foreign_lease_is_refused_and_the_others_are_not(one: Connection, kind
 
 
 @pytest.mark.parametrize("kind", [*OVER, *BACK])
+@pytest.mark.promise("completed-once")
 def test_a_second_report_is_refused(one: Connection, kind: str) -> None:
     (pk,) = running(one)
     assert finish(one, [pk], kind) == [pk]

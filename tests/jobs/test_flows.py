@@ -47,6 +47,7 @@ def end(one: Connection, *jobs: int, kind: str = "done") -> None:
     assert finish(one, jobs, kind) == sorted(jobs)
 
 
+@pytest.mark.promise("after")
 def test_a_job_starts_when_all_of_its_parents_are_done(one: Connection) -> None:
     parents = add(one, 3)
     child = after(one, [*parents, parents[0]])
@@ -78,6 +79,7 @@ def test_what_a_job_waits_for(one: Connection) -> None:
 @pytest.mark.parametrize("kind", ["failed", "cancelled"])
 @pytest.mark.parametrize("if_failed", POLICIES)
 @pytest.mark.parametrize("of", ["job", "batch"])
+@pytest.mark.promise("if-failed")
 def test_what_becomes_of_a_child_if_its_parent_does_not_succeed(
     one: Connection, when: str, kind: str, if_failed: str, of: str
 ) -> None:
@@ -174,6 +176,7 @@ def test_an_old_batch_is_deleted_with_what_still_holds(one: Connection) -> None:
     assert not Tally.objects.exists()
 
 
+@pytest.mark.promise("cancel-goes-on")
 def test_cancels_cascade_through_levels_and_batches(one: Connection) -> None:
     (first,) = add(one)
     second = after(one, [first])
@@ -297,6 +300,7 @@ def test_a_batch_is_cancelled(one: Connection) -> None:
 
 @pytest.mark.parametrize("deleted", [3, 1])
 @pytest.mark.parametrize("how", ["DELETE FROM pgqueue_job WHERE id = ANY (%s)", "by the ORM"])
+@pytest.mark.promise("deleted-is-cancelled")
 def test_a_batch_of_which_members_were_deleted_by_hand_is_cancelled(
     one: Connection, deleted: int, how: str
 ) -> None:
@@ -329,6 +333,7 @@ def test_a_member_that_was_deleted_stays_cancelled_when_others_are_retried(one: 
 
 @pytest.mark.parametrize("kind", ["live", "failed", "batch"])
 @pytest.mark.parametrize("if_failed", POLICIES)
+@pytest.mark.promise("deleted-is-cancelled")
 def test_a_parent_that_was_deleted_by_hand_is_one_that_was_cancelled(
     one: Connection, kind: str, if_failed: str
 ) -> None:
@@ -478,6 +483,7 @@ def test_what_does_not_exist_is_refused(one: Connection) -> None:
         many(one, [{}, {"after_items": [2]}])
 
 
+@pytest.mark.promise("batch-finished")
 def test_members_of_a_batch_that_is_over_are_refused(one: Connection) -> None:
     batch, _ = open_batch(one)
     with pytest.raises(psycopg.IntegrityError, match=f"batch {batch} is over") as refusal:

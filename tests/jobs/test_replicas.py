@@ -93,6 +93,7 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any]
 
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.usefixtures("_replica")
+@pytest.mark.promise("replica")
 def test_a_job_read_from_a_replica_is_changed_on_the_primary(what: str) -> None:
     make, change, has_changed = CHANGES[what]
     job = make()
@@ -101,6 +102,7 @@ def test_a_job_read_from_a_replica_is_changed_on_the_primary(what: str) -> None:
 
 
 @pytest.mark.usefixtures("_replica")
+@pytest.mark.promise("replica")
 def test_a_worker_read_from_a_replica_is_drained_on_the_primary() -> None:
     WorkerFactory.create()
     assert drain_worker(Worker.objects.get())
@@ -145,6 +147,7 @@ def test_the_shell_runs_a_job_read_from_a_replica() -> None:
 
 
 @pytest.mark.usefixtures("_replica")
+@pytest.mark.promise("replica")
 def test_a_schedule_read_from_a_replica_is_saved_on_the_primary() -> None:
     ScheduleFactory.create(name="nightly", priority=1)
     schedule = Schedule.objects.get()

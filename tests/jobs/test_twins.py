@@ -49,6 +49,7 @@ def report(one: Connection, *outcomes: Outcome) -> tuple[list[int], list[int] | 
 
 
 @pytest.mark.parametrize("kind", ["retry", "snooze", "release", "unknown"])
+@pytest.mark.promise("unique-meets-twin")
 def test_a_job_that_goes_back_ends_as_cancelled_and_keeps_its_error(one: Connection, kind: Any) -> None:
     runs, waits = pair(one)
     (plain,) = add(one)
@@ -131,6 +132,7 @@ def recover(one: Connection, begun: str = "'{}'") -> tuple[int, list[dict[str, A
     return row[0], row[1]
 
 
+@pytest.mark.promise("unique-meets-twin")
 def test_recovery_ends_a_job_that_meets_its_twin_and_says_so(one: Connection) -> None:
     runs, waits = pair(one)
     (plain,) = add(one)
@@ -179,6 +181,7 @@ def test_a_call_does_not_wait_without_end_for_an_open_transaction(connect: Conne
 
 
 @pytest.mark.parametrize(("own", "applied"), [("0", "10s"), ("2s", "2s"), ("1min", "1min")])
+@pytest.mark.promise("unique-wait-ends")
 def test_the_wait_for_a_unique_key_has_a_limit(own: str, applied: str) -> None:
     with transaction.atomic():
         sql(

@@ -162,6 +162,8 @@ RULES = {
 
 @LEVELS
 @pytest.mark.parametrize("name", RULES)
+@pytest.mark.promise("unique")
+@pytest.mark.promise("unique-window", case="window")
 def test_a_call_whose_key_a_job_has(level: Level, name: str) -> None:
     rule = RULES[name]
     Queue.objects.create(name="forgotten", retention=timedelta(0))
@@ -255,6 +257,8 @@ LINKS = {
 
 @LEVELS
 @pytest.mark.parametrize("name", LINKS)
+@pytest.mark.promise("unique-after", case="waits for none")
+@pytest.mark.promise("unique-batch", case="joins the batch")
 def test_a_taken_key_and_links(level: Level, name: str) -> None:
     link = LINKS[name]
     batches = {each: Batch.open(each) for each in ("batch", "other")}
@@ -386,6 +390,7 @@ def test_many_calls_are_in_the_order_given_and_meet_earlier_ones() -> None:
 
 
 @pytest.mark.parametrize("chunk", [2, 2000])
+@pytest.mark.promise("unique-many")
 def test_bulk_that_meets_a_job_it_must_not_meet_inserts_nothing(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,6 +429,7 @@ def test_statements_of_a_large_bulk_are_in_the_order_of_the_keys(
 # -- retry, async code, the worker
 
 
+@pytest.mark.promise("unique-retry")
 def test_a_retry_leaves_jobs_whose_key_another_has_in_history() -> None:
     past = []
     for call in (sync.bind(7), sync.bind(7), noop.bind()):

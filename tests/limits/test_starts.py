@@ -139,11 +139,24 @@ def one(connect: Connect) -> Connection:
 
 @pytest.mark.parametrize("level", ["worker", "any language"])
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+@pytest.mark.promise("sql-limits")
+@pytest.mark.promise("rate-clock", case="a clock that steps back blocks nobody for longer than a burst")
+@pytest.mark.promise("rate-change", case="a lower rate holds at once")
+@pytest.mark.promise("rate-long-jobs", case="those who run long do not hold up the rate")
+@pytest.mark.promise("rate-retry", case="a job that comes back waits for the rate like any other")
+@pytest.mark.promise("rate-order", case="a job with a higher priority is the next one")
+@pytest.mark.promise("limit-cancel-old", case="a newer job replaces older ones")
+@pytest.mark.promise("limit-cancel-new", case="a job that finds no room is cancelled")
+@pytest.mark.promise("limit-recovery", case="recovery gives the slots of a dead worker back")
+@pytest.mark.promise("limit-place", case="a job that is given back keeps its place")
+@pytest.mark.promise("limit-queue", case="limits of queues and of the installation")
+@pytest.mark.promise("limit-order", case="the jobs of a key start in the order of priority and line")
 def test_limits(one: Connection, script: str, level: str) -> None:
     Play(one, foreign=level != "worker").run(script)
 
 
 @pytest.mark.parametrize("script", OF_WORKERS.values(), ids=OF_WORKERS)
+@pytest.mark.promise("limit-retry", case="a retry that waits for its time holds no slot and joins at the end")
 def test_limits_for_workers(one: Connection, script: str) -> None:
     Play(one, foreign=False).run(script)
 

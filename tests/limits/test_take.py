@@ -52,6 +52,7 @@ def crm(db: None) -> None:
 
 
 @pytest.mark.parametrize("take", [python, awaited, sql])
+@pytest.mark.promise("take")
 def test_starts_are_taken_until_the_burst_is_used(take: Take) -> None:
     for n, low, high in [(2, 0, 0), (2, 9, 10), (1, 0, 0), (1, 9, 10.001)]:
         assert low <= take("crm", "acme", n) <= high
@@ -65,6 +66,7 @@ def test_who_only_looks_takes_nothing(ask: Take) -> None:
     assert 9 < ask("crm", "acme", 2) <= 10.001
 
 
+@pytest.mark.promise("take-rollback")
 def test_starts_that_a_transaction_takes_are_given_back_by_its_rollback() -> None:
     with transaction.atomic():
         assert RateLimiter("crm").take(3)

@@ -70,6 +70,7 @@ def told(*kinds: str, after: timedelta = timedelta(minutes=1)) -> list[tuple[str
     return [(alert.kind, alert.is_over, alert.text) for alert in found]
 
 
+@pytest.mark.promise("alert-at-most-once")
 def test_a_problem_is_told_once_when_it_comes_and_once_when_it_is_over() -> None:
     worker = WorkerFactory.create()
     assert told() == []
@@ -176,6 +177,7 @@ def test_a_muted_group_is_told_when_it_changes(one: Connection) -> None:
     assert [kind for kind, *_ in told(*kinds)] == ["new_failure", "job_failed"]
 
 
+@pytest.mark.promise("alert-old-failures")
 def test_after_a_long_pause_old_failures_are_not_told(one: Connection) -> None:
     told()
     RaisedAlert.objects.filter(kind="look").update(raised_at=timezone.now() - timedelta(hours=2))
@@ -185,6 +187,7 @@ def test_after_a_long_pause_old_failures_are_not_told(one: Connection) -> None:
     assert not FailureGroup.objects.filter(is_news=True).exists()
 
 
+@pytest.mark.promise("alert-once")
 def test_one_supervisor_looks_at_a_time(connect: Connect) -> None:
     """The others neither wait nor tell the same, and none looks again too soon."""
     other = connect()
@@ -204,6 +207,7 @@ def _look() -> list[str]:
         connections.close_all()
 
 
+@pytest.mark.promise("alert-once")
 def test_of_two_supervisors_that_look_at_once_one_tells_that_it_is_over(connect: Connect) -> None:
     """Both would find the problem gone for long enough, before one of them has deleted it."""
     long_ago = timezone.now() - timedelta(hours=1)
@@ -262,6 +266,7 @@ def alert() -> Alert:
     return Alert(kind="age", database="default", text="late", at=timezone.now())
 
 
+@pytest.mark.promise("alert-receivers")
 def test_a_receiver_that_raises_does_not_keep_alerts_from_others(
     settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,6 +287,7 @@ def test_a_receiver_that_raises_does_not_keep_alerts_from_others(
     assert text.count("cannot be imported") == 2
 
 
+@pytest.mark.promise("alert-receivers")
 def test_a_receiver_that_hangs_holds_up_nothing(
     settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

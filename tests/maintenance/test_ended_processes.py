@@ -33,11 +33,13 @@ def alone(*ends: EndedProcess) -> list[bool]:
     return [each.alone for each in ends]
 
 
+@pytest.mark.promise("alone-counts-a-crash")
 def test_a_process_that_ends_has_ended_alone() -> None:
     assert alone(end(1)) == [True]
 
 
 @pytest.mark.parametrize(("later", "expected"), [(0.0, False), (TOGETHER, False), (TOGETHER + 0.1, True)])
+@pytest.mark.promise("together-counts-none")
 def test_two_that_end_within_a_short_time_have_not(later: float, expected: bool) -> None:
     assert alone(end(1), end(2, later)) == [expected, expected]
 

@@ -42,6 +42,7 @@ def recover(
     return jobs
 
 
+@pytest.mark.promise("recovered", "crash-is-no-attempt", "alone-counts-a-crash")
 def test_a_job_that_had_begun_counts_a_crash_and_no_attempt() -> None:
     job = JobFactory.create(running=True)
     assert recover(begun=[job.pk]) == 1
@@ -51,6 +52,7 @@ def test_a_job_that_had_begun_counts_a_crash_and_no_attempt() -> None:
     assert back.errors == []
 
 
+@pytest.mark.promise("recovered")
 def test_a_job_that_had_not_begun_counts_nothing() -> None:
     job = JobFactory.create(running=True)
     assert recover(begun=[job.pk + 1]) == 1
@@ -65,6 +67,7 @@ def test_where_nobody_saw_it_die_the_last_heartbeat_tells_what_had_begun() -> No
     assert [(fresh(job).crash_count, fresh(job).lost_in_a_row) for job in jobs] == [(0, 1), (0, 0)]
 
 
+@pytest.mark.promise("blame-counts-a-crash")
 def test_only_who_is_to_blame_counts_a_crash() -> None:
     jobs = JobFactory.create_batch(2, running=True)
     assert recover(begun=[job.pk for job in jobs], to_blame=[jobs[1].pk]) == 2
@@ -88,6 +91,7 @@ def lose(job: Job) -> tuple[str, int, int]:
     return left.status, left.crash_count, left.lost_in_a_row
 
 
+@pytest.mark.promise("lost-in-a-row")
 def test_a_job_that_is_lost_with_more_than_its_process_counts_nothing_at_first() -> None:
     job = JobFactory.create(running=True)
     assert lose(job) == ("pending", 0, 1)
@@ -95,6 +99,7 @@ def test_a_job_that_is_lost_with_more_than_its_process_counts_nothing_at_first()
     assert (back.attempts, back.waiting_reason, back.errors) == (0, REASON, [])
 
 
+@pytest.mark.promise("lost-in-a-row")
 def test_a_job_that_takes_everything_down_in_each_run_fails_one_run_later() -> None:
     job = JobFactory.create(running=True)
     seen = [lose(job)]
@@ -116,6 +121,7 @@ def test_it_says_that_it_counts() -> None:
     ("outcome", "crashes"),
     [("snooze", 0), ("retry", 0), ("release", 1), ("unknown", 1)],
 )
+@pytest.mark.promise("series-ends")
 def test_a_run_that_came_to_an_end_breaks_the_row(outcome: str, crashes: int) -> None:
     """One that never began does not."""
     job = JobFactory.create(running=True)
@@ -139,6 +145,7 @@ def test_a_crash_between_two_losses_does_not_break_the_row() -> None:
     assert lose(job) == ("pending", 2, 2)
 
 
+@pytest.mark.promise("stopped-counts-none")
 def test_a_stop_of_its_worker_counts_nothing() -> None:
     job = JobFactory.create(running=True, lost_in_a_row=1)
     assert recover(begun=[job.pk], to_blame=[], alone=False) == 1
@@ -151,6 +158,7 @@ def test_what_was_only_held_in_advance_is_not_lost() -> None:
     assert (fresh(job).crash_count, fresh(job).lost_in_a_row) == (0, 1)
 
 
+@pytest.mark.promise("crash-limit")
 def test_a_job_fails_at_the_limit_with_an_error_that_can_be_imported() -> None:
     job = JobFactory.create(running=True, crash_count=2)
     assert recover(begun=[job.pk]) == 1
@@ -168,6 +176,7 @@ def test_a_job_fails_at_the_limit_with_an_error_that_can_be_imported() -> None:
     ids=["had begun", "nobody knows", "had not begun"],
 )
 @pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.promise("on-lost-never-again")
 def test_a_job_that_must_not_run_twice_fails_unless_it_is_known_not_to_have_begun(
     begun: list[int] | None, status: str, alone: bool
 ) -> None:
@@ -195,6 +204,7 @@ def test_the_jobs_of_other_workers_are_left_alone_and_a_round_is_bounded() -> No
 
 
 @pytest.mark.parametrize("state", ["failed", "retrying"])
+@pytest.mark.promise("series-ends")
 def test_a_retry_by_hand_forgives_the_crashes(state: str) -> None:
     job = JobFactory.create(**{state: True}, crash_count=3, lost_in_a_row=2)
     Job.objects.filter(pk=job.pk).retry()
@@ -240,6 +250,7 @@ def ago(seconds: float) -> Any:
     return timezone.now() - timedelta(seconds=seconds)
 
 
+@pytest.mark.promise("live-worker-keeps-jobs")
 def test_a_worker_that_beats_is_alive() -> None:
     WorkerFactory.create(heartbeat_at=ago(0.1))
     assert round_of_recovery() == (0, 0)
@@ -268,6 +279,7 @@ def test_a_worker_that_has_no_lock_or_none_to_trust_is_dead_after_the_lease() ->
     assert round_of_recovery(lease=0.9) == (1, 0)
 
 
+@pytest.mark.promise("dead-machine")
 def test_a_worker_that_holds_its_lock_is_dead_only_after_the_lease(connect: Any) -> None:
     other = connect(autocommit=True)
     other.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '7'))")
@@ -308,6 +320,7 @@ def seconds_left(job: Job) -> float:
     return (deadline - timezone.now()).total_seconds()
 
 
+@pytest.mark.promise("extend")
 def test_extending_moves_the_deadline_of_running_jobs_forward_only() -> None:
     soon, late = (
         JobFactory.create(running=True, timeout=60, deadline=timezone.now() + timedelta(seconds=seconds))

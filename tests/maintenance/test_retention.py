@@ -69,6 +69,7 @@ def test_a_stop_of_a_month(world: World) -> None:
 
 
 @pytest.mark.parametrize("jump", [30.0, 10 * DAY])
+@pytest.mark.promise("retention-and-clocks")
 def test_a_clock_that_is_ahead_for_an_hour_costs_at_most_one_shelf(world: World, jump: float) -> None:
     week, step = 7 * DAY, 4.0
     world.run(2 * week, step)

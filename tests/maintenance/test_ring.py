@@ -48,6 +48,7 @@ def test_a_turn_empties_the_next_shelf_first_then_moves_on(one: Connection) -> N
     assert statuses(one).keys() == set(kept[1:])
 
 
+@pytest.mark.promise("retention")
 def test_the_ring_stays_on_a_shelf_for_a_sixth_of_the_retention(one: Connection) -> None:
     since_ago(one, "27 hours 59 minutes")
     assert rotate(one) == "nothing to do"
@@ -55,6 +56,7 @@ def test_the_ring_stays_on_a_shelf_for_a_sixth_of_the_retention(one: Connection)
     assert rotate(one) == "moved to shelf 2"
 
 
+@pytest.mark.promise("retention")
 def test_one_young_job_keeps_its_shelf(one: Connection) -> None:
     over(one, 2, "9 days", 5)
     over(one, 2, "6 days 23 hours")
@@ -178,6 +180,7 @@ def test_retain_says_what_was_there_before_and_only_if_it_changes(one: Connectio
         one.execute(change, ("-1 day", "2 days"))
 
 
+@pytest.mark.promise("no-history")
 def test_a_retention_of_zero_keeps_nothing(one: Connection) -> None:
     over(one, 2, "1 second")
     one.execute("SELECT _pgqueue_retain('0', '0', 1048576)")

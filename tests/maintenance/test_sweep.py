@@ -76,6 +76,7 @@ def sweep(one: Connection, limit: int = 1000) -> int:
     return int(value(one, "SELECT _pgqueue_sweep(%s)", limit))
 
 
+@pytest.mark.promise("failed-retention")
 def test_the_sweep_takes_what_is_too_old_for_its_queue_and_status(one: Connection) -> None:
     Queue.objects.create(name="long", retention=YEAR, failed_retention=timedelta(days=2))
     kept = {
@@ -109,6 +110,7 @@ def test_the_sweep_works_in_batches_oldest_first(one: Connection) -> None:
     assert sweep(one, 4) == 1
 
 
+@pytest.mark.promise("retention-of-a-queue")
 def test_a_time_that_is_made_shorter_counts_for_what_is_kept_already(one: Connection) -> None:
     over(one, KEPT, "2 days", 2, queue_name="mail")
     queue = Queue.objects.create(name="mail", retention=YEAR)

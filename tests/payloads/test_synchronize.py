@@ -81,6 +81,7 @@ def test_a_migrate_has_written_what_the_code_declares() -> None:
         assert cursor.fetchall() == before, "rows that have not changed are not written"
 
 
+@pytest.mark.promise("payload-options")
 def test_new_options_count_from_the_next_start(declared: Any, caplog: pytest.LogCaptureFixture) -> None:
     order = Order.objects.create()
     declared(queue_name="other", expires_after=timedelta(minutes=1))
@@ -91,6 +92,7 @@ def test_new_options_count_from_the_next_start(declared: Any, caplog: pytest.Log
     assert Receipt.objects.create(order=order, email="a@b.c").job.queue_name == "other"
 
 
+@pytest.mark.promise("payload-options")
 def test_a_migrate_synchronizes() -> None:
     DeclaredTask.objects.filter(pk=SEND).delete()
     call_command("migrate", verbosity=0)

@@ -36,6 +36,7 @@ def test_a_row_is_a_job_with_the_policy_of_its_task(order: Order) -> None:
     assert job.expires_at - job.run_after == timedelta(hours=1)
 
 
+@pytest.mark.promise("payload-row-is-job")
 def test_every_way_to_insert_is_an_enqueue(order: Order) -> None:
     saved = Receipt(order=order, email="s@b.c")
     saved.save()
@@ -55,6 +56,7 @@ def test_every_way_to_insert_is_an_enqueue(order: Order) -> None:
     assert {*jobs.values_list("pk", flat=True)} == {*keys, copied.pk}
 
 
+@pytest.mark.promise("payload-row-is-job")
 def test_a_rollback_leaves_neither_a_row_nor_its_job(order: Order) -> None:
     with transaction.atomic():
         Receipt.objects.create(order=order, email="a@b.c")
@@ -78,6 +80,7 @@ def refused(**values: Any) -> str:
     return str(raised.value)
 
 
+@pytest.mark.promise("payload-key")
 def test_the_key_tells_whose_job_it_is(order: Order) -> None:
     other = enqueue(noop)
     message = refused(job_id=other.pk, order=order, email="a@b.c")
@@ -110,6 +113,7 @@ def test_the_key_never_changes(order: Order) -> None:
         Receipt.objects.filter(pk=receipt.pk).update(job_id=receipt.pk + 1)
 
 
+@pytest.mark.promise("payload-deleted")
 def test_deleting_rows_cancels_their_jobs(order: Order) -> None:
     waiting, over = (Receipt.objects.create(order=order, email=f"{n}@b.c") for n in range(2))
     other = Receipt.objects.create(order=Order.objects.create(), email="other@b.c")
@@ -133,6 +137,7 @@ def test_a_cascade_of_the_database_cancels_jobs(order: Order) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.promise("payload-deleted")
 def test_deleting_the_row_of_a_running_job_asks_it_to_stop(order: Order, connect: Connect) -> None:
     receipt = Receipt.objects.create(order=order, email="a@b.c")
     worker = connect(autocommit=True)

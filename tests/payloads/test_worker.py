@@ -77,6 +77,7 @@ def test_an_atomic_task_reads_its_row_in_its_transaction(order: Order, loads: li
     assert Charge.objects.filter(paid=True).count() == Entry.objects.count() == len(rows)
 
 
+@pytest.mark.promise("payload-read")
 def test_each_attempt_reads_the_row_again(order: Order) -> None:
     row = Receipt.objects.create(order=order, email="first@b.c")
 

@@ -72,6 +72,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.promise("why-cost")
 def test_the_reads_do_not_follow_the_backlog(filled: Connection, analyzed: bool) -> None:
     if analyzed:
         filled.execute(f"ANALYZE {LIVE}")

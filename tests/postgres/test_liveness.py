@@ -47,6 +47,7 @@ def test_the_server_cancels_a_statement_before_the_deadline() -> None:
 
 @pytest.mark.parametrize("statements", [1, 2])
 @pytest.mark.parametrize("is_prepared", [False, True])
+@pytest.mark.promise("forgotten-connection")
 def test_a_connection_that_a_proxy_has_forgotten(
     between: Proxy, worker: Session, statements: int, is_prepared: bool
 ) -> None:

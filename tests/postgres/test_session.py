@@ -49,6 +49,7 @@ def servers_options(session: Session) -> list[str]:
     return [row[0] for (row,) in rows]
 
 
+@pytest.mark.promise("vanished-peer")
 def test_both_ends_find_out_within_half_a_minute_that_the_other_has_vanished() -> None:
     with closing(connect("default")) as session:
         assert tcp_options(session) == (10, 5, 3, 10_000)
@@ -80,6 +81,7 @@ def test_an_old_libpq_is_not_told_what_it_does_not_know(monkeypatch: pytest.Monk
         assert tcp_options(session) == (10, 5, 3, 0)
 
 
+@pytest.mark.promise("own-timeouts")
 def test_timeouts_of_the_role_do_not_apply_to_workers() -> None:
     theirs = {
         "statement_timeout": "50", "lock_timeout": "50", "idle_session_timeout": "50",

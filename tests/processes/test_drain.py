@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from django_pgqueue import enqueue, pause, resume
 from django_pgqueue.jobs.limits import drain_worker
 from django_pgqueue.models import Job, Worker
@@ -17,6 +19,7 @@ from tests.support.workers import fresh, until
 Start = Callable[..., Command]
 
 
+@pytest.mark.promise("drain")
 def test_a_process_that_is_to_be_replaced_finishes_its_jobs_first(start: Start) -> None:
     command = start("--threads", "1")
     (old,) = command.workers()
@@ -35,6 +38,7 @@ def test_a_process_that_is_to_be_replaced_finishes_its_jobs_first(start: Start) 
     assert command.process.poll() is None
 
 
+@pytest.mark.promise("drain")
 def test_a_worker_that_is_to_stop_ends_with_all_its_processes(start: Start) -> None:
     command = start("--processes", "3", "--threads", "1")
     job = enqueue(tasks.wait_for_entry, "go")

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from django_pgqueue import enqueue
 from tests.app import worker_tasks as tasks
 from tests.support.commands import SLOW, Command, databases
@@ -31,6 +33,7 @@ def state(pooler: Pooler) -> Any:
         return client.execute(STATE).fetchone()
 
 
+@pytest.mark.promise("pooler-worker")
 def test_a_worker_behind_a_pooler(start: Start) -> None:
     with pgbouncer() as pooler:
         given = databases()

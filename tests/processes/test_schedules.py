@@ -17,6 +17,7 @@ from tests.support.schedules import jobs_of, minute, outcomes, overdue
 from tests.support.workers import until
 
 
+@pytest.mark.promise("schedule-in-time")
 def test_runs_are_fired_once_and_in_time(start: Callable[..., Command]) -> None:
     schedule = ScheduleFactory.create(cron=None, every=timedelta(seconds=1), catch_up="all")
     first, second = start(), start()

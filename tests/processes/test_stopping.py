@@ -10,6 +10,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.limits import drain_worker
 from django_pgqueue.models import Job, Worker
@@ -27,6 +29,7 @@ def runs(key: str, count: int = 1) -> None:
     until(lambda: Entry.objects.filter(key=f"{key} runs").count() >= count, seconds=SLOW, what=f"{key} runs")
 
 
+@pytest.mark.promise("sigterm")
 def test_sigterm_lets_running_jobs_finish_and_gives_the_rest_back(start: Start) -> None:
     command = start("--threads", "2")
     running = enqueue_many(tasks.wait_for_entry.bind("go") for _ in range(2)).ids
@@ -62,6 +65,7 @@ def test_prefetched_jobs_go_back_at_sigterm(start: Start) -> None:
     assert Entry.objects.filter(key="x").count() == 300
 
 
+@pytest.mark.promise("told-to-stop", "grace-costs-no-attempt", "stop-costs-no-attempt")
 def test_what_outlives_the_grace_goes_back_without_spending_an_attempt(start: Start) -> None:
     command = start("--grace", "0")
     job = enqueue(tasks.wait_for_entry, "never")
@@ -73,6 +77,7 @@ def test_what_outlives_the_grace_goes_back_without_spending_an_attempt(start: St
     assert "did not finish within the grace" in command.log
 
 
+@pytest.mark.promise("second-signal")
 def test_a_second_signal_does_not_wait(start: Start, connect: Connect) -> None:
     command = start("--grace", "600")
     job = enqueue(tasks.wait_for_entry, "never")
@@ -116,6 +121,7 @@ def test_ctrl_c_stops_it_too(start: Start) -> None:
     assert "Stopping: no jobs are running." in command.log
 
 
+@pytest.mark.promise("dead-process")
 def test_the_jobs_of_a_killed_process_run_again_at_once(start: Start) -> None:
     command = start()
     (worker,) = command.workers()
@@ -132,6 +138,7 @@ def test_the_jobs_of_a_killed_process_run_again_at_once(start: Start) -> None:
     assert "requeued 1 job of the process that ended" in command.log
 
 
+@pytest.mark.promise("dead-supervisor")
 def test_the_jobs_of_a_worker_that_vanished_altogether_are_recovered_by_another(start: Start) -> None:
     command = start(HEARTBEAT=0.2, LEASE=1)
     (worker,) = command.workers()
@@ -165,6 +172,7 @@ def test_a_process_that_is_stopped_long_is_replaced_if_its_tasks_never_end(start
     until(lambda: fresh(job).status == "done", seconds=SLOW)
 
 
+@pytest.mark.promise("stopped-process", "back-without-leases")
 def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_wakes(start: Start) -> None:
     command = start(HEARTBEAT=0.2, LEASE=1)
     (worker,) = command.workers()
@@ -240,6 +248,7 @@ def test_a_process_that_hangs_at_its_exit_is_replaced(start: Start, tmp_path: Pa
     assert {(fresh(job).attempts, fresh(job).crash_count) for job in jobs} == {(1, 0)}
 
 
+@pytest.mark.promise("killed-at-deadline")
 def test_a_process_that_hangs_while_it_drains_is_replaced_and_no_job_is_blamed(
     start: Start, tmp_path: Path
 ) -> None:

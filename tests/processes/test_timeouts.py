@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
 from tests.app import timing_tasks as timing
@@ -45,6 +47,7 @@ def test_a_task_that_goes_on_costs_its_process_and_nobody_else(start: Start) -> 
     assert Entry.objects.filter(key="go runs").count() == 1
 
 
+@pytest.mark.promise("blame-counts-a-crash", "timeout-gil")
 def test_a_task_that_holds_the_gil_is_killed_by_the_supervisor_and_its_neighbour_is_not_blamed(
     start: Start,
 ) -> None:
@@ -66,6 +69,7 @@ def test_a_task_that_holds_the_gil_is_killed_by_the_supervisor_and_its_neighbour
     assert (done.status, done.attempts, done.crash_count) == ("done", 1, 0)
 
 
+@pytest.mark.promise("live-worker-keeps-jobs")
 def test_a_task_that_holds_the_gil_keeps_its_lease(start: Start) -> None:
     """The task runs longer than the lease, and its supervisor sends heartbeats for the live process."""
     # Long enough for a heartbeat even on a busy machine.

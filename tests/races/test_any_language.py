@@ -28,6 +28,7 @@ def grow_silent(connection: Connection) -> None:
     connection.execute("UPDATE pgqueue_worker SET heartbeat_at = heartbeat_at - interval '1 s'")
 
 
+@pytest.mark.promise("claims-apart")
 def test_two_claims_at_once_never_get_the_same_job(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     jobs = add(other, 5)
@@ -56,6 +57,7 @@ def test_many_claims_at_once_share_the_jobs_out(connect: Connect) -> None:
     assert sorted(job for drained in drains for job in drained.result()) == jobs
 
 
+@pytest.mark.promise("claims-apart")
 def test_a_claim_of_python_and_one_by_sql_pass_over_the_jobs_of_each_other(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     jobs = add(other, 6)
@@ -70,6 +72,7 @@ def test_a_claim_of_python_and_one_by_sql_pass_over_the_jobs_of_each_other(conne
 
 
 @pytest.mark.parametrize("python_first", [True, False])
+@pytest.mark.promise("sql-limits")
 def test_a_key_of_limit_1_with_a_claim_of_python_and_one_by_sql(connect: Connect, python_first: bool) -> None:
     one, other = connect(), connect(autocommit=True)
     jobs = add_keyed(other, 3)
@@ -98,6 +101,7 @@ def test_a_limited_queue_has_room_for_one_claim_at_a_time(connect: Connect) -> N
     assert len(sql_claim(other, workers[1])) == 1
 
 
+@pytest.mark.promise("sql-refused")
 def test_a_report_that_waits_for_recovery_is_refused(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     add(other)

@@ -48,6 +48,7 @@ def running(connection: Connection, count: int, *, is_open: bool = False) -> tup
 
 
 @pytest.mark.parametrize("end", [finish, cancel])
+@pytest.mark.promise("batch-once")
 def test_the_last_two_members_end_at_once(connect: Connect, end: object) -> None:
     one, other = connect(), connect(autocommit=True)
     batch, (first, second) = open_batch(one, 2)
@@ -65,6 +66,7 @@ def test_the_last_two_members_end_at_once(connect: Connect, end: object) -> None
     assert status(other, callback) == "pending"
 
 
+@pytest.mark.promise("after-ends-at-once")
 def test_the_last_two_members_are_both_on_their_way_to_history(connect: Connect, patient: None) -> None:
     """Neither finds a member that proves that there are others, so both look under the lock of the batch."""
     one, other = connect(), connect()
@@ -107,6 +109,7 @@ def test_upkeep_ends_a_batch_whose_new_members_were_rolled_back(connect: Connect
 
 
 @pytest.mark.parametrize("how", ["end", "cancel"])
+@pytest.mark.promise("batch-finished")
 def test_a_member_that_comes_while_the_batch_ends_is_refused(connect: Connect, how: str) -> None:
     one, other = connect(), connect(autocommit=True)
     batch, jobs = running(one, 1)

@@ -154,6 +154,7 @@ def test_a_time_edited_to_behind_the_mark_is_found_by_the_rescan(claimer: Claime
     assert until(claimer.look) == [later]
 
 
+@pytest.mark.promise("edit-seen")
 def test_a_new_priority_and_a_new_queue_are_found_without_a_rescan(
     claimer: Claimer, connect: Connect
 ) -> None:

@@ -33,6 +33,7 @@ def test_a_job_that_is_done_while_it_is_asked_to_stop_is_done(connect: Connect) 
 
 
 @pytest.mark.parametrize("kind", ["retry", "snooze", "release", "unknown"])
+@pytest.mark.promise("cancel-no-retry")
 def test_a_job_that_would_go_back_while_it_is_asked_to_stop_is_cancelled(connect: Connect, kind: str) -> None:
     one, other = connect(), connect(autocommit=True)
     (job,) = running(one)
@@ -67,6 +68,7 @@ def test_a_cancel_that_comes_while_a_job_becomes_done_changes_nothing(connect: C
     assert not asked(other, job)
 
 
+@pytest.mark.promise("cancel")
 def test_a_cancel_that_comes_while_a_job_is_claimed_asks_it_to_stop(connect: Connect) -> None:
     claimer, other = connect(), connect(autocommit=True)
     (job,) = add(other)

@@ -27,6 +27,7 @@ def test_a_claim_passes_over_the_jobs_of_an_open_one_without_waiting(connect: Co
     assert value(other, "SELECT count(*) FROM pgqueue_job_live WHERE worker = 1") == 3
 
 
+@pytest.mark.promise("claims-apart")
 def test_a_claim_that_saw_a_job_before_another_took_it_leaves_it_alone(connect: Connect) -> None:
     gate, one, other = connect(autocommit=True), connect(autocommit=True), connect(autocommit=True)
     jobs = add(one, 3)
@@ -56,6 +57,7 @@ def test_a_claim_locks_no_more_than_it_returns(connect: Connect) -> None:
             one.rollback()
 
 
+@pytest.mark.promise("cancel-transaction")
 def test_a_claim_passes_over_a_job_that_is_being_cancelled(connect: Connect) -> None:
     canceller, claimer = connect(), connect(autocommit=True)
     jobs = add(claimer, 2)

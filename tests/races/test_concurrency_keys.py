@@ -31,6 +31,7 @@ def slow_claim() -> str:
     return statement
 
 
+@pytest.mark.promise("limit")
 def test_two_claims_at_once_never_pass_the_limit(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     jobs = add_keyed(other, 4)
@@ -42,6 +43,7 @@ def test_two_claims_at_once_never_pass_the_limit(connect: Connect) -> None:
     assert line(other) == jobs[1:]
 
 
+@pytest.mark.promise("limit")
 def test_a_claim_counts_what_started_after_its_own_snapshot(connect: Connect) -> None:
     gate, one, other = connect(autocommit=True), connect(autocommit=True), connect(autocommit=True)
     first = add_keyed(one)
@@ -128,6 +130,7 @@ def test_a_release_passes_over_a_job_that_is_being_cancelled(connect: Connect) -
     assert sorted(started) == rest
 
 
+@pytest.mark.promise("limit-repair", "cancel-transaction")
 def test_a_line_whose_cancel_is_rolled_back_is_repaired(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     first, *rest = add_many(other, "k", "k", "k")
@@ -181,6 +184,7 @@ def test_a_claim_takes_the_locks_of_256_keys_at_most(connect: Connect) -> None:
     assert ids(claim(one, 500, lease=2)) == jobs[256:]
 
 
+@pytest.mark.promise("limit-queue")
 def test_claims_of_a_limited_queue_at_once_never_pass_its_limit(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     jobs = add(other, 10, queue_name="mail")
@@ -194,6 +198,7 @@ def test_claims_of_a_limited_queue_at_once_never_pass_its_limit(connect: Connect
     assert ids(claim_and_ask(other, ranges=ranges, limits={"mail": 9, "*": 10}, lease=5)[0]) == jobs[7:8]
 
 
+@pytest.mark.promise("limit-next")
 def test_the_next_of_a_key_is_claimed_with_the_report_and_keeps_its_place(connect: Connect) -> None:
     one = connect()
     first, second, third = add_many(one, "k", "k", "k")
@@ -211,6 +216,7 @@ def test_the_next_of_a_key_is_claimed_with_the_report_and_keeps_its_place(connec
     assert ids(claim(one, 3, lease=4)) == [third]
 
 
+@pytest.mark.promise("limit-order")
 def test_many_claims_at_once_start_each_key_in_order(connect: Connect) -> None:
     owner = connect(autocommit=True)
     owner.execute("CREATE TABLE IF NOT EXISTS started (nth bigserial, job bigint, key text)")

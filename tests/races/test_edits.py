@@ -10,6 +10,7 @@ from tests.support.sessions import Connect, start
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.promise("edit-waiting")
 def test_an_edit_that_comes_while_a_job_is_claimed_changes_nothing(connect: Connect) -> None:
     claimer, other = connect(), connect(autocommit=True)
     (job,) = add(other)
@@ -21,6 +22,7 @@ def test_an_edit_that_comes_while_a_job_is_claimed_changes_nothing(connect: Conn
     assert value(other, "SELECT priority || queue_name FROM pgqueue_job WHERE id = %s", job) == "0default"
 
 
+@pytest.mark.promise("edit-seen")
 def test_a_claim_skips_a_job_that_is_being_edited_and_finds_it_afterwards(connect: Connect) -> None:
     editor, claimer = connect(), connect(autocommit=True)
     (job,) = add(claimer)

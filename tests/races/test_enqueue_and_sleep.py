@@ -80,6 +80,7 @@ def other(connect: Connect) -> Connection:
     return connect(autocommit=True)
 
 
+@pytest.mark.promise("seen-at-the-commit")
 def test_a_sleeper_is_woken_by_a_commit(sleeper: Sleeper, other: Connection) -> None:
     sleeper.sleep()
     with other.transaction():
@@ -247,6 +248,7 @@ def test_a_job_that_waited_for_another_wakes_when_that_is_done(sleeper: Sleeper,
     assert sleeper.heard(other) == ["wake default"]
 
 
+@pytest.mark.promise("edit-wakes")
 def test_a_job_moved_to_another_queue_wakes_the_sleepers_there(other: Connection) -> None:
     (job,) = add(other)
     mail = Sleeper("mail")

@@ -50,6 +50,7 @@ def attached(connection: Connection, parents: list[int], if_failed: str = "hold"
 
 
 @pytest.mark.parametrize("end", [finish, cancel])
+@pytest.mark.promise("after")
 def test_the_last_two_parents_end_at_once(connect: Connect, end: object) -> None:
     one, other = connect(), connect(autocommit=True)
     first, second = running(one, 2)
@@ -63,6 +64,7 @@ def test_the_last_two_parents_end_at_once(connect: Connect, end: object) -> None
     assert (status(other, child), edges(other)) == ("pending", [])
 
 
+@pytest.mark.promise("after-ends-at-once")
 def test_the_last_two_parents_have_both_deleted_their_edges(connect: Connect, patient: None) -> None:
     """Neither finds an edge that proves that there are others, so both look under the lock of the child."""
     one, other = connect(), connect()
@@ -96,6 +98,7 @@ def test_a_parent_that_ends_while_something_is_enqueued_after_it(
 
 
 @pytest.mark.parametrize(("kind", "then"), [("done", "pending"), ("failed", "cancelled")])
+@pytest.mark.promise("after")
 def test_something_is_enqueued_after_a_parent_that_is_ending(connect: Connect, kind: str, then: str) -> None:
     one, other = connect(), connect(autocommit=True)
     (parent,) = running(one)
@@ -192,6 +195,7 @@ def test_a_child_that_somebody_holds_for_long_is_left_to_upkeep(connect: Connect
     assert status(other, held) == "pending"
 
 
+@pytest.mark.promise("flow-repair")
 def test_a_cancel_under_repeatable_read_does_not_overlook_the_end_of_another_parent(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     parents = [*running(one), *add(other)]

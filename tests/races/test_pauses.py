@@ -44,6 +44,7 @@ def is_due(connection: Connection, job: int) -> bool:
     )
 
 
+@pytest.mark.promise("resume-strands-nothing")
 def test_a_worker_that_has_not_heard_of_the_resume_does_not_strand_its_job(connect: Connect) -> None:
     one = connect(autocommit=True)
     pause(one)
@@ -84,6 +85,7 @@ def test_a_report_during_a_resume_waits_for_nobody_and_strands_nothing(connect: 
         assert cancel(worker, [job]) == 1
 
 
+@pytest.mark.promise("pause-ends")
 def test_the_end_of_a_pause_passes_while_a_job_is_put_aside(connect: Connect) -> None:
     """Whoever lets jobs continue leaves the pause alone that such a report holds, and comes again."""
     worker, other = connect(), connect(autocommit=True)
@@ -109,6 +111,7 @@ def test_after_the_end_of_a_pause_nothing_is_put_aside(connect: Connect) -> None
     assert live(one) == {job: "pending"}
 
 
+@pytest.mark.promise("resume-strands-nothing")
 def test_a_task_that_is_resumed_and_paused_again_keeps_its_jobs_until_the_last_resume(
     connect: Connect,
 ) -> None:

@@ -32,6 +32,7 @@ def take(connection: Connection) -> list[int]:
     return [claimed.id for claimed in claim(connection, ranges=[Range("mail", 5)])]
 
 
+@pytest.mark.promise("payload-deleted")
 def test_a_claim_that_comes_first_is_asked_to_stop(row: int, connect: Connect) -> None:
     """The deletion waits for the claim, and does not cancel a job that runs."""
     worker, other = connect(), connect(autocommit=True)
@@ -68,6 +69,7 @@ def sweep(connection: Connection) -> int:
     return int(value(connection, "SELECT swept FROM _pgqueue_sweep_payloads(1000)"))
 
 
+@pytest.mark.promise("payload-kept")
 def test_the_sweep_finds_a_job_that_a_retry_brings_back(row: int, connect: Connect) -> None:
     """The retry moves the job while the sweep waits for a leaf of history. Two looks, into the live leaf and
     then into history, would miss it in both.
@@ -84,6 +86,7 @@ def test_the_sweep_finds_a_job_that_a_retry_brings_back(row: int, connect: Conne
     assert statuses(other) == {row: "pending"}
 
 
+@pytest.mark.promise("payload-kept")
 def test_a_job_that_goes_during_the_sweep_takes_its_row_with_it(row: int, connect: Connect) -> None:
     """The sweep sees no job, and only then which jobs are gone. The other way around, the row would be a
     stray for ever.

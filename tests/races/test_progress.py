@@ -40,6 +40,7 @@ def step_of(connection: Connection, job: int) -> Any:
 
 @pytest.mark.parametrize("outcome", ["done", "failed", "cancelled"])
 @pytest.mark.parametrize("first", [True, False])
+@pytest.mark.promise("progress-gone")
 def test_a_job_that_ends_during_a_write_leaves_no_row(connect: Connect, outcome: str, first: bool) -> None:
     one, other = connect(), connect(autocommit=True)
     job = running(one)
@@ -54,6 +55,7 @@ def test_a_job_that_ends_during_a_write_leaves_no_row(connect: Connect, outcome:
 
 
 @pytest.mark.parametrize("first", [True, False])
+@pytest.mark.promise("progress-gone")
 def test_a_write_leaves_out_a_job_that_ends(connect: Connect, first: bool) -> None:
     one, other = connect(), connect(autocommit=True)
     job, runs = running(one), running(one)
@@ -66,6 +68,7 @@ def test_a_write_leaves_out_a_job_that_ends(connect: Connect, first: bool) -> No
     assert write(other, job, runs) == [runs]
 
 
+@pytest.mark.promise("progress-lease")
 def test_a_write_after_the_lease_was_lost_changes_nothing(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     job = running(one)

@@ -104,6 +104,7 @@ def test_a_charge_that_waits_for_the_row_is_a_whole_charge(connect: Connect) -> 
 
 
 @pytest.mark.parametrize("bulk", [False, True])
+@pytest.mark.promise("rate")
 def test_many_claims_at_once_never_pass_the_rate_in_any_window(connect: Connect, *, bulk: bool) -> None:
     """Measured from the stamps in the rows. They come after the decision, by one claim at most."""
     owner = connect(autocommit=True)

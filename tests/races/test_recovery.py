@@ -47,6 +47,7 @@ def recover_dead(connection: Connection) -> tuple[int, int]:
     return row[0], row[1]
 
 
+@pytest.mark.promise("completed-once")
 def test_a_finish_that_comes_while_its_job_is_recovered_is_refused(connect: Connect) -> None:
     """A worker that was considered dead continues and reports."""
     recoverer, worker = connect(), connect(autocommit=True)
@@ -58,6 +59,7 @@ def test_a_finish_that_comes_while_its_job_is_recovered_is_refused(connect: Conn
     assert live(worker) == {job: "pending"}
 
 
+@pytest.mark.promise("completed-once")
 def test_a_finish_under_an_old_lease_is_refused_when_somebody_else_runs_the_job(connect: Connect) -> None:
     one = connect(autocommit=True)
     add(one)
@@ -182,6 +184,7 @@ def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(connect:
     assert live(supervisor) == {job: "pending"}
 
 
+@pytest.mark.promise("extend-tells")
 def test_a_job_that_extends_itself_while_it_is_recovered_hears_so(
     connect: Connect,
 ) -> None:

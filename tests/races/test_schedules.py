@@ -74,6 +74,7 @@ def in_background(call: Callable[[], T]) -> Background[T]:
 # -- two rounds
 
 
+@pytest.mark.promise("schedule-once")
 def test_two_rounds_fire_a_run_once_and_none_waits(one: Connection, two: Connection) -> None:
     schedules = [overdue() for _ in range(3)]
     assert fire(one) == 3
@@ -105,6 +106,7 @@ def test_a_locked_schedule_does_not_hold_up_the_others(one: Connection, two: Con
     assert len(jobs_of(locked)) == 1
 
 
+@pytest.mark.promise("schedule-transaction")
 def test_a_supervisor_that_dies_inside_its_round_leaves_nothing(one: Connection, two: Connection) -> None:
     schedules = [overdue() for _ in range(3)]
     assert fire(one) == 3
@@ -150,6 +152,7 @@ def test_an_edit_after_the_look_counts(one: Connection, two: Connection) -> None
     assert (schedule.next_run_at.timestamp() / 86400) % 300 == 0
 
 
+@pytest.mark.promise("schedule-not-lost")
 def test_an_edit_after_the_look_loses_no_overdue_run(one: Connection, two: Connection) -> None:
     """The round has planned four runs of the old timing. The edit commits before it fires."""
     schedule = overdue(minute() - timedelta(minutes=3), catch_up="all")

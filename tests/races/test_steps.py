@@ -49,6 +49,7 @@ def suspend(connection: Connection, job: int) -> list[int]:
     return finish(connection, [job], "wait", delay=3600.0, started=0.0, reason="waits for the event approved")
 
 
+@pytest.mark.promise("event-not-lost")
 def test_a_signal_that_comes_before_the_job_is_asleep_makes_it_due(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     job = running(one)
@@ -60,6 +61,7 @@ def test_a_signal_that_comes_before_the_job_is_asleep_makes_it_due(connect: Conn
     assert is_due(other, job)
 
 
+@pytest.mark.promise("event-not-lost")
 def test_a_signal_that_comes_while_the_job_goes_to_sleep_makes_it_due(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     job = running(one)
@@ -91,6 +93,7 @@ def test_a_signal_does_not_reach_a_job_that_ends_at_the_same_time(connect: Conne
     assert value(other, "SELECT count(*) FROM pgqueue_step") == 0
 
 
+@pytest.mark.promise("event-not-lost")
 def test_a_signal_that_is_not_committed_yet_is_folded_when_the_job_ends(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     job = running(one)
@@ -103,6 +106,7 @@ def test_a_signal_that_is_not_committed_yet_is_folded_when_the_job_ends(connect:
 
 
 @pytest.mark.parametrize("first", [True, False])
+@pytest.mark.promise("step-lease")
 def test_recovery_waits_for_a_step_that_is_being_recorded(connect: Connect, first: bool) -> None:
     one, other = connect(), connect(autocommit=True)
     job = running(one)
@@ -117,6 +121,7 @@ def test_recovery_waits_for_a_step_that_is_being_recorded(connect: Connect, firs
 
 
 @pytest.mark.parametrize("first", [True, False])
+@pytest.mark.promise("step-lease")
 def test_a_step_is_refused_when_recovery_came_first(connect: Connect, first: bool) -> None:
     one, other = connect(), connect(autocommit=True)
     job = running(one)

@@ -96,6 +96,7 @@ def patient(transactional_db: None) -> Iterator[Patient]:
 
 @pytest.mark.parametrize("options", [WAITING, LIVE, WINDOW], ids=["waiting", "live", "window"])
 @pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.promise("unique", "unique-waits")
 def test_the_second_waits_for_the_transaction_of_the_first(
     connect: Connect, options: dict[str, Any], end: str
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_twin_that_starts_between_the_look_and_the_replace_frees_the_key(
     assert Job.objects.get(pk=job).args == ["new"]
 
 
+@pytest.mark.promise("unique-replace-locks")
 def test_a_claim_that_meets_a_replace_leaves_it_until_the_commit(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     first, _ = in_one(other, REPLACE, '["old"]')
@@ -313,6 +315,7 @@ def test_recovery_waits_for_at_most_ten_jobs_in_a_round(connect: Connect, patien
     assert set(statuses(other).values()) == {"cancelled", "pending"}
 
 
+@pytest.mark.promise("unique-no-deadlock")
 def test_two_bulks_with_the_same_keys_in_opposite_orders_never_deadlock(connect: Connect) -> None:
     """Both hold a key and wait for the one in the middle. In the order given, each would want the other's."""
     holder = connect()

@@ -11,6 +11,7 @@ from tests.support.sessions import Connect, start
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.promise("why-one-moment")
 def test_all_statements_of_an_answer_see_one_moment(connect: Connect) -> None:
     """Otherwise a job that is retried could be neither in the live leaf nor, a moment later, in history."""
     asking, retrying = connect(autocommit=True), connect()

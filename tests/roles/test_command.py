@@ -103,6 +103,7 @@ def test_a_role_that_owns_something_else_stays_without_rights(connect: Connect) 
         ("GRANT DELETE ON pgqueue_pause TO PUBLIC", "delete rows of pgqueue_pause"),
     ],
 )
+@pytest.mark.promise("roles-not-more")
 def test_rights_that_come_from_elsewhere_are_an_error(connect: Connect, grant: str, what: str) -> None:
     owner = connect(autocommit=True)
     revoke = grant.replace("GRANT", "REVOKE", 1).replace(" TO ", " FROM ")

@@ -71,6 +71,7 @@ def others_job(transactional_db: None) -> Job:
     return enqueue(tasks.noop.using(metadata={"card": SECRET}))
 
 
+@pytest.mark.promise("enqueuer-own-results")
 def test_a_result_is_for_the_role_that_has_enqueued(
     installed: Roles, login: Login, connect: Connect, others_job: Job
 ) -> None:
@@ -146,6 +147,7 @@ def test_python_enqueues_with_this_role(installed: Roles, transactional_db: None
     assert Job.objects.get(pk=job.pk).context == {"role": installed.shop}
 
 
+@pytest.mark.promise("enqueuer-no-functions")
 def test_every_other_function_is_refused(installed: Roles, login: Login, others_job: Job) -> None:
     """The functions come from the catalogs. They get the id of a job of somebody else."""
     before = contents()
@@ -157,6 +159,7 @@ def test_every_other_function_is_refused(installed: Roles, login: Login, others_
     assert contents() == before
 
 
+@pytest.mark.promise("enqueuer-no-functions")
 def test_functions_with_the_rights_of_their_owner_are_not_for_everybody(
     installed: Roles, connect: Connect
 ) -> None:
@@ -175,6 +178,7 @@ def test_functions_with_the_rights_of_their_owner_are_not_for_everybody(
     ]
 
 
+@pytest.mark.promise("enqueuer-no-tables")
 def test_no_table_can_be_read_or_changed(
     installed: Roles, login: Login, connect: Connect, others_job: Job
 ) -> None:
@@ -212,6 +216,7 @@ def test_no_table_can_be_read_or_changed(
         owner.execute("DROP TABLE pgqueue_job_later")
 
 
+@pytest.mark.promise("enqueuer-search-path")
 def test_names_in_the_search_path_of_the_caller_are_not_used(
     installed: Roles, login: Login, connect: Connect
 ) -> None:

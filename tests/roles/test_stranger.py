@@ -52,6 +52,7 @@ def _clean_gates() -> Iterator[None]:
     tasks.reset()
 
 
+@pytest.mark.promise("stranger")
 def test_no_notification_harms_a_worker_or_its_jobs(stranger: Connection, settings: Any) -> None:
     settings.PGQUEUE = {"POLL_INTERVAL": 60}
     leaf = value(stranger, "SELECT oid FROM pg_class WHERE relname = 'pgqueue_job_live' AND relkind = 'r'")
@@ -87,6 +88,7 @@ def hoarder(stranger: Connection) -> Connection:
     return stranger
 
 
+@pytest.mark.promise("stranger")
 def test_the_jobs_of_a_dead_worker_are_recovered(hoarder: Connection, connect: Connect) -> None:
     lost = JobFactory.create(running=True)
     WorkerFactory.create(id=7, heartbeat_at=timezone.now() - timedelta(seconds=0.3), started_jobs=[lost.pk])
@@ -133,6 +135,7 @@ def test_a_duty_whose_row_was_lost_is_made_again(connect: Connect, no_duties: No
     other.commit()
 
 
+@pytest.mark.promise("stranger")
 def test_no_function_leaves_a_duty_to_an_advisory_lock(connect: Connect) -> None:
     one = connect()
     assert value(one, "SELECT array_agg(name::text ORDER BY name) FROM pgqueue_duty") == DUTIES

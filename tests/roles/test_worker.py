@@ -88,6 +88,7 @@ def test_it_writes_what_the_code_declares(installed: Roles, login: Login, transa
         "SET ROLE postgres",
     ],
 )
+@pytest.mark.promise("worker-owns-nothing")
 def test_it_owns_nothing(installed: Roles, login: Login, statement: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         login(installed.runner).execute(statement)

@@ -25,6 +25,7 @@ def one(connect: Connect) -> Connection:
     return connect(autocommit=True)
 
 
+@pytest.mark.promise("schedule-pause")
 def test_a_pause_is_not_caught_up(one: Connection) -> None:
     schedule = overdue(ago(hours=1), catch_up="all")
     assert schedule.pause(reason="audit", author="kim") is True

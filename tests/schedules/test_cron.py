@@ -126,6 +126,7 @@ def times(cron: str, zone_name: str, after: datetime, count: int) -> str:
         ),
     ],
 )
+@pytest.mark.promise("schedule-clocks-change")
 def test_clocks_change(cron: str, zone_name: str, after: datetime, expected: str) -> None:
     assert times(cron, zone_name, after, len(expected.split())) == expected
 

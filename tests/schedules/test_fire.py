@@ -50,6 +50,7 @@ def due_at(schedule: Schedule) -> datetime:
 # -- one run
 
 
+@pytest.mark.promise("context-schedule")
 def test_a_scheduled_job_has_no_context_whoever_fires_it(one: Connection) -> None:
     schedule = overdue(**RARELY)
     with translation.override("de"), acting_as(5):
@@ -73,6 +74,7 @@ def test_a_due_run_becomes_one_job_and_the_schedule_moves_on(one: Connection) ->
     assert fire(one) == 0
 
 
+@pytest.mark.promise("schedule-runs")
 def test_the_job_runs(one: Connection) -> None:
     schedule = overdue()
     fire(one)
@@ -161,6 +163,7 @@ def test_a_new_schedule_gets_its_first_run_from_the_round(one: Connection) -> No
     assert not Job.objects.exists()
 
 
+@pytest.mark.promise("schedule-not-lost")
 def test_a_first_run_that_passed_before_any_round_is_fired(one: Connection) -> None:
     schedule = ScheduleFactory.create(every=timedelta(seconds=1), cron=None)
     Schedule.objects.update(since=ago(seconds=1.5))
@@ -180,6 +183,7 @@ HOURS_AGO = 3
     ("catch_up", "limit", "count"),
     [("skip", 100, 0), ("latest", 100, 1), ("all", 1000, 1000), ("all", 10, 10)],
 )
+@pytest.mark.promise("schedule-catch-up")
 def test_missed_runs(one: Connection, catch_up: str, limit: int, count: int) -> None:
     """No worker for three hours, at every seventh minute: which runs run?"""
     now = minute()
@@ -230,6 +234,7 @@ def test_allow_runs_jobs_beside_each_other(one: Connection) -> None:
     assert schedule.live_jobs == [jobs_of(schedule)[-1].pk]
 
 
+@pytest.mark.promise("schedule-overlap-skip")
 def test_skip_leaves_runs_out_while_the_previous_job_lives(one: Connection) -> None:
     schedule = overdue(ago(minutes=3), overlap="skip", **RARELY)
     fire(one)
@@ -249,6 +254,7 @@ def test_skip_runs_one_of_several_missed_runs(one: Connection) -> None:
     assert outcomes(schedule) == ["enqueued", "skipped", "skipped"]
 
 
+@pytest.mark.promise("schedule-overlap-queue")
 def test_queue_runs_the_runs_one_after_the_other_in_order(one: Connection) -> None:
     schedule = overdue(minute() - 5 * MINUTE, overlap="queue", catch_up="all", catch_up_limit=4)
     fire(one)
@@ -308,6 +314,7 @@ def test_runs_that_wait_run_although_the_schedule_now_allows_overlap(one: Connec
 # -- once
 
 
+@pytest.mark.promise("schedule-constraint")
 def test_a_schedule_that_is_set_back_fires_nothing_twice(one: Connection) -> None:
     """What happens if a clock is set back and the row with it: the runs are still there."""
     schedule = overdue(minute() - 3 * MINUTE, catch_up="all")
@@ -333,6 +340,7 @@ def test_no_run_is_fired_that_is_not_later_than_the_last(one: Connection) -> Non
     assert schedule.next_run_at > last
 
 
+@pytest.mark.promise("schedule-once")
 def test_a_run_has_one_row(one: Connection) -> None:
     schedule = overdue()
     fire(one)
@@ -362,6 +370,7 @@ BROKEN: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("columns", BROKEN, ids=lambda columns: "".join(columns))
+@pytest.mark.promise("schedule-broken")
 def test_a_broken_schedule_is_logged_once_and_costs_the_others_nothing(
     one: Connection, caplog: pytest.LogCaptureFixture, columns: dict[str, object]
 ) -> None:

@@ -184,6 +184,7 @@ def test_a_call_that_cannot_be_checked_stops_no_supervisor(
 # -- a run that meets its twin
 
 
+@pytest.mark.promise("schedule-unique")
 def test_a_run_that_meets_its_twin_is_recorded_with_the_twin(one: Connection) -> None:
     twin = enqueue(unique_tasks.index, 7)
     schedule = overdue(task_path=INDEX, args=[7])

@@ -344,6 +344,7 @@ def test_a_schedule_that_moves_from_settings_to_code_keeps_its_runs(
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.promise("schedule-database")
 def test_a_schedule_lives_in_the_database_of_its_task(registry: None) -> None:
     schedule(every=60, args=[1])(tasks.elsewhere)
     schedule(every=60, args=[1])(tasks.mail)

@@ -32,6 +32,7 @@ def job_in(status: str) -> int:
 
 
 @pytest.mark.parametrize(("old", "new"), list(itertools.product(LIVE + OVER, repeat=2)))
+@pytest.mark.promise("only-the-queue-changes-jobs")
 def test_an_update_by_hand_makes_legal_transitions_only(old: str, new: str) -> None:
     job = Job.objects.filter(pk=job_in(old))
     if (old, new) in LEGAL:

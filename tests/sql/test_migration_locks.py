@@ -41,6 +41,7 @@ def drop_and_create() -> None:
         assert cursor.fetchone() == ("7s",)  # what follows has its own limit
 
 
+@pytest.mark.promise("migrate-gives-way")
 def test_the_queue_goes_on_between_the_tries(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     holder, worker = connect(autocommit=False), connect(autocommit=True, options="-c lock_timeout=100ms")
     holder.execute("SELECT count(*) FROM pgqueue_job_live")
@@ -57,6 +58,7 @@ def test_the_queue_goes_on_between_the_tries(connect: Connect, monkeypatch: pyte
     assert worker.execute("SELECT count(*) FROM pgqueue_job_live").fetchone() == (2,)
 
 
+@pytest.mark.promise("migrate-gives-up")
 def test_a_migration_gives_up_and_names_who_holds_the_lock(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def test_a_running_job_reports() -> None:
     assert fresh(job).progress == (42, None, "x" * 200)
 
 
+@pytest.mark.promise("progress-lease")
 def test_another_lease_and_a_job_that_does_not_run_change_nothing() -> None:
     job = running()
     assert report(job.pk, 1, 2, "", 8) is False

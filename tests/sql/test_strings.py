@@ -50,6 +50,7 @@ def test_no_text_in_sql_has_a_backslash() -> None:
     assert found == PINNED
 
 
+@pytest.mark.promise("odd-settings")
 def test_functions_work_with_the_strings_of_old_databases() -> None:
     with open_raw(options=STRINGS) as one:
         one.execute("SELECT pgqueue_enqueue('shop.tasks.send')")

@@ -52,6 +52,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         paths._failed.clear()
 
 
+@pytest.mark.promise("only-modules-of-tasks")
 def test_a_job_does_not_import_other_modules_of_an_installed_app(install: Install) -> None:
     name = install(
         ["tasks"], scripts__in____init__="", scripts__in__wipe=FORBIDDEN, tasks=TASK, mail=FORBIDDEN

@@ -53,6 +53,7 @@ def test_registering_beating_and_upkeep(session: Session) -> None:
     assert Worker.objects.get(pk=2).heartbeat_at > before
 
 
+@pytest.mark.promise("progress-not-durable")
 def test_nothing_waits_for_the_disk_but_what_says_so() -> None:
     session = connect("default")
     try:
@@ -77,6 +78,7 @@ def test_a_transaction_of_a_worker_has_an_end_later_than_its_statements() -> Non
         session.close()
 
 
+@pytest.mark.promise("result-on-disk")
 def test_outcomes_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[bool] = []
     run = Session.run

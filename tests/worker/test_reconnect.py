@@ -24,6 +24,7 @@ from django_pgqueue.worker.supervisor.heartbeat import PATIENCE, Heartbeat, wait
 REFUSED = psycopg.OperationalError("connection refused\n")
 
 
+@pytest.mark.promise("reconnects")
 def test_the_pauses_grow_up_to_the_longest_and_have_jitter() -> None:
     longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     tries = [[down.pause() for _ in longest] for down in [Outage() for _ in range(200)]]

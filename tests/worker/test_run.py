@@ -69,6 +69,7 @@ def test_many_jobs_each_run_once() -> None:
     assert Job.objects.filter(pk__in=ids, status="done", attempts=1).count() == 3000
 
 
+@pytest.mark.promise("priority")
 def test_higher_priority_runs_first_then_the_older() -> None:
     for priority, name in [(0, "c"), (5, "a"), (-5, "e"), (0, "d"), (5, "b")]:
         enqueue(tasks.see.using(priority=priority), name)
@@ -110,6 +111,7 @@ def test_what_a_task_enqueues_runs_in_the_same_burst() -> None:
     assert tasks.SEEN == [5, 4, 3, 2, 1, 0]
 
 
+@pytest.mark.promise("exists-if-committed")
 def test_an_enqueue_that_rolls_back_leaves_nothing() -> None:
     with transaction.atomic():
         enqueue(tasks.see, 1)
@@ -139,6 +141,7 @@ def test_jobs_run_at_once_in_as_many_threads_as_told() -> None:
     assert set(Job.objects.values_list("status", flat=True)) == {"done"}
 
 
+@pytest.mark.promise("no-history")
 def test_a_queue_that_keeps_nothing_forgets_its_jobs() -> None:
     Queue.objects.create(name="brief", retention=timedelta(0), failed_retention=timedelta(0))
     enqueue(tasks.see.using(queue_name="brief"), 1)

@@ -46,6 +46,8 @@ class Scenario:
     """What a user should expect."""
     faults: tuple[Act, ...]
     """The short form makes each of these once. Name one twice to make it twice."""
+    promises: tuple[str, ...] = ()
+    """What it holds of `tests/promises.toml`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """PGQUEUE of the workers."""
     arguments: tuple[str, ...] = ("--threads", "4")

@@ -104,6 +104,7 @@ def forget(stage: Stage) -> None:
 SCENARIOS = [
     Scenario(
         name="a bad network",
+        promises=("forgotten-connection",),
         expects="""
             A slow network only makes everything slower. If connections are reset or half closed, the
             processes connect again, and only atomic jobs whose transactions were lost run again, without an

@@ -115,6 +115,7 @@ def claims_that_had_to_last(stage: Stage, audit: Audit) -> list[str]:
 SCENARIOS = [
     Scenario(
         name="lost claims",
+        promises=("overlap-one-report", "on-lost-never-again"),
         expects="""
             The server crashes before the claims of the last moment are on disk. A worker claims such jobs
             again while they run. If another one is sooner, they run again, and only one report of each is

@@ -139,6 +139,7 @@ def _ask(query: str, parameter: Any) -> list[Any]:
 SCENARIOS = [
     Scenario(
         name="wrong clocks",
+        promises=("no-second-run", "schedule-once", "schedule-constraint"),
         expects="""
             The clocks of workers and of web processes may be wrong by an hour, a day or a month, and step
             back and forth: delays, expiry, retries, rates, snoozes, sleeps, events, timeouts, pauses, unique

@@ -145,6 +145,7 @@ def _check(stage: Stage, audit: Audit) -> list[str]:
 SCENARIOS = [
     Scenario(
         name="full disk",
+        promises=("full-disk",),
         expects="""
             While the disk of the server is full, an enqueue fails with an error that says so, or the server
             stops itself. Workers live on, keep what they cannot report, and try again at least every 5

@@ -56,6 +56,7 @@ def fail_over(stage: Stage) -> None:
 SCENARIOS = [
     Scenario(
         name="failover",
+        promises=("server-restart", "synchronous-standby"),
         expects="""
             When the primary dies and its synchronous standby is promoted, the same processes connect to the
             new primary by their DSN of several hosts. New jobs are done within 3 seconds of the promotion. No

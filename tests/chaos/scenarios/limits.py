@@ -163,6 +163,7 @@ def _ended(run: Run, faults: Iterable[Fault]) -> float | None:
 SCENARIOS = [
     Scenario(
         name="limits",
+        promises=("limit", "limit-recovery", "rate"),
         expects="""
             However many processes are killed, no key ever has more jobs at once than its limit, no more jobs
             of a key start in a window of time than its rate allows, and no job stays in the line of its

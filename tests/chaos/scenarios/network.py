@@ -143,6 +143,7 @@ def _go(file: Path, run: Run) -> None:
 SCENARIOS = [
     Scenario(
         name="a worker cut off",
+        promises=("overlap-one-report", "dead-machine", "vanished-peer"),
         expects="""
             A worker that loses its network without a word finds this within 30 seconds. Its jobs run
             elsewhere when its lease is over. When the network is back, it connects again, learns that its

@@ -66,6 +66,7 @@ def relied_on_no_session(stage: Stage, audit: Audit) -> list[str]:
 SCENARIOS = [
     Scenario(
         name="pooler",
+        promises=("pooler-calls", "pooler-worker"),
         expects="""
             With pgbouncer in transaction mode between everything and the server, nothing relies on a session:
             each transaction gets another one. If the pooler is restarted, or loses its connections, running

@@ -145,6 +145,7 @@ def _died_alone(run: Run, faults: Sequence[Fault]) -> bool:
 SCENARIOS = [
     Scenario(
         name="kills",
+        promises=("dead-process", "dead-supervisor"),
         expects="""
             The jobs of a killed process run again within 5 seconds, without an attempt less. So do those of a
             killed supervisor if another one lives, and those of killed commands once the next has started.
@@ -157,6 +158,7 @@ SCENARIOS = [
     ),
     Scenario(
         name="stopped past the lease",
+        promises=("overlap-one-report", "stopped-process", "back-without-leases"),
         expects="""
             The jobs of a stopped process run elsewhere when its lease is over. When the process continues,
             its reports are refused, its atomic jobs are rolled back, and it works on.
@@ -167,6 +169,7 @@ SCENARIOS = [
     ),
     Scenario(
         name="tasks that die",
+        promises=("crash-is-no-attempt", "crashed-runs-isolated"),
         expects="""
             A job that takes its process down by a segfault, or because its memory cgroup is full, counts a
             crash and no attempt. It runs again by itself, and so do the jobs beside it. The other processes
@@ -182,6 +185,7 @@ SCENARIOS = [
     ),
     Scenario(
         name="a task that never returns",
+        promises=("timeout-neighbors",),
         expects="""
             The job fails with TaskTimeout. Its process is replaced, and the jobs beside it come to their end
             there or run again.
@@ -192,6 +196,7 @@ SCENARIOS = [
     ),
     Scenario(
         name="the GIL held for longer than the lease",
+        promises=("no-second-run", "live-worker-keeps-jobs"),
         expects="""
             The process lives, so it keeps its lease: no job of it runs twice, and none loses an attempt.
         """,

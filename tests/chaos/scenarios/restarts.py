@@ -107,6 +107,7 @@ def _processes(command: Command) -> set[int]:
 SCENARIOS = [
     Scenario(
         name="SIGTERM storm",
+        promises=("told-to-stop", "sigterm"),
         expects="""
             A worker that is told to end claims nothing more, lets its jobs come to their end, reports them,
             and exits with 0, whether it claims, runs or finishes a job at that moment. Told twice, it gives
@@ -117,6 +118,7 @@ SCENARIOS = [
     ),
     Scenario(
         name="rolling restart",
+        promises=("no-second-run",),
         expects="Under load, all workers are replaced one by one. No job runs twice, and no retry is spent.",
         faults=(roll, roll),
         rate=40.0,

@@ -66,6 +66,7 @@ def _role_has(stage: Stage, setting: str, milliseconds: int) -> Iterator[None]:
 SCENARIOS = [
     Scenario(
         name="timeouts of the role",
+        promises=("own-timeouts",),
         expects="""
             The role of the database has a short lock_timeout or statement_timeout, and a table is locked for
             longer. Workers wait, since their sessions have timeouts of their own. Enqueues that must wait

@@ -115,6 +115,7 @@ def _lost_claim(run: Run, crash: Fault) -> bool:
 SCENARIOS = [
     Scenario(
         name="server restarts",
+        promises=("server-restart",),
         expects="""
             While the server is away, even for longer than the lease, running jobs go on, and are reported
             when it is back: nobody takes them from a worker that lives. An atomic job whose transaction is

@@ -131,6 +131,7 @@ def _terminate(pids: list[int]) -> None:
 SCENARIOS = [
     Scenario(
         name="lost sessions",
+        promises=("no-second-run", "reconnects"),
         expects="""
             Whichever sessions are terminated, and however long the server has no free one, the processes
             live on and connect again. Only atomic jobs run again, whose transactions were lost, and they lose

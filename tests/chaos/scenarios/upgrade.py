@@ -191,6 +191,7 @@ def logged_errors(stage: Stage, audit: Audit | None = None) -> list[str]:
 SCENARIOS = [
     Scenario(
         name="upgrade",
+        promises=("no-second-run", "old-and-new", "up-during-migrate"),
         expects="""
             While the tables are migrated, even if somebody has used them in a transaction that is still open,
             and afterwards, workers and web processes of the previous release go on without an error, and new

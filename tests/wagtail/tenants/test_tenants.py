@@ -55,6 +55,7 @@ def test_the_tables_of_the_queue_are_in_public_alone() -> None:
 
 
 @pytest.mark.parametrize("sends", [False, True])
+@pytest.mark.promise("tenant-left")
 def test_a_schema_that_a_task_sets_does_not_reach_the_next_job(tenants: None, sends: bool) -> None:
     """This comes before the other worker starts, so that one thread runs both jobs."""
     with running_worker(threads=1) as worker:
@@ -63,6 +64,7 @@ def test_a_schema_that_a_task_sets_does_not_reach_the_next_job(tenants: None, se
 
 
 @pytest.mark.parametrize("name", ["acme", "bolt"])
+@pytest.mark.promise("tenant-tables")
 def test_a_task_runs_in_the_schema_that_it_enters(worker: RunningWorker, name: str) -> None:
     with schema_context(name):
         jobs = enqueue(read_carried), enqueue(read_async), enqueue(read_named, name)
@@ -75,6 +77,7 @@ def test_a_task_that_enters_none_runs_in_public(worker: RunningWorker) -> None:
         check_is_in_public(worker.join(enqueue(read_nothing)))
 
 
+@pytest.mark.promise("tenant-transaction")
 def test_a_job_commits_with_the_rows_of_its_tenant(worker: RunningWorker) -> None:
     with schema_context("acme"):
         with pytest.raises(LookupError), transaction.atomic():  # noqa: PT012
@@ -89,6 +92,7 @@ def test_a_job_commits_with_the_rows_of_its_tenant(worker: RunningWorker) -> Non
         row.delete()
 
 
+@pytest.mark.promise("tenant-tables")
 def test_an_atomic_task_writes_and_enqueues_in_its_tenant(worker: RunningWorker) -> None:
     with schema_context("bolt"):
         after = worker.join(enqueue(add_and_enqueue)).result
@@ -97,6 +101,7 @@ def test_an_atomic_task_writes_and_enqueues_in_its_tenant(worker: RunningWorker)
         Order.objects.filter(email="task@example.com").delete()
 
 
+@pytest.mark.promise("tenant-left")
 def test_a_failed_task_leaves_the_schema(worker: RunningWorker) -> None:
     with schema_context("bolt"):
         assert worker.join(enqueue(add_and_fail)).status == "failed"
@@ -115,6 +120,7 @@ def test_the_test_kit() -> None:
         transaction.set_rollback(True)
 
 
+@pytest.mark.promise("tenant-new")
 def test_a_new_tenant_while_workers_run(worker: RunningWorker) -> None:
     Customer(schema_name="corp", name="corp").save(verbosity=0)
     with schema_context("corp"):
@@ -125,6 +131,7 @@ def test_a_new_tenant_while_workers_run(worker: RunningWorker) -> None:
     assert not schema_exists("corp")
 
 
+@pytest.mark.promise("tenant-tables")
 def test_an_isolated_job(worker: RunningWorker) -> None:
     with schema_context("bolt"), transaction.atomic(), connection.cursor() as cursor:
         job = enqueue(read_carried)
@@ -143,6 +150,7 @@ def test_jobs_are_changed_and_explained_in_the_schema_of_a_tenant() -> None:
         transaction.set_rollback(True)
 
 
+@pytest.mark.promise("tenant-keys")
 def test_keys_are_those_of_all_tenants() -> None:
     with transaction.atomic():
         with schema_context("acme"):

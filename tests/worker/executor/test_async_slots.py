@@ -172,6 +172,7 @@ def test_everything_of_the_orm_works_in_an_async_task() -> None:
     assert fresh(job).result == [["a", "b", "c"], ["a", "b", "c"], "changed", "new", 3], fresh(job).errors
 
 
+@pytest.mark.promise("context-everywhere")
 def test_context_variables_belong_to_one_job_and_reach_its_threads() -> None:
     jobs = [enqueue(async_tasks.isolated, value) for value in ("a", "b")]
     run_due(threads=1, async_slots=2)

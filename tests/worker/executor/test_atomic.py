@@ -47,6 +47,7 @@ def test_effect_and_finish_are_both_there() -> None:
     assert Entry.objects.count() == 1
 
 
+@pytest.mark.promise("atomic-exactly-once")
 def test_effect_and_finish_have_one_transaction() -> None:
     job = enqueue(tasks.effect, "a")
     with connection.cursor() as cursor:
@@ -58,6 +59,7 @@ def test_effect_and_finish_have_one_transaction() -> None:
     assert effect == finish
 
 
+@pytest.mark.promise("atomic-exactly-once")
 def test_a_failure_takes_the_effect_back() -> None:
     job = enqueue(tasks.effect, "a", then="raise")
     run_due()
@@ -80,6 +82,7 @@ def test_snooze_takes_the_effect_back() -> None:
     assert not Entry.objects.exists()
 
 
+@pytest.mark.promise("atomic-after-takeover")
 def test_a_lost_lease_raises_and_takes_the_effect_back(caplog: pytest.LogCaptureFixture) -> None:
     with held("a") as job, connection.cursor() as cursor:
         # This is what a recovery does. The job now belongs to another worker.
@@ -106,6 +109,7 @@ def test_a_cancel_that_comes_late_does_not_undo_the_work() -> None:
     assert Entry.objects.count() == 1
 
 
+@pytest.mark.promise("atomic-serialization")
 def test_a_serialization_failure_is_done_again() -> None:
     """Two jobs read and write the same row. Under REPEATABLE READ, the second one fails with 40001."""
     Entry.objects.create(key="counter", note="0")
@@ -199,6 +203,7 @@ def test_a_test_sees_what_an_on_commit_function_of_an_atomic_job_raises() -> Non
 
 @pytest.mark.parametrize("then", ["", "writes", "goes on"])
 @pytest.mark.parametrize("how", ["ROLLBACK", "COMMIT", "psycopg"])
+@pytest.mark.promise("atomic-own-rollback")
 def test_an_atomic_job_that_ends_its_transaction_is_not_done(how: str, then: str) -> None:
     job = enqueue(ends_its_transaction, how, then)
     run_due()
@@ -246,6 +251,7 @@ def run_them(request: pytest.FixtureRequest) -> Callable[[], object]:
 @pytest.mark.parametrize(
     ("what", "status"), [("writes", "failed"), ("breaks", "failed"), ("reads", "done"), ("nothing", "done")]
 )
+@pytest.mark.promise("open-transaction-fails")
 def test_a_job_that_leaves_a_transaction_open_is_not_done_if_that_loses_something(
     what: str, status: str, run_them: Callable[[], object]
 ) -> None:
@@ -258,6 +264,7 @@ def test_a_job_that_leaves_a_transaction_open_is_not_done_if_that_loses_somethin
         assert "has left a transaction open in the database default" in fresh(job).errors[0]["message"]
 
 
+@pytest.mark.promise("open-transaction-fails")
 def test_an_async_job_that_leaves_a_transaction_open_is_not_done_either(
     run_them: Callable[[], object],
 ) -> None:

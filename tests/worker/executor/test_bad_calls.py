@@ -42,6 +42,7 @@ def from_sql(name: str, /, *args: Any, **kwargs: Any) -> int:
     ],
     ids=["too few", "too many", "async", "atomic", "context", "async, isolated", "atomic, isolated"],
 )
+@pytest.mark.promise("bad-call-fails")
 def test_it_fails_at_once(name: str, args: Any, kwargs: Any, words: str, crashes: int) -> None:
     pk = from_sql(name, *args, **kwargs)
     with connection.cursor() as cursor:
@@ -58,6 +59,7 @@ def test_it_fails_at_once(name: str, args: Any, kwargs: Any, words: str, crashes
     assert not Entry.objects.exists()
 
 
+@pytest.mark.promise("bad-call-fails")
 def test_retry_on_does_not_matter() -> None:
     pk = from_sql("choosy", "type", "and more")  # this is only retried for a LookupError
     other = from_sql("calls_wrongly")  # this is retried for all exceptions

@@ -47,6 +47,7 @@ def test_a_sync_task_is_asked_to_stop(ask: Any) -> None:
     assert fresh(job).waiting_reason == "stopped when asked"
 
 
+@pytest.mark.promise("cancel-async")
 def test_an_async_task_is_cancelled(ask: Any) -> None:
     job = enqueue(tasks.asleep, "a")
     with working():
@@ -99,6 +100,7 @@ def test_a_task_that_does_not_look_is_done_all_the_same() -> None:
         until(lambda: fresh(job).status == "done")
 
 
+@pytest.mark.promise("cancel-no-retry")
 def test_a_job_that_was_asked_to_stop_is_not_retried() -> None:
     job = enqueue(tasks.stops_by_error, "a")
     with working():

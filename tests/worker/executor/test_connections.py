@@ -83,6 +83,7 @@ def django_sessions() -> set[int]:
 
 @pytest.mark.parametrize("kind", LEFT)
 @pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.promise("clean-sessions")
 def test_what_a_job_leaves_open_is_gone_before_the_next(kind: str, is_async: bool) -> None:
     leave, backend = (tasks.aleave, tasks.abackend) if is_async else (tasks.leave, tasks.backend)
     with database_settings(CONN_MAX_AGE=None):
@@ -178,6 +179,7 @@ def test_a_pool_gets_its_connections_back() -> None:
     ],
     ids=["sync", "async", "to_thread"],
 )
+@pytest.mark.promise("clean-sessions")
 def test_no_job_finds_what_another_has_left_in_the_session(leave: Any, look: Any, pooled: bool) -> None:
     with pool(min_size=1, max_size=1) if pooled else database_settings(CONN_MAX_AGE=None):
         first = enqueue(look)
@@ -241,6 +243,7 @@ def test_the_next_job_may_begin_a_durable_transaction(left: str) -> None:
 @pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.promise("idle-death")
 def test_a_session_that_ended_between_two_jobs_costs_no_attempt(is_async: bool, pooled: bool) -> None:
     """End the sessions as a restart of the server does, without CONN_HEALTH_CHECKS."""
     backend = tasks.abackend if is_async else tasks.backend

@@ -43,6 +43,7 @@ def request() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("task", [tasks.look, tasks.alook, tasks.look_in_a_thread, tasks.look_atomic])
+@pytest.mark.promise("context-ends")
 def test_it_travels_and_is_gone_afterwards(task: Any) -> None:
     before = enqueue(task)
     with request():
@@ -52,6 +53,7 @@ def test_it_travels_and_is_gone_afterwards(task: Any) -> None:
     assert [fresh(each).result for each in (before, job, after)] == [NOTHING, CARRIED, NOTHING]
 
 
+@pytest.mark.promise("context-everywhere")
 def test_it_travels_into_the_process_of_an_isolated_job() -> None:
     with translation.override("de"):
         job = enqueue(tasks.look)
@@ -61,6 +63,7 @@ def test_it_travels_into_the_process_of_an_isolated_job() -> None:
     assert fresh(job).result == {**NOTHING, "language": "de"}
 
 
+@pytest.mark.promise("context-passed-on")
 def test_a_job_passes_it_on_to_the_jobs_that_it_enqueues() -> None:
     with request():
         job = enqueue(tasks.pass_on)
@@ -92,6 +95,7 @@ def test_a_language_without_a_catalog_of_its_own_travels() -> None:
     assert fresh(job).result == {**NOTHING, "language": "de-at"}
 
 
+@pytest.mark.promise("context-stays")
 def test_it_stays_with_the_job_through_its_life() -> None:
     with request():
         job = enqueue(tasks.look)

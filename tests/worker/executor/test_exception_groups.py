@@ -149,6 +149,7 @@ def test_snooze_cancel_and_retry_later_count_in_a_group() -> None:
         ([LeaseLost("lost")], "failed"),
     ],
 )
+@pytest.mark.promise("groups-lose-no-error")
 def test_of_several_kinds_the_careful_one_wins_and_no_error_is_lost(
     errors: list[BaseException], status: str
 ) -> None:

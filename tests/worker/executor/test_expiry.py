@@ -16,6 +16,7 @@ from tests.support.workers import fresh, run_due
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.promise("expiry")
 def test_an_expired_job_is_cancelled_with_a_reason() -> None:
     job = enqueue(tasks.perishable)
     Job.objects.update(expires_at=timezone.now() - timedelta(seconds=1))

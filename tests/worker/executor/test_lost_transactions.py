@@ -34,6 +34,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "DELAYS", (0.0, 0.0))
 
 
+@pytest.mark.promise("atomic-attempt-back")
 def test_a_terminated_session_takes_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
     job = enqueue(tasks.effect, "a", then="wait")
     with working(), connection.cursor() as cursor:
@@ -73,6 +74,7 @@ def test_the_error_of_a_pooler_takes_no_attempt(error: Exception, cause: Excepti
 @pytest.mark.parametrize(
     ("code", "status"), [("disk_full", "done"), ("configuration_limit_exceeded", "failed")]
 )
+@pytest.mark.promise("atomic-attempt-back")
 def test_a_full_disk_takes_no_attempt(code: str, status: str, caplog: pytest.LogCaptureFixture) -> None:
     """Of the other limits of a server, a task may exceed one by itself."""
     job = enqueue(tasks.meet_full_disk, code)
@@ -123,6 +125,7 @@ def test_the_row_says_why_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     [("rerun", outcomes.MOST_GIVEN_BACK + 1), ("fail", 1)],
     ids=["the task is the reason", "it must not run twice"],
 )
+@pytest.mark.promise("atomic-attempts-end")
 def test_it_does_not_run_forever(on_lost: str, runs: int) -> None:
     job = enqueue(tasks.end_session)
     Job.objects.filter(pk=job.pk).update(on_lost=on_lost)

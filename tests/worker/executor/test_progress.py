@@ -48,6 +48,7 @@ def test_progress_is_seen_while_the_job_runs_and_goes_with_it(task: Any) -> None
     assert not JobProgress.objects.exists()
 
 
+@pytest.mark.promise("progress-last-word")
 def test_the_last_word_is_stored_before_a_job_sleeps_and_stays(bodies: Any) -> None:
     job = enqueue(tasks.sleeps)
     run_due()
@@ -55,6 +56,7 @@ def test_the_last_word_is_stored_before_a_job_sleeps_and_stays(bodies: Any) -> N
     assert (waiting.status, waiting.progress, waiting.current_step) == ("pending", Progress(1, 2), "nap")
 
 
+@pytest.mark.promise("progress-last-word")
 def test_the_last_word_of_an_attempt_that_failed_is_stored_and_is_in_its_error(bodies: Any) -> None:
     seen: list[Any] = []
 

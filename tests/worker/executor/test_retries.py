@@ -26,6 +26,7 @@ def wait(job: Job) -> float:
     return (job.run_after - datetime.fromisoformat(job.errors[-1]["finished_at"])).total_seconds()
 
 
+@pytest.mark.promise("retried")
 def test_a_job_that_fails_once_runs_again() -> None:
     job = enqueue(tasks.fail_once)
     run_due()
@@ -34,6 +35,7 @@ def test_a_job_that_fails_once_runs_again() -> None:
     assert done.worker_ids == [str(done.worker)] * 2
 
 
+@pytest.mark.promise("errors-kept")
 def test_the_last_failed_attempt_fails_the_job_and_all_are_remembered() -> None:
     job = enqueue(tasks.fail, "broken")
     producer = run_due()
@@ -60,12 +62,14 @@ def test_failures_with_one_cause_have_one_fingerprint() -> None:
 
 
 @pytest.mark.parametrize(("name", "attempts"), [("key", 1), ("type", 1), ("index", 3)])
+@pytest.mark.promise("fail-on")
 def test_fail_on_and_retry_on(name: str, attempts: int) -> None:
     job = enqueue(tasks.choosy, name)
     run_due()
     assert (fresh(job).status, fresh(job).attempts) == ("failed", attempts)
 
 
+@pytest.mark.promise("backoff")
 def test_the_wait_doubles_with_jitter_up_to_the_ceiling(settings: Any) -> None:
     settings.PGQUEUE = {"BACKOFF_BASE": 100, "BACKOFF_CEILING": 150}
     jobs = [enqueue(tasks.slow_backoff) for _ in range(3)]
@@ -124,6 +128,7 @@ def test_a_callable_backoff_that_says_none_fails_the_job() -> None:
 
 
 @pytest.mark.parametrize("answer", ["raise", "soon", -1, True])
+@pytest.mark.promise("broken-backoff")
 def test_a_callable_backoff_that_is_broken_costs_nothing(answer: Any) -> None:
     job = enqueue(tasks.called_backoff, answer)
     run_due()
@@ -153,6 +158,7 @@ def test_retry_later_without_a_time_asks_the_backoff() -> None:
 
 
 @pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.promise("snooze-costs-nothing")
 def test_snooze_spends_no_attempt(absolute: bool) -> None:
     job = enqueue(tasks.snooze, 600, absolute=absolute)
     before = timezone.now()
@@ -187,6 +193,7 @@ def test_cancel_job_ends_it_with_the_reason() -> None:
     assert ended.waiting_reason == "no such customer\\x00"  # the text of the task may contain any character
 
 
+@pytest.mark.promise("retry")
 def test_retry_gives_a_fresh_budget_and_keeps_the_past() -> None:
     job = enqueue(tasks.fail)
     run_due()
@@ -241,6 +248,7 @@ def test_an_odd_exception_fails_its_job_and_no_other(
 
 
 @pytest.mark.parametrize("kind", ["set", "nan", "nul", "object", "huge"])
+@pytest.mark.promise("bad-result-fails")
 def test_a_result_that_cannot_be_stored_fails_without_a_retry(kind: str) -> None:
     job, other = enqueue(tasks.bad_result, kind), enqueue(tasks.noop)
     run_due()

@@ -40,6 +40,7 @@ def names_of(job: Job) -> list[str]:
 
 
 @pytest.mark.parametrize("pipeline", [tasks.pipeline, tasks.async_pipeline])
+@pytest.mark.promise("step-once-recorded")
 def test_a_retry_goes_on_after_the_recorded_steps(ran: list[str], pipeline: Any) -> None:
     fail(step_1=1)
     job = enqueue(pipeline)
@@ -52,6 +53,7 @@ def test_a_retry_goes_on_after_the_recorded_steps(ran: list[str], pipeline: Any)
     assert not Step.objects.exists()
 
 
+@pytest.mark.promise("step-budget")
 def test_each_step_has_the_whole_budget(ran: list[str]) -> None:
     fail(step_0=1, step_1=1, step_2=1)
     job = enqueue(tasks.pipeline)  # two attempts
@@ -78,6 +80,7 @@ def test_a_step_that_uses_up_its_budget_fails_the_job_and_a_retry_goes_on_there(
     assert {"result", "inputs"}.isdisjoint((fresh(job).steps or [{}])[0])
 
 
+@pytest.mark.promise("step-once-recorded")
 def test_a_done_job_that_is_retried_starts_from_the_beginning(ran: list[str]) -> None:
     job = enqueue(tasks.pipeline, 1)
     run_due()
@@ -148,6 +151,7 @@ def test_a_job_has_at_most_so_many_steps(monkeypatch: pytest.MonkeyPatch, settin
     assert "has 2 steps, which is the limit" in fresh(job).errors[0]["message"]
 
 
+@pytest.mark.promise("atomic-step")
 def test_an_atomic_step_takes_effect_once(ran: list[str]) -> None:
     fail(charge=1, after=1)
     job = enqueue(tasks.pay, "five")
@@ -175,6 +179,7 @@ def test_a_renamed_step_runs_again_and_is_a_warning(ran: list[str], caplog: pyte
     assert ran.count("changing") == 2
 
 
+@pytest.mark.promise("sleep-costs-nothing")
 def test_a_sleep_frees_the_worker_and_spends_no_attempt(ran: list[str]) -> None:
     job = enqueue(tasks.sleepy)
     run_due()

@@ -52,6 +52,7 @@ def error_class(job: Any) -> str:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.promise("timeout")
 def test_a_task_that_runs_too_long_fails_and_its_neighbours_go_on(is_async: bool) -> None:
     job = enqueue(timing.atoo_long, "a") if is_async else enqueue(timing.too_long, "a")
     neighbour = enqueue(tasks.hold, "n")
@@ -66,6 +67,7 @@ def test_a_task_that_runs_too_long_fails_and_its_neighbours_go_on(is_async: bool
     assert "longer than its timeout" in fresh(job).errors[0]["message"]
 
 
+@pytest.mark.promise("timeout-is-an-attempt")
 def test_a_timeout_is_an_attempt_that_may_be_retried() -> None:
     job = enqueue(timing.too_long_once)
     with working():
@@ -93,6 +95,7 @@ def test_the_work_of_an_atomic_task_is_rolled_back() -> None:
     assert not Entry.objects.exists()
 
 
+@pytest.mark.promise("extend")
 def test_a_task_that_extends_itself_runs_on() -> None:
     job = enqueue(timing.extends, 4)
     with working():
@@ -130,6 +133,7 @@ def extends_at_the_gate() -> None:
     tasks.SEEN.append(current_job().extend(3600))
 
 
+@pytest.mark.promise("extend-tells")
 def test_extending_says_whether_the_lease_is_still_held() -> None:
     job = enqueue(extends_at_the_gate)
     with working() as worker:
@@ -182,6 +186,7 @@ def test_race_a_task_extends_itself_when_the_worker_has_decided(
     assert (fresh(job).status, fresh(job).result) == ("done", "a")
 
 
+@pytest.mark.promise("timeout-neighbors")
 def test_a_job_that_goes_on_costs_its_process_and_its_neighbours_finish(settings: Any) -> None:
     settings.PGQUEUE = {"TIMEOUT_GRACE": 0.2}
     job = enqueue(timing.deaf, "a")

@@ -113,6 +113,7 @@ def test_a_failed_attempt_is_an_error_and_a_snooze_is_not(exporter: InMemorySpan
     assert {run.status.status_code for run in by_queue["process sleepy"]} == {StatusCode.UNSET}
 
 
+@pytest.mark.promise("redaction-everywhere")
 def test_the_exception_of_a_span_is_redacted(exporter: InMemorySpanExporter) -> None:
     enqueue(secret_tasks.sign_in.using(queue_name="mail"), "nobody", "x")
     with override_settings(PGQUEUE={"REDACT": [r"re:\d{4}(-\d{4}){3}"]}):

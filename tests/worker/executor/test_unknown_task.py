@@ -44,6 +44,7 @@ def test_it_goes_back_with_a_delay_and_a_reason(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["this.s", "json.tool.main", "tests_of_somebody.tasks.run"])
+@pytest.mark.promise("only-modules-of-tasks")
 def test_a_module_that_is_not_of_the_project_is_not_imported(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_an_object_that_is_no_task_is_not_called() -> None:
     assert all("is not a task" in fresh(pk).waiting_reason for pk in pks)
 
 
+@pytest.mark.promise("unknown-task")
 def test_it_fails_when_the_patience_is_over(settings: Any) -> None:
     settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 0.5}
     pk = unknown()

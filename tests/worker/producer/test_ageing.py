@@ -50,6 +50,7 @@ def test_queues_are_served_as_often_as_their_weights_say(session: Session) -> No
     assert served == {"critical": 12, "default": 6, "low": 2}
 
 
+@pytest.mark.promise("aging")
 def test_a_job_that_has_waited_long_comes_before_newer_ones_of_the_next_priority(
     session: Session, settings: Any
 ) -> None:

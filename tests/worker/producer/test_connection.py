@@ -52,6 +52,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     switch(False)
 
 
+@pytest.mark.promise("server-restart")
 def test_the_result_of_a_job_that_ran_meanwhile_arrives() -> None:
     job = enqueue(tasks.hold, "a")
     with working() as worker:
@@ -62,6 +63,7 @@ def test_the_result_of_a_job_that_ran_meanwhile_arrives() -> None:
     assert (fresh(job).result, fresh(job).attempts) == ("a", 1)
 
 
+@pytest.mark.promise("reconnects")
 def test_an_idle_worker_comes_back_and_is_called_again(settings: Any) -> None:
     settings.PGQUEUE = {"POLL_INTERVAL": 60}
     with working() as worker:
@@ -72,6 +74,7 @@ def test_an_idle_worker_comes_back_and_is_called_again(settings: Any) -> None:
     assert not Worker.objects.exists()
 
 
+@pytest.mark.promise("at-least-once")
 def test_nothing_is_lost_and_nothing_runs_twice_however_often_it_is_cut() -> None:
     with working(threads=3) as worker:
         ids: list[int] = []

@@ -37,6 +37,7 @@ def rows(*names: str | None) -> list[Claimed]:
     return [claimed(pk, group_key=name) for pk, name in enumerate(names, 10)]
 
 
+@pytest.mark.promise("groups-one-round")
 def test_a_claim_takes_one_of_each_and_the_next_claim_goes_on_behind_them() -> None:
     groups = known(*"abcde")
     assert shares(groups, 2)[:2] == [("a", 1), ("b", 1)]
@@ -44,6 +45,7 @@ def test_a_claim_takes_one_of_each_and_the_next_claim_goes_on_behind_them() -> N
     assert shares(groups, 2)[:2] == [("e", 1), ("a", 1)]
 
 
+@pytest.mark.promise("groups-reserve-nothing")
 def test_few_groups_share_the_room() -> None:
     assert shares(known(*"abc"), 10) == [("a", 4), ("b", 4), ("c", 4)]
     assert shares(known("a"), 10) == [("a", 10)]
@@ -74,6 +76,7 @@ def test_what_a_claim_did_not_come_to_stays_awake() -> None:
     assert [name for name, _ in shares(groups, 2)] == ["c", "d", "b"]  # a was read before b
 
 
+@pytest.mark.promise("groups-none")
 def test_the_jobs_without_a_group_take_part() -> None:
     groups = known("a")
     plain = datetime.fromisoformat(CLOCK), 3
@@ -122,6 +125,7 @@ def test_rows_start_in_turn() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.promise("groups-one-round")
 def test_many_jobs_of_one_group_do_not_delay_the_only_job_of_another() -> None:
     tasks.SEEN.clear()
     enqueue_many(tasks.serve.bind("big", number) for number in range(3_000))
@@ -135,6 +139,7 @@ def test_many_jobs_of_one_group_do_not_delay_the_only_job_of_another() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.promise("groups-order")
 def test_jobs_with_and_without_a_group_in_one_queue_all_run_and_each_kind_in_its_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

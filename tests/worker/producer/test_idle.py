@@ -95,6 +95,7 @@ def test_an_interval_that_is_set_applies_to_all(session: Session) -> None:
 
 
 @pytest.mark.usefixtures("longest_pauses")
+@pytest.mark.promise("pooler-polls")
 def test_behind_a_pooler_it_polls_every_second(session: Session) -> None:
     session.pooled = True
     idle = Idle((), None)

@@ -80,6 +80,7 @@ def test_a_claim_that_the_server_has_lost_is_made_again_before_others(crash: Any
     assert not worker.producer.lifetime.replaced
 
 
+@pytest.mark.promise("lost-jobs-leave")
 def test_a_process_whose_threads_all_run_lost_jobs_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     first = enqueue(tasks.hold, "a")
     with working(threads=2) as worker:
@@ -100,6 +101,7 @@ def test_a_process_whose_threads_all_run_lost_jobs_is_replaced(caplog: pytest.Lo
     assert [fresh(job).status for job in (first, second)] == ["running", "running"]
 
 
+@pytest.mark.promise("lost-jobs-stop")
 def test_a_lost_async_job_is_stopped_and_its_place_is_free() -> None:
     job = enqueue(tasks.asleep, "a")
     with working(threads=2) as worker:
@@ -111,6 +113,7 @@ def test_a_lost_async_job_is_stopped_and_its_place_is_free() -> None:
     assert fresh(job).status == "running"
 
 
+@pytest.mark.promise("lost-jobs-leave")
 def test_a_process_never_runs_a_job_twice_at_once() -> None:
     job = enqueue(tasks.hold, "a")
     with working(threads=2) as worker:

@@ -68,6 +68,7 @@ def test_a_worker_that_sleeps_starts_what_another_session_releases() -> None:
         until(lambda: fresh(first).is_finished and fresh(second).is_finished)
 
 
+@pytest.mark.promise("limit-change")
 def test_the_limit_of_a_queue_holds_and_changes_while_it_works() -> None:
     set_limit(queue="default", concurrency=2)
     with working(threads=6):
@@ -85,6 +86,7 @@ def test_the_limit_of_a_queue_holds_and_changes_while_it_works() -> None:
         until(lambda: all(fresh(job).is_finished for job in jobs))
 
 
+@pytest.mark.promise("limit-cancel-old")
 def test_a_job_that_another_one_replaces_is_asked_to_stop() -> None:
     with working(threads=2):
         old = enqueue(limited.build, "a", "hold old")
@@ -108,6 +110,7 @@ def test_a_job_that_finds_no_room_is_skipped(caplog: pytest.LogCaptureFixture) -
         until(lambda: fresh(old).is_finished)
 
 
+@pytest.mark.promise("rate-order")
 def test_jobs_start_at_their_rate_and_in_order() -> None:
     tasks.reset()
     with working(threads=4):
@@ -119,6 +122,7 @@ def test_jobs_start_at_their_rate_and_in_order() -> None:
     assert max(starts) - min(starts) >= timedelta(seconds=0.4)  # type: ignore[operator, type-var]
 
 
+@pytest.mark.promise("rate-change")
 def test_a_rate_that_is_raised_wakes_a_worker_that_sleeps() -> None:
     with working(threads=3):
         jobs = [enqueue(limited.hourly, f"h{number}") for number in range(4)]

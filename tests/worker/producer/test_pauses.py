@@ -51,6 +51,7 @@ EVERYTHING: dict[str, Any] = {"everything": True}
         (EVERYTHING, {"queues": ("mail",)}),
     ],
 )
+@pytest.mark.promise("pause-queue")
 def test_what_is_paused_is_left_out_and_no_row_is_touched(
     target: dict[str, Any], options: dict[str, Any]
 ) -> None:
@@ -70,6 +71,7 @@ def test_what_is_paused_is_left_out_and_no_row_is_touched(
     [({"queue": "default"}, "pending"), ({"task": noop}, "blocked")],
     ids=["queue", "task"],
 )
+@pytest.mark.promise("resume-heard")
 def test_a_running_worker_hears_of_a_pause_and_of_its_end(
     monkeypatch: pytest.MonkeyPatch, target: dict[str, Any], held: str
 ) -> None:
@@ -99,6 +101,7 @@ def unregistered(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningWorker]:
         yield worker
 
 
+@pytest.mark.promise("pause-within-a-second")
 def test_a_pause_whose_notification_was_lost_is_read_before_the_next_claim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -133,6 +136,7 @@ def test_a_pause_whose_notification_was_lost_is_read_with_the_next_registration(
         until(lambda: worker.producer._orders.queues == {"default"})
 
 
+@pytest.mark.promise("pause-within-a-second")
 def test_a_worker_that_claims_reads_its_orders_once_a_second() -> None:
     producer = make_producer()
     own = producer._inbox
@@ -158,6 +162,7 @@ def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
     return running, jobs
 
 
+@pytest.mark.promise("pause-lets-finish")
 def test_running_jobs_finish_and_those_that_have_not_started_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
     with working(threads=1) as worker:
@@ -181,6 +186,7 @@ def test_a_pause_of_a_task_leaves_other_jobs_where_they_are(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("target", "held"), [({"everything": True}, "pending"), ({"task": noop}, "blocked")])
+@pytest.mark.promise("pause-ends")
 def test_a_pause_ends_by_itself(target: dict[str, Any], held: str) -> None:
     with working() as worker:
         pause(**target, duration=HOUR)
@@ -196,6 +202,7 @@ def test_a_pause_ends_by_itself(target: dict[str, Any], held: str) -> None:
 # -- tasks
 
 
+@pytest.mark.promise("pause-task")
 def test_jobs_of_a_paused_task_are_put_aside_without_an_attempt_and_come_back() -> None:
     pause(task=noop, reason="the bank is down", author="ann")
     job, between, other = enqueue(noop), enqueue(noop), enqueue(tasks.add, 1, 2)
@@ -223,6 +230,7 @@ def test_a_pause_that_was_read_slowly_does_not_end_too_early() -> None:
     producer._waker.close()
 
 
+@pytest.mark.promise("resume-strands-nothing")
 def test_what_was_resumed_while_no_worker_lived_continues_when_one_starts() -> None:
     pause(task=noop)
     job = enqueue(noop)
@@ -233,6 +241,7 @@ def test_what_was_resumed_while_no_worker_lived_continues_when_one_starts() -> N
     assert states(job) == ["done"]
 
 
+@pytest.mark.promise("resume-order")
 def test_more_jobs_than_one_batch_continue_in_the_order_of_their_ids() -> None:
     pause(task=noop)
     jobs = enqueue_many(noop.bind() for _ in range(5)).ids
@@ -251,6 +260,7 @@ def test_more_jobs_than_one_batch_continue_in_the_order_of_their_ids() -> None:
     assert order == [*jobs[:3], jobs[4], jobs[3]], "one was to run later"
 
 
+@pytest.mark.promise("pause-and-change")
 def test_paused_jobs_can_be_cancelled_retried_edited_and_run_now() -> None:
     pause(task=noop)
     jobs = enqueue_many(noop.bind() for _ in range(4)).ids
@@ -292,6 +302,7 @@ def test_jobs_behind_many_paused_ones_are_not_held_up(monkeypatch: pytest.Monkey
     assert claims < 15
 
 
+@pytest.mark.promise("pause-and-death")
 def test_a_worker_that_dies_with_a_paused_job_loses_nothing() -> None:
     pause(task=noop)
     job = enqueue(noop)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
     ("task", "policy", "commit"),
     [(worker_tasks.noop, "rerun", "off"), (timing_tasks.dies_and_must_not_run_twice, "fail", "on")],
 )
+@pytest.mark.promise("on-lost-claim-on-disk")
 def test_that_a_job_must_not_run_twice_is_on_disk_before_it_runs(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, task: Any, policy: str, commit: str
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_head_below_the_mark_lowers_it_and_one_above_does_not_raise_it() -> No
     assert marks(known) == {("a", 0): (CLOCK - 60 * SECOND, 8)}
 
 
+@pytest.mark.promise("queues-take-turns")
 def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
     known = places()
     known.learn([first("a", 0), first("b", 0), first("c", 0), first("z", 5), first("a", -3)], 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from django_pgqueue.worker.producer.ranges import Key, Turns
 
 
@@ -24,6 +26,7 @@ def test_queues_with_weights_come_first_as_often_as_these_say_and_evenly_mixed()
     assert found == firsts(turns, keys, 10)
 
 
+@pytest.mark.promise("priority-before-weights")
 def test_priorities_come_before_weights() -> None:
     turns = Turns({"a": 9})
     keys: list[Key] = [("a", 0), ("b", 1)]

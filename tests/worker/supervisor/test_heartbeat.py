@@ -187,6 +187,7 @@ def test_the_heartbeat_finds_a_schedule_that_is_due_and_fires_it_at_once(supervi
     assert paused <= 2.1  # every second heartbeat is left out
 
 
+@pytest.mark.promise("schedule-in-time")
 def test_a_supervisor_wakes_for_the_next_run_and_not_only_for_its_heartbeat(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_supervisor_listens_only_if_there_are_schedules(supervisor: Supervisor
 
 
 @pytest.mark.parametrize("change", ["made", "edited", "resumed"])
+@pytest.mark.promise("schedule-news")
 def test_a_change_of_a_schedule_is_heard_between_two_heartbeats(supervisor: Supervisor, change: str) -> None:
     listening(supervisor)
     if change == "made":
