@@ -105,7 +105,7 @@ def python(environment: dict[str, str], *arguments: str) -> str:
     """The same for any program of Python's, in the folder of that project."""
     done = subprocess.run(
         [sys.executable, *arguments],
-        cwd=EXAMPLES, env=environment, check=False, text=True, timeout=120,
+        cwd=EXAMPLES, env=environment, check=False, text=True, timeout=240,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout

@@ -25,7 +25,7 @@ from .load import Load, Mix, mixed
 
 __all__ = ["PATIENCE", "Stage"]
 
-PATIENCE = 4 * SLOW
+PATIENCE = 2 * SLOW
 """Seconds to wait for what must happen. Several scenarios may run on a busy machine."""
 
 
