@@ -63,7 +63,7 @@ def test_a_list_reads_little_of_a_long_history(
 ) -> None:
     monkeypatch.setattr(lists.KeysetChangeList, "window", 500)
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
-    monkeypatch.setattr(states, "state_counts", lambda alias: {})  # see tests/plans/test_job_list.py
+    monkeypatch.setattr(states, "state_counts", lambda alias: {})  # see tests/plans/lists.py
     with CaptureQueriesContext(connection) as captured:
         assert root.get(f"{url('changelist')}?{query}").status_code == 200
     about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]

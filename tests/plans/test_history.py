@@ -9,10 +9,18 @@ import pytest
 from django_pgqueue.jobs.claim import claim_sql
 from tests.support.history import fresh_ring
 from tests.support.jobs import Range, add, claim, rotate, value
-from tests.support.plans import MODES, buffers, fill, plan, reads
+from tests.support.plans import (
+    CLAIM_INDEX,
+    HISTORY,
+    LIVE,
+    MODES,
+    buffers,
+    claim_parameters,
+    fill,
+    plan,
+    reads,
+)
 from tests.support.sessions import Connect, Connection
-
-from .statements import CLAIM_INDEX, HISTORY, LIVE, claim_parameters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

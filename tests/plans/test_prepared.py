@@ -19,11 +19,9 @@ from django_pgqueue.worker.producer.claimer import FIRST_DUE_SQL
 from django_pgqueue.worker.producer.inbox import _RUNNING_SQL
 from tests.app import worker_tasks as tasks
 from tests.support.jobs import LONG_AGO, Range
-from tests.support.plans import fill, nodes, reads
+from tests.support.plans import CLAIM_INDEX, LIVE, claim_parameters, fill, nodes, reads
 from tests.support.sessions import Connect, open_raw
 from tests.support.workers import fresh, run_due
-
-from .statements import CLAIM_INDEX, LIVE, claim_parameters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,11 +12,15 @@ from typing import Any
 
 import psycopg
 
+from .jobs import Range
 from .sessions import Connection
 
-__all__ = ["Reads", "buffers", "fill", "nodes", "plan", "reads"]
+__all__ = ["Reads", "buffers", "claim_parameters", "counted", "fill", "nodes", "plan", "reads"]
 
-MODES = ["force_custom_plan", "force_generic_plan"]
+MODES = ("force_custom_plan", "force_generic_plan")
+
+LIVE, HISTORY = "pgqueue_job_live", ("pgqueue_job_past", "pgqueue_job_kept")
+CLAIM_INDEX = "pgqueue_job_claim"
 
 
 @dataclass
@@ -33,17 +37,24 @@ class Reads:
 @contextmanager
 def reads(connection: Connection) -> Iterator[Reads]:
     """Count what the block reads, then roll back."""
-    found = Reads()
     connection.execute("BEGIN")
     try:
-        # The counters also include what earlier transactions of the session have not reported yet.
-        before = _counters(connection)
-        yield found
-        for name, count in _counters(connection).items():
-            if count > before.get(name, 0):
-                found.by_relation[name] = count - before.get(name, 0)
+        with counted(connection) as found:
+            yield found
     finally:
         connection.execute("ROLLBACK")
+
+
+@contextmanager
+def counted(connection: Connection) -> Iterator[Reads]:
+    """Count what the block reads within a transaction."""
+    found = Reads()
+    # The counters also include what earlier transactions of the session have not reported yet.
+    before = _counters(connection)
+    yield found
+    for name, count in _counters(connection).items():
+        if count > before.get(name, 0):
+            found.by_relation[name] = count - before.get(name, 0)
 
 
 def plan(
@@ -81,9 +92,11 @@ def buffers(of: dict[str, Any]) -> int:
 
 def fill(connection: Connection, table: str, count: int, *, analyze: bool = True, **columns: str) -> None:
     """Insert rows without triggers, and run ANALYZE. Each column is an expression of the row's number `n`."""
-    given = {"task_path": "'tests.app.tasks.noop'", **columns}
-    if not connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone():
-        connection.execute(f"TRUNCATE {table}")  # other tests may have left dead rows
+    given = columns
+    if table.startswith("pgqueue_job"):
+        given = {"task_path": "'tests.app.tasks.noop'", **columns}
+        if not connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone():
+            connection.execute(f"TRUNCATE {table}")  # other tests may have left dead rows
     connection.execute("SET session_replication_role = replica")
     connection.execute(
         f"INSERT INTO {table} ({', '.join(given)})"
@@ -92,6 +105,15 @@ def fill(connection: Connection, table: str, count: int, *, analyze: bool = True
     connection.execute("SET session_replication_role = origin")
     if analyze:
         connection.execute(f"ANALYZE {table}")
+
+
+def claim_parameters(*ranges: Range, limit: int = 50) -> dict[str, Any]:
+    """Return the parameters of ``claim_sql()``."""
+    queues, priorities, marks, mark_ids = (list(column) for column in zip(*ranges, strict=True))
+    return {
+        "queues": queues, "priorities": priorities, "marks": marks, "mark_ids": mark_ids, "limit": limit,
+        "worker": 1, "lease": 1, "first": [],
+    }  # fmt: skip
 
 
 def _counters(connection: Connection) -> dict[str, int]:

@@ -16,10 +16,9 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import MOST_COMING, Claimer
 from django_pgqueue.worker.producer.inbox import Orders
 from django_pgqueue.worker.producer.ranges import FORGET_AFTER, MOST_QUIET, FirstDue, Places
-from tests.plans.statements import CLAIM_INDEX, LIVE
 from tests.support.foreign import register, sql_claim
 from tests.support.jobs import add
-from tests.support.plans import reads
+from tests.support.plans import CLAIM_INDEX, LIVE, reads
 from tests.support.sessions import Connect, Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)

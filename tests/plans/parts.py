@@ -1,0 +1,196 @@
+"""The statements about what belongs to jobs: batches, edges, steps, progress and payloads."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from django_pgqueue.maintenance.rounds import IN_USE_SQL
+from django_pgqueue.models import Job
+from tests.receipts.models import Receipt
+from tests.support.jobs import add, cancel, finish, retry, value
+from tests.support.plans import LIVE, fill, plan
+from tests.support.sessions import Connection
+
+from .table import JOBS, PINNED, Plan, Room, Statement
+
+# --- Running jobs: ten thousand of each kind
+
+MANY = 10_000
+#: Behind these ids are the members of a batch, parents, jobs with steps, and jobs with progress. The first
+#: ones are plain.
+MEMBERS, PARENTS, STEPPED, SHOWN, CHILDREN = (place * MANY for place in range(1, 6))
+BATCH = 1_000_000
+STEPS = 10  # of each job that has some
+COMPOSED = ("pgqueue_edge", "pgqueue_batch", "pgqueue_tally")
+
+
+def make_running(one: Connection) -> None:
+    """Jobs of each kind, and children of two parents each."""
+    fill(one, LIVE, 5 * MANY, id="n", status="'running'", worker="1", lease="1",
+         marks=f"('{{0, 4, 2, 1, 8}}'::integer[])[1 + (n - 1) / {MANY}]",
+         batch=f"CASE WHEN n > {MEMBERS} AND n <= {PARENTS} THEN {BATCH} END")  # fmt: skip
+    fill(one, LIVE, MANY, id=f"{CHILDREN} + n", status="'blocked'", waiting_reason="'waits for jobs'",
+         parents=f"ARRAY[{PARENTS} + n::bigint, {PARENTS} + n % {MANY} + 1]")  # fmt: skip
+    fill(one, "pgqueue_edge", MANY, child_id=f"{CHILDREN} + n",
+         parent_id=f"unnest(ARRAY[{PARENTS} + n, {PARENTS} + n % {MANY} + 1])")  # fmt: skip
+    # A parent and a child that the statistics know well.
+    fill(one, "pgqueue_edge", 3 * MANY, parent_id=f"{3 * BATCH}", child_id=f"{3 * BATCH} + n")
+    fill(one, "pgqueue_edge", 3 * MANY, parent_id=f"{4 * BATCH} + n", child_id=f"{4 * BATCH}")
+    fill(one, "pgqueue_batch", 5001, id=f"{BATCH} - 1 + n", is_open="false")
+    fill(one, "pgqueue_tally", 5001, batch_id=f"{BATCH} - 1 + n", slot="1", added="5")
+    fill(one, "pgqueue_step", MANY * STEPS, job_id=f"{STEPPED} + 1 + (n - 1) / {STEPS}",
+         name=f"'step-' || 1 + n % {STEPS}", finished_at="clock_timestamp()", result="'1'")  # fmt: skip
+    fill(one, "pgqueue_progress", MANY, job_id=f"{SHOWN} + n", done="n")
+    one.execute(f"SELECT setval('pgqueue_job_id_seq', {2 * BATCH})")
+
+
+def some(after: int, count: int = 50) -> list[int]:
+    return list(range(after + 1, after + 1 + count))
+
+
+def finished(one: Connection, after: int) -> int:
+    return len(finish(one, some(after)))
+
+
+def run_plain(one: Connection) -> tuple[int, int]:
+    return finished(one, 0), cancel(one, add(one, 10))
+
+
+def end_parents(one: Connection) -> tuple[int, int]:
+    ended = finished(one, PARENTS)
+    freed = f"SELECT count(*) FROM {LIVE} WHERE id > %s AND status = 'pending'"
+    return ended, value(one, freed, CHILDREN)
+
+
+def enqueue_child(one: Connection) -> None:
+    add(one, options=json.dumps({"after": [PARENTS + 1, BATCH + 1], "batch": BATCH + 2}))
+    one.execute("SET CONSTRAINTS pgqueue_attach IMMEDIATE")
+
+
+def record(one: Connection, first: bool) -> Any:
+    query = "SELECT _pgqueue_record_step(%s, 1, %s, 1, 'new', 0.1, NULL, '1')"
+    return value(one, query, STEPPED + 5, first)
+
+
+def fail_and_retry(one: Connection) -> tuple[int, int]:
+    finish(one, [STEPPED + 7], "failed")
+    return retry(one, [STEPPED + 7]), cancel(one, [STEPPED + 7])
+
+
+def wait_and_send(one: Connection) -> Any:
+    value(one, "SELECT held FROM _pgqueue_wait(%s, 1, 'approved', 'event', 60)", STEPPED + 9)
+    return value(one, "SELECT pgqueue_send_event(%s, 'approved', '1')", STEPPED + 9)
+
+
+def write(one: Connection, done: float | None, step: str | None) -> int:
+    query = "SELECT _pgqueue_write_progress(%s, %s, %s::text[], %s::double precision[], %s, %s::text[])"
+    return len(value(one, query, some(SHOWN), [1] * 50, [step] * 50, [done] * 50, [None] * 50, [""] * 50))
+
+
+RUNNING = Room("running jobs", make_running, [
+    Statement("plain jobs read nothing of what others have", run_plain,
+              {(*COMPOSED, "pgqueue_step", "pgqueue_progress"): 0}, (50, 10)),
+    # Also with jobs that have no line.
+    Statement("asking what upkeep is needed reads three rows", lambda one: one.execute(IN_USE_SQL).fetchone(),
+              {"pgqueue": 6}, (True, True, False)),
+    Statement("members that end look at one that lives", partial(finished, after=MEMBERS),
+              {(LIVE, "pgqueue_job_batch"): 4 * 50 + 10, COMPOSED: 6}, 50),
+    Statement("parents that end read their edges and their children", end_parents, {"pgqueue_edge": 16 * 50},
+              (50, 49)),
+    Statement("a cancel of children reads no edges", lambda one: cancel(one, some(CHILDREN)),
+              {"pgqueue_edge": 0}, 50),
+    Statement("an enqueue reads its parents", enqueue_child, {(LIVE, *COMPOSED): 60}),
+    Plan("the children of a parent are found by an index",
+         lambda one: plan(one, "SELECT id FROM pgqueue_job WHERE parents @> ARRAY[%(parent)s::bigint]",
+                          {"parent": PARENTS + 1}),
+         avoids=(f"Seq Scan on {LIVE}",)),
+    Statement("a round of upkeep of edges reads one page",
+              lambda one: one.execute("SELECT looked, reached FROM _pgqueue_repair_edges(0, 100)").fetchone(),
+              {(LIVE, *COMPOSED): 1500}, (100, CHILDREN + 100)),
+    Statement("a round of upkeep of batches reads one page",
+              lambda one: one.execute("SELECT looked, ended FROM _pgqueue_repair_batches(%s, 100)",
+                                      (BATCH,)).fetchone(),
+              {(LIVE, *COMPOSED): 1500}, (100, 100)),
+    *(
+        Statement(f"a record of {'the first' if first else 'another'} step reads the row of its job",
+                  partial(record, first=first), {JOBS: 4, "pgqueue_step": 2}, "recorded")
+        for first in (True, False)
+    ),
+    # The table and its index, to fold and to delete.
+    Statement("a finish reads the steps of its jobs", partial(finished, after=STEPPED),
+              {"pgqueue_step": 4 * 50 * STEPS + 50}, 50),
+    Statement("a retry brings the steps back", fail_and_retry, {"pgqueue_step": 12 * STEPS}, (1, 1)),
+    # The number of the steps of a job is limited.
+    Statement("a wait and a signal read one step", wait_and_send, {"pgqueue_step": 2 * STEPS + 12, JOBS: 12},
+              True),
+    Statement("a write of progress reads its jobs and their rows", partial(write, done=5.0, step=None),
+              {JOBS: 4 * 50, "pgqueue_progress": 4 * 50}, 50),
+    Statement("the name of a step reads its jobs and no progress", partial(write, done=None, step="new"),
+              {JOBS: 6 * 50, "pgqueue_progress": 0}, 50),
+    Statement("a finish reads the progress of its jobs", partial(finished, after=SHOWN),
+              {"pgqueue_progress": 3 * 50}, 50),
+], vacuum=", ".join([LIVE, *COMPOSED, "pgqueue_step", "pgqueue_progress"]),
+   tables=", ".join([JOBS, *COMPOSED, "pgqueue_step", "pgqueue_progress"]))  # fmt: skip
+
+
+# --- Payloads, beside tens of thousands of other rows and a long history
+
+WAITING, DONE = 20_000, 20_000
+RECEIPTS = "receipts_receipt"
+
+
+def make_payloads(one: Connection) -> None:
+    """Rows whose jobs wait, and as many whose jobs are done; ten rows for each order."""
+    path = "'tests.receipts.tasks.send'"
+    one.execute("UPDATE pgqueue_task SET swept_to = 0")
+    fill(one, LIVE, WAITING, id=f"{DONE} + n", task_path=path)
+    fill(one, "pgqueue_job_past_3", DONE, id="n", shelf="3", status="'done'", task_path=path,
+         finished_at="clock_timestamp()")  # fmt: skip
+    fill(one, "receipts_order", DONE // 10 + WAITING, id="n", total="0")
+    fill(one, RECEIPTS, DONE + WAITING, job_id="n", order_id="1 + n / 10", email="'a@b.c'")
+    one.execute("SELECT setval('pgqueue_job_id_seq', 1000000)")
+
+
+def insert(one: Connection, count: int) -> None:
+    one.execute(
+        f"INSERT INTO {RECEIPTS} (order_id, email) SELECT 1, 'x' FROM generate_series(1, %s)", (count,)
+    )
+
+
+def delete(one: Connection, order: int) -> int:
+    return one.execute(f"DELETE FROM {RECEIPTS} WHERE order_id = %s", (order,)).rowcount
+
+
+def explained(rows: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(rows.explain(format="json"))[0]["Plan"]
+    return found
+
+
+PAYLOADS = Room("payloads", make_payloads, [
+    *(
+        Statement(f"an insert of {count} looks up its jobs by their keys", partial(insert, count=count),
+                  {JOBS: 4 * count})
+        for count in (1, 200)
+    ),
+    Statement("a deletion reads the live jobs of its rows", partial(delete, order=DONE // 10 + 50),
+              {JOBS: 20 * 10}, 10),
+    Statement("a deletion of rows whose jobs have finished reads no jobs", partial(delete, order=7),
+              {JOBS: 0}, 10),
+    Statement("a page of the sweep reads a page",
+              lambda one, _: value(one, "SELECT swept FROM _pgqueue_sweep_payloads(500)"),
+              {RECEIPTS: 1_001, JOBS: 2 * 501}, 0,
+              before=lambda one: one.execute("UPDATE pgqueue_task SET swept_to = 10000")),
+    Plan("those whose jobs wait are found without history",
+         lambda one: explained(Receipt.objects.filter(job__status="pending")),
+         uses=(f"on {LIVE} ",), avoids=("pgqueue_job_past",), modes=PINNED),
+    Plan("those whose jobs failed are found without live jobs",
+         lambda one: explained(Receipt.objects.filter(job__status="failed")), avoids=(LIVE,), modes=PINNED),
+    Plan("the jobs of an order are found by indexes",
+         lambda one: explained(Job.objects.filter(receipts_receipt__order_id=7)),
+         uses=(f"by {LIVE}_pkey", "by pgqueue_job_past_3_pkey"), modes=PINNED,
+         avoids=tuple(f"Seq Scan on {table} " for table in (LIVE, "pgqueue_job_past_3", RECEIPTS))),
+], vacuum=f"{LIVE}, {RECEIPTS}", tables=f"pgqueue_job, {RECEIPTS}, receipts_order")  # fmt: skip
+
+ROOMS = [RUNNING, PAYLOADS]
