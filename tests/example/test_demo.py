@@ -1,28 +1,27 @@
+"""What the demonstration prints, the figures in it, and the files that it indexes."""
+
 from __future__ import annotations
 
 import io
 import os
 import re
-import select
-import signal
-import socket
-import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
 from django.utils import timezone
 
 from django_pgqueue.models import Job
-from example_project.demo import children, corpus
-from example_project.demo.children import Child
+from example_project.demo import corpus
 from example_project.demo.closing import wrap
 from example_project.demo.display import Live, Screen, duration, printable
-from example_project.demo.serving import free_address
+from example_project.demo.story import Story
 from example_project.demo.summary import percentile, summarize
-from example_project.project.secrets import kept_secret
 from example_project.search.discovery import walk
+from example_project.search.indexing import Report
+from example_project.search.models import Run
 
 
 class Terminal(io.StringIO):
@@ -106,17 +105,6 @@ def test_extracts_are_wrapped_between_words_and_matches_kept() -> None:
     assert [word for line in lines for word, matched in line if matched] == ["match"]
 
 
-def test_a_wanted_port_is_taken_or_refused_and_none_means_any() -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        with pytest.raises(CommandError, match=r"cannot be used\. Choose another port with --port"):
-            free_address(port)
-    assert free_address(port) == f"127.0.0.1:{port}"
-    assert re.fullmatch(r"127\.0\.0\.1:\d+", free_address(None))
-
-
 @pytest.mark.parametrize(("percent", "value"), [(0, 1), (50, 51), (95, 96), (99, 100), (100, 100)])
 def test_percentiles_are_of_the_nearest_rank(percent: float, value: float) -> None:
     assert percentile([float(number) for number in range(1, 101)], percent) == value
@@ -182,78 +170,23 @@ def test_the_corpus_is_this_pythons_own_files() -> None:
     assert len(set(folders)) == len(folders)
 
 
-@pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stand-in for manage.py, to be written by the test."""
-    monkeypatch.setattr(children, "MANAGE", tmp_path / "script.py")
-    monkeypatch.setattr(children, "VAR", tmp_path)
-    monkeypatch.setattr(children, "database_url", lambda: "postgresql:///given")
-    return tmp_path / "script.py"
-
-
-def wait_for(child: Child, word: str) -> None:
-    """Return when the child has printed the word."""
-    found = threading.Event()
-    while word not in child.log.read_text():
-        child.check()
-        found.wait(0.01)
-
-
-def test_a_child_is_asked_to_end(script: Path) -> None:
-    script.write_text(
-        "import os, signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('asked')))\n"
-        "print(os.environ['DATABASE_URL'], os.environ['DEBUG'], sys.argv[1:], 'up')\n"
-        "while True: time.sleep(0.01)\n"  # a signal that comes just before signal.pause() would not end it
+def check(**summary: Any) -> str:
+    """What the demonstration says of a run with this summary."""
+    wrote = {"files": 3, "indexed": 2, "failed": {"gone": 1}, "troubles": [], **summary} if summary else None
+    run = Run.objects.create(batch_id=Run.objects.count(), files=3, summary=wrote)
+    last = Job.objects.create(
+        task_path="t", status="failed" if wrote is None else "done", shelf=1, finished_at=timezone.now()
     )
-    with Child("child", "a", "b") as child:
-        wait_for(child, "up")
-    assert child.log.read_text() == "postgresql:///given False ['a', 'b'] up\nasked\n"
+    screen = io.StringIO()
+    Story(Screen(screen), 3).check(Report(run=run, summary=last, job_ids=[1, 2, 3]))
+    return screen.getvalue()
 
 
-def test_a_child_that_will_not_end_is_killed_with_its_own_children(
-    script: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(children, "GRACE", 0.1)
-    script.write_text(
-        "import os, signal\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "if pid := os.fork(): print('pid', pid, 'up')\n"
-        "while True: signal.pause()\n"
-    )
-    child = Child("child")
-    wait_for(child, "up")
-    pidfd = os.pidfd_open(int(child.log.read_text().split()[1]))
-    child.stop()
-    with pytest.raises(CommandError, match=f"exit code -{signal.SIGKILL:d}"):
-        child.check()
-
-    assert select.select([pidfd], [], [], 10)[0], "the grandchild has ended"
-    os.close(pidfd)
-
-
-def test_a_child_that_ended_is_an_error_with_its_last_words(script: Path) -> None:
-    script.write_text("print('first words'); raise SystemExit('no database')")
-    with Child("worker") as child:
-        child._process.wait(30)
-        with pytest.raises(CommandError, match=r"The worker ended with exit code 1(?s:.*)no database"):
-            child.check()
-
-
-def test_a_secret_is_made_once_and_is_its_owners_only(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "secret"
-    assert kept_secret(path, lambda: "first") == "first"
-    assert kept_secret(path, lambda: "second") == "first"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_of_two_that_make_a_secret_at_once_both_get_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "secret"
-
-    def make_late() -> str:
-        path.write_text("by the other")
-        return "mine"
-
-    assert kept_secret(path, make_late) == "by the other"
-    assert list(tmp_path.iterdir()) == [path]
+@pytest.mark.django_db
+def test_a_whole_index_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Job, "join", lambda job, timeout: job)  # it waits in no transaction, such as this one
+    assert "3 files: 2 indexed, 1 failed; none missing, none twice" in check(troubles=[])
+    with pytest.raises(CommandError, match="1 jobs are missing"):
+        check(troubles=["1 jobs are missing"])
+    with pytest.raises(CommandError, match="The job that sums up the run is failed"):
+        check()
