@@ -4,6 +4,7 @@
     python3 dev.py demo [options]      run the demonstration of the example project (--help for its options)
     python3 dev.py test [options]      run the tests; options are passed to pytest
     python3 dev.py chaos [options]     make faults under load, and check that nothing is lost (--help)
+    python3 dev.py mutate [options]    take out one guard at a time, and check that a test notices (--help)
     python3 dev.py screenshots         draw the pictures of the admin for the docs, with Chromium
     python3 dev.py bench [options]     measure this queue and others (--help for its options)
     python3 dev.py messages            write the messages that are to be translated into the catalogs
@@ -42,6 +43,7 @@ COMMANDS = {
     "demo": ("demo", [MANAGE, "demo"]),
     "manage": ("demo", [MANAGE]),
     "messages": ("test", ["-m", "tests.support.catalogs"]),
+    "mutate": ("test", ["-m", "tests.mutations.program"]),
     "promises": ("test", ["-m", "tests.support.promises"]),
     "screenshots": (
         "browser",

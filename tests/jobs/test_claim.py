@@ -216,6 +216,13 @@ def test_a_claim_stops_at_its_size(one: Connection, args: str) -> None:
     assert sizes[0] < 4
 
 
+def test_each_claim_of_a_worker_has_a_lease_of_its_own() -> None:
+    """Otherwise a late report would end a job that the same worker has claimed again."""
+    claimer = Claimer(WorkerOptions(), worker=1)
+    (_, first), (_, second) = claimer.statement(1), claimer.statement(1)
+    assert first["lease"] != second["lease"]
+
+
 def test_a_claim_of_large_jobs_leaves_none_behind(one: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "CHARACTERS", 10_000)
     claim_sql.cache_clear()

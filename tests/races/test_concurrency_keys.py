@@ -68,6 +68,8 @@ def test_a_claim_whose_snapshots_are_not_young_is_refused(connect: Connect) -> N
     one.rollback()
     one.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     assert claim(one, ranges=[Range("mail")]) == []  # jobs without a key do not ask the gate
+    with pytest.raises(psycopg.errors.InvalidTransactionState, match="READ COMMITTED"):
+        claim_and_ask(one, ranges=[Range("mail")], limits={"mail": 1})
 
 
 def test_a_job_is_not_blocked_behind_one_that_is_ending(connect: Connect) -> None:
