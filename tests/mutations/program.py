@@ -94,8 +94,8 @@ class Copy:
 
     def _test(self, tests: list[str], database: str) -> str | None:
         """Return what pytest prints; None if it does not end."""
-        options = ["--rootdir", self.root, "-x", "-q", "--timeout=60", "--reuse-db", database]
-        process = subprocess.Popen(
+        options = ["--rootdir", str(self.root), "-x", "-q", "--timeout=60", "--reuse-db", database]
+        process: subprocess.Popen[str] = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *tests],
             cwd=self.root,
             env={**os.environ, "PYTHONPATH": str(self.root), "DATABASE_URL": self.url},
@@ -105,7 +105,8 @@ class Copy:
             process_group=0,
         )
         try:
-            return process.communicate(timeout=LONGEST)[0]
+            output, _ = process.communicate(timeout=LONGEST)
+            return str(output)
         except subprocess.TimeoutExpired:
             return None
         finally:
