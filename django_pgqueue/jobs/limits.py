@@ -197,18 +197,18 @@ def write_limit(
     fetch_value(
         using,
         "SELECT pgqueue_set_limit(%s, %s, %s::integer, %s, %s::integer, %s::interval, %s::integer, %s, %s)",
-        *for_sql(name), concurrency if isinstance(concurrency, int) else None,
+        *target_of(name), concurrency if isinstance(concurrency, int) else None,
         on_full if isinstance(on_full, str) else None, *rate, concurrency is None, rate_limit is None,
     )  # fmt: skip
 
 
 def clear_limit(name: str, *, using: str) -> bool:
     """Let the limit that is stored under a name be again what the code declares, or none."""
-    return bool(fetch_value(using, "SELECT pgqueue_reset_limit(%s, %s)", *for_sql(name)))
+    return bool(fetch_value(using, "SELECT pgqueue_reset_limit(%s, %s)", *target_of(name)))
 
 
-def for_sql(stored: str) -> tuple[str, str]:
-    """Return the kind and the name of a limit for the functions in SQL."""
+def target_of(stored: str) -> tuple[str, str]:
+    """Return the kind and the name of a stored limit, as ``pgqueue_set_limit`` takes them."""
     if stored == "*":
         return "all", ""
     return "queue" if stored.startswith("queue:") else "limit", stored.removeprefix("queue:")

@@ -11,6 +11,7 @@ from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext as _
 
 from ..formatting import number, rate
+from ..jobs.limits import target_of
 from ..models import Limit
 from ..postgres.timeout import time_limit
 from ..tasks.registry import known_tasks
@@ -35,13 +36,13 @@ def limit_figures(alias: str) -> list[Any]:
         ready = {name: depth.ready for name, depth in depths(alias).items()} if found else {}
     tasks = known_tasks()
     for row in found:
-        kind, is_queue, name = row.name.partition("queue:")
-        if row.name == "*":
-            row.target, row.waiting_now = ("all", ""), sum(ready.values())
-        elif is_queue and not kind:
-            row.target, row.waiting_now = ("queue", name), ready.get(name, 0)
-        else:
-            row.target = ("task" if row.name in tasks else "limit", row.name)
+        kind, name = row.target = target_of(row.name)
+        if kind == "all":
+            row.waiting_now = sum(ready.values())
+        elif kind == "queue":
+            row.waiting_now = ready.get(name, 0)
+        elif name in tasks:
+            row.target = "task", name
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django_pgqueue.jobs.limits import for_sql
+from django_pgqueue.jobs.limits import target_of
 
 from .jobs import value
 from .sessions import Connection
@@ -45,7 +45,7 @@ def add_many(connection: Connection, *keys: str | None) -> list[int]:
 
 def set_limit(connection: Connection, name: str, concurrency: int | None, on_full: str | None = None) -> None:
     """Run the statement of ``set_limit()``."""
-    connection.execute("SELECT pgqueue_set_limit(%s, %s, %s, %s)", (*for_sql(name), concurrency, on_full))
+    connection.execute("SELECT pgqueue_set_limit(%s, %s, %s, %s)", (*target_of(name), concurrency, on_full))
 
 
 def release(connection: Connection, *keys: str) -> int:

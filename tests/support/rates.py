@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from django_pgqueue.jobs.limits import for_sql
+from django_pgqueue.jobs.limits import target_of
 
 from .jobs import value
 from .sessions import Connection
@@ -19,7 +19,7 @@ def set_rate(
     """Run the statement of ``set_limit(name=.., rate_limit=..)``."""
     connection.execute(
         "SELECT pgqueue_set_limit(%s, %s, %s::integer, NULL, %s, %s, %s)",
-        (*for_sql(name), more.get("running"), starts, per, burst),
+        (*target_of(name), more.get("running"), starts, per, burst),
     )
 
 

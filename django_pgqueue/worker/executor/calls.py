@@ -44,7 +44,7 @@ T = TypeVar("T")
 logger = get_logger(__name__)
 
 FRESH = 0.05
-"""Seconds for which a payload that was read for a job is good. A worker claims so much work ahead."""
+"""Seconds for which a payload that was read for a job is good."""
 
 
 class Surroundings:

@@ -72,7 +72,7 @@ def drop_dead() -> None:
         _each(_drop_dead, used)
         return
     # They were looked at a moment ago, but the server may have ended their sessions.
-    if ended := [each for each in used if (raw := each.connection) is not None and has_ended(raw)]:
+    if ended := [each for each in used if has_ended(each.connection)]:
         _each(_discard, ended)
 
 
@@ -137,8 +137,7 @@ def _each(
 
 
 def _drop_dead(connection: BaseDatabaseWrapper) -> None:
-    watch = _watch_of(connection)
-    if watch is not None and has_ended(connection.connection):
+    if has_ended(connection.connection):
         _discard(connection)
     else:
         connection.close_if_unusable_or_obsolete()
@@ -305,14 +304,18 @@ def _note_end(session: ReferenceType[Any], notice: psycopg.errors.Diagnostic) ->
 
 
 def has_ended(raw: Any) -> bool:
-    """Return whether the server has ended a session, by what has arrived. This does not wait.
+    """Return whether the server has ended a session, by what has arrived. This does not wait. Of other
+    databases than PostgreSQL this is not known.
 
     Unlike ``poll()``, this does not let go of the interpreter lock, which a thread gets back only after
     milliseconds if others compute.
     """
+    pgconn = getattr(raw, "pgconn", None)
+    if pgconn is None:
+        return False
     try:
-        raw.pgconn.consume_input()  # raises at the end of the stream
-        raw.pgconn.is_busy()  # calls the handlers of notices
+        pgconn.consume_input()  # raises at the end of the stream
+        pgconn.is_busy()  # calls the handlers of notices
     except psycopg.Error:
         return True
     return bool(_ENDED) and ref(raw) in _ENDED

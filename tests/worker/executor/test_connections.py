@@ -22,7 +22,7 @@ from django_pgqueue.worker.producer import demand
 from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
-from tests.support.databases import database_settings
+from tests.support.databases import alias, database_settings
 from tests.support.workers import DEADLINE, fresh, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -279,6 +279,16 @@ def test_the_end_of_a_session_is_seen_without_a_query(how: str) -> None:
         raw.close()
     until(lambda: connections_module.has_ended(raw))
     other.close()
+
+
+@pytest.mark.usefixtures("watched")
+def test_an_open_connection_to_another_kind_of_database_stays_and_holds_up_no_job() -> None:
+    other = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "OPTIONS": {}}
+    with alias("sqlite", opened=False, **other):
+        jobs = [enqueue(tasks.raw_connection, "sqlite") for _ in range(3)]
+        run_due(threads=1)
+    assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [("done", 1)] * 3
+    assert len({fresh(job).result for job in jobs}) == 1
 
 
 @pytest.mark.usefixtures("watched")
