@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from os import dup
+from pathlib import Path
 from select import select
 from socket import SHUT_RDWR, socket
 from typing import Any
@@ -282,8 +283,8 @@ def test_the_end_of_a_session_is_seen_without_a_query(how: str) -> None:
 
 
 @pytest.mark.usefixtures("watched")
-def test_an_open_connection_to_another_kind_of_database_stays_and_holds_up_no_job() -> None:
-    other = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "OPTIONS": {}}
+def test_an_open_connection_to_another_kind_of_database_stays_and_holds_up_no_job(tmp_path: Path) -> None:
+    other = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "other", "OPTIONS": {}}
     with alias("sqlite", opened=False, **other):
         jobs = [enqueue(tasks.raw_connection, "sqlite") for _ in range(3)]
         run_due(threads=1)
