@@ -285,7 +285,7 @@ def test_the_end_of_a_session_is_seen_without_a_query(how: str) -> None:
 @pytest.mark.usefixtures("watched")
 def test_an_open_connection_to_another_kind_of_database_stays_and_holds_up_no_job(tmp_path: Path) -> None:
     other = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "other", "OPTIONS": {}}
-    with alias("sqlite", opened=False, **other):
+    with alias("sqlite", opened=False, CONN_MAX_AGE=None, **other):
         jobs = [enqueue(tasks.raw_connection, "sqlite") for _ in range(3)]
         run_due(threads=1)
     assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [("done", 1)] * 3
