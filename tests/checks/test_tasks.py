@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import builtins
-import gc
 import re
 import subprocess
 import sys
@@ -23,8 +22,7 @@ import django_pgqueue
 from django_pgqueue import Concurrency, RateLimit, compat, conf, task
 from django_pgqueue.checks import backends
 from django_pgqueue.checks import tasks as checks
-from django_pgqueue.tasks import task as task_module
-from django_pgqueue.tasks.task import Task
+from django_pgqueue.tasks.task import Task, declared_tasks
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 DUMMY = {"BACKEND": f"{compat.DjangoTask.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}
@@ -51,15 +49,13 @@ class Router:
 
 @pytest.fixture(autouse=True)
 def only_tasks_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignore the tasks of other modules. Those of earlier tests here are collected, with their tracebacks."""
-    gc.collect()
-
-    everything = task_module.declared_tasks
+    """Ignore each task that is there before the test: a traceback or a cycle may keep it for long."""
+    before = list(declared_tasks())
 
     def declared() -> Iterator[Task[..., Any]]:
-        return (each for each in everything() if each.func.__module__.startswith((__name__, "app_")))
+        return (each for each in declared_tasks() if all(each is not known for known in before))
 
-    monkeypatch.setattr(task_module, "declared_tasks", declared)
+    monkeypatch.setattr(checks, "declared_tasks", declared)
 
 
 def found(messages: list[CheckMessage]) -> list[str]:
