@@ -15,6 +15,7 @@ NAMES = {
     # With peers.
     "drain": "drain",
     "drain-2": "drain",
+    "drain-threads": "drain",
     "inserts": "inserts",
     "inserts-fast": "inserts",
     "inserts-2": "inserts",

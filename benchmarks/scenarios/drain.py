@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SCENARIOS", "drain"]
 
+THREADS = (1, 2, 4, 8)
 
-def drain(contender: Contender, processes: int, seconds: float) -> Figures:
+
+def drain(contender: Contender, processes: int, seconds: float, threads: int = 1) -> Figures:
     """Fill the queue, start the workers, and measure from the first start to the last finish."""
     jobs = int(contender.contestant.pace * seconds * (1 if processes == 1 else 1.6))
     contender.start_again()
     before = costs(contender.connection)
     contender.fill("noop", jobs)
     contender.settle(checkpoint=False)  # WAL is measured
-    with contender.working(processes) as workers:
+    with contender.working(processes, threads) as workers:
         rate = contender.drain(jobs, workers)
     spent = costs(contender.connection).since(before)
     return {"jobs/s": rate, "WAL bytes/job": spent.wal / jobs, "commits/job": spent.commits / jobs}
@@ -39,6 +41,12 @@ def variants(processes: int, bench: Bench) -> list[Variant]:
         for name, contender in bench.contenders.items()
         if "drain" in contender.contestant.scenarios
     ]
+
+
+def variants_of_threads(bench: Bench) -> list[Variant]:
+    """Return one variant of ours for each number of threads."""
+    run = partial(drain, bench.contenders[OURS], 1, bench.seconds)
+    return [Variant(f"{threads} threads", partial(run, threads=threads)) for threads in THREADS]
 
 
 def scenario(name: str, processes: int, title: str) -> Scenario:
@@ -66,4 +74,13 @@ def scenario(name: str, processes: int, title: str) -> Scenario:
 SCENARIOS = [
     scenario("drain", 1, "No-op jobs, one worker process"),
     scenario("drain-2", 2, "No-op jobs, two worker processes"),
+    Scenario(
+        name="drain-threads",
+        title="No-op jobs, one worker process with 1, 2, 4 and 8 threads",
+        about="More threads than the jobs need must cost nothing: the rate is flat.",
+        figure="jobs/s",
+        variants=variants_of_threads,
+        baseline="1 threads",
+        targets=tuple(Target("jobs/s", 0.8, f"{threads} threads", "1 threads") for threads in THREADS[1:]),
+    ),
 ]
