@@ -20,6 +20,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Max, Model
 
 from .. import conf
+from ..formatting import exact
 from ..maintenance.payloads import payload_models
 from ..models import Job, JobBatch, LiveJob, QueueStatus, Ring
 from ..operations import SQL_FOLDER, lost_functions
@@ -188,7 +189,8 @@ def _ring(alias: str) -> Iterator[CheckMessage]:
             if stored != wanted:
                 yield message(
                     "W005",
-                    f"The database {alias!r} keeps history for {stored}, but PGQUEUE[{key!r}] is {wanted}.",
+                    f"The database {alias!r} keeps history for {exact(stored)}, but PGQUEUE[{key!r}] is "
+                    f"{exact(wanted)}.",
                     "The next worker that starts stores its setting in the database. If this warning "
                     "comes back, workers with different settings use the same database.",
                 )

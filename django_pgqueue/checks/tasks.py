@@ -177,7 +177,7 @@ def _uncallable(declaration: Declaration) -> Iterator[CheckMessage]:
         call_keys(task, declaration.args, declaration.kwargs)
     except UnknownTask as problem:
         hint = "Set 'task' to the dotted path of a function with @task, such as 'shop.tasks.report'."
-        yield message("E015", f"{where} names {problem}.", hint)
+        yield message("E015", f"{where}: {problem}", hint)
     except WrongBackend as problem:
         hint = "Declare the task with @task of django_pgqueue, or with another backend."
         yield message("E015", f"{where}: {problem}", hint)

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_django
 from django.conf import settings
 from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.test import override_settings
 
 from django_pgqueue.checks import database as database_module
@@ -22,6 +23,7 @@ from django_pgqueue.maintenance.payloads import synchronize_tasks
 from tests.receipts.models import Order, Receipt
 from tests.support import databases
 from tests.support.installed import sql_files
+from tests.support.messages import text_of
 
 
 def ids(messages: list[CheckMessage]) -> list[str | None]:
@@ -83,11 +85,15 @@ def test_a_later_drop_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.django_db(transaction=True)
-def test_w003_an_empty_database_is_a_warning_only_so_that_migrate_works(empty: str) -> None:
-    (message,) = check_database(None, databases=[empty])
-    assert message.id == "pgqueue.W003"
-    assert "0001_initial, 0002_functions" in message.msg
-    assert f"migrate --database {empty}" in str(message.hint)
+def test_an_empty_database_until_it_is_migrated(
+    empty: str, monkeypatch: pytest.MonkeyPatch, wording: Any
+) -> None:
+    """A warning only, so that ``migrate`` works; but workers refuse to start."""
+    assert text_of(check_database(None, databases=[empty])) == wording
+    assert ids(database_problems(empty)) == ["pgqueue.E009"]
+    monkeypatch.setattr("sys.argv", ["manage.py", "migrate", "--database", empty])
+    assert check_database(None, databases=[empty]) == [], "the command is not told to migrate"
+    monkeypatch.undo()
     said = StringIO()
     # Those of the payload models, and of tasks that other tests may have left behind.
     others = ["pgqueue.W001", "pgqueue.E020", "pgqueue.E007", "pgqueue.W002"]
@@ -98,60 +104,52 @@ def test_w003_an_empty_database_is_a_warning_only_so_that_migrate_works(empty: s
 
 
 @pytest.mark.django_db(transaction=True)
-def test_w003_the_command_migrate_is_not_told_to_migrate(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["manage.py", "migrate", "--database", empty])
-    assert check_database(None, databases=[empty]) == []
-
-
-@pytest.mark.django_db(transaction=True)
-def test_e009_a_worker_meets_an_empty_database(empty: str) -> None:
-    (message,) = database_problems(empty)
-    assert message.id == "pgqueue.E009"
-    assert "pgqueue_job_live" in message.msg
-    assert f"migrate --database {empty}" in str(message.hint)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_e009_tables_made_without_migrations(empty: str) -> None:
+def test_tables_made_without_migrations(empty: str, wording: Any) -> None:
     need_ours = {"tests.receipts", "example_project.search"}  # by their migrations
     apps = [name for name in settings.INSTALLED_APPS if name not in need_ours]
     with override_settings(MIGRATION_MODULES={"django_pgqueue": None}, INSTALLED_APPS=apps):
         call_command("migrate", database=empty, run_syncdb=True, verbosity=0)
         (message,) = check_database(None, databases=[empty])
-    assert message.id == "pgqueue.E009"
-    assert (
-        message.msg
-        == f"The database '{empty}' lacks pgqueue_job_live, pgqueue_ring, pgqueue_status, pgqueue_task."
-    )
-    assert "--nomigrations" in str(message.hint)
+    assert text_of([message]) == wording
+
+
+#: What has happened to the database, and whether the hint mends it.
+HARM = {
+    "DROP FUNCTION pgqueue_run_now": False,
+    "CREATE SCHEMA elsewhere; ALTER FUNCTION pgqueue_run_now SET SCHEMA elsewhere": False,
+    "CREATE FUNCTION _pgqueue_finish_9() RETURNS int LANGUAGE sql AS 'SELECT 1'": False,
+    "DELETE FROM pgqueue_ring": True,
+    "DELETE FROM pgqueue_status": True,
+    "DELETE FROM pgqueue_status WHERE status = 'retry'": True,
+    "UPDATE pgqueue_status SET is_claimable = false WHERE status = 'retry'": True,
+}
 
 
 @pytest.mark.django_db
-def test_e010_a_function_is_missing() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION pgqueue_run_now")
-    (message,) = database_problems("default")
-    assert message.id == "pgqueue.E010"
-    assert "lacks functions of this version: pgqueue_run_now." in message.msg
-    assert ids(check_database(None, databases=["default"])) == ["pgqueue.E010"]
+def test_what_may_be_wrong_with_a_database(wording: Any) -> None:
+    said = []
+    for harm, is_mended in HARM.items():
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(harm)
+            (message,) = database_problems("default")
+            assert message in check_database(None, databases=["default"])
+            said.append(f"{harm}\n{text_of([message])}")
+            if is_mended:
+                cursor.execute(str(message.hint).removeprefix("Run in SQL: "))
+                assert database_problems("default") == []
+            transaction.set_rollback(True)
+    for keep in ({"RETENTION": 259_200}, {"FAILED_RETENTION": timedelta(days=3), "RETENTION": 86_400}):
+        with override_settings(PGQUEUE=keep):
+            said.append(f"{keep}\n{text_of(database_problems('default'))}")
+    assert "\n".join(said) == wording
 
 
 @pytest.mark.django_db
-def test_w004_a_function_of_a_later_version() -> None:
+def test_what_does_not_count() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("CREATE FUNCTION _pgqueue_finish_9() RETURNS int LANGUAGE sql AS 'SELECT 1'")
         cursor.execute("CREATE FUNCTION pgqueues_of_somebody() RETURNS int LANGUAGE sql AS 'SELECT 1'")
-    (message,) = database_problems("default")
-    assert message.id == "pgqueue.W004"
-    assert "_pgqueue_finish_9." in message.msg
-
-
-@pytest.mark.django_db
-def test_functions_that_the_search_path_does_not_find_do_not_count() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE SCHEMA elsewhere")
-        cursor.execute("ALTER FUNCTION pgqueue_run_now SET SCHEMA elsewhere")
-    assert ids(database_problems("default")) == ["pgqueue.E010"]
+    with override_settings(PGQUEUE={"RETENTION": "soon"}):  # left to its own check
+        assert database_problems("default") == []
 
 
 @pytest.mark.usefixtures("any_alias")
@@ -182,18 +180,6 @@ def test_e012_the_server_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "DATABASES['gone']" in str(message.hint)
 
 
-@pytest.mark.django_db
-def test_e013_the_ring_has_lost_its_row() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM pgqueue_ring")
-    (message,) = database_problems("default")
-    assert message.id == "pgqueue.E013"
-    assert message.hint is not None
-    with connection.cursor() as cursor:
-        cursor.execute(message.hint.removeprefix("Run in SQL: "))
-    assert database_problems("default") == []
-
-
 def test_each_table_that_a_migration_fills_is_checked() -> None:
     """But for those that fill themselves, or that count as full while they are empty."""
     filled = {
@@ -203,27 +189,6 @@ def test_each_table_that_a_migration_fills_is_checked() -> None:
     }
     harmless = {"pgqueue_gone", "pgqueue_duty"}
     assert filled - harmless == {"pgqueue_status", "pgqueue_ring"}  # W011, E013
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(
-    "change",
-    [
-        "DELETE FROM pgqueue_status",
-        "DELETE FROM pgqueue_status WHERE status = 'retry'",
-        "UPDATE pgqueue_status SET is_claimable = false WHERE status = 'retry'",
-    ],
-)
-def test_w011_the_statuses_are_lost_and_the_hint_restores_them(change: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(change)
-    (message,) = database_problems("default")
-    assert message.id == "pgqueue.W011"
-    assert "retry" in message.msg
-    assert message.hint is not None
-    with connection.cursor() as cursor:
-        cursor.execute(message.hint.removeprefix("Run in SQL: "))
-    assert database_problems("default") == []
 
 
 @pytest.mark.django_db
@@ -253,33 +218,14 @@ def test_e026_the_sequence_is_behind_the_rows(table: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_w013_a_database_that_cannot_hold_every_character() -> None:
+def test_a_database_that_cannot_hold_every_character(wording: Any) -> None:
     with (
         databases.fresh_database("ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0") as name,
         databases.alias("latin", NAME=name) as latin,
     ):
         databases.migrate(latin)
         (message,) = database_problems(latin)
-    assert message.id == "pgqueue.W013"
-    assert "is LATIN1" in message.msg
-    assert "UTF8" in str(message.hint)
-
-
-@pytest.mark.django_db
-def test_w005_the_ring_keeps_for_another_time() -> None:
-    with override_settings(PGQUEUE={"RETENTION": timedelta(days=3)}):
-        (message,) = database_problems("default")
-    assert message.id == "pgqueue.W005"
-    assert "7 days" in message.msg
-    assert "PGQUEUE['RETENTION'] is 3 days" in message.msg
-    with override_settings(PGQUEUE={"FAILED_RETENTION": timedelta(days=3), "RETENTION": timedelta(days=1)}):
-        assert ids(database_problems("default")) == ["pgqueue.W005", "pgqueue.W005"]
-
-
-@pytest.mark.django_db
-def test_bad_settings_are_left_to_their_own_check() -> None:
-    with override_settings(PGQUEUE={"RETENTION": "soon"}):
-        assert database_problems("default") == []
+    assert text_of([message]) == wording
 
 
 def test_a_database_of_another_kind_is_left_to_its_own_check(monkeypatch: pytest.MonkeyPatch) -> None:

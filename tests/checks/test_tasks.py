@@ -1,3 +1,5 @@
+"""The checks of settings, TASKS, tasks, and fields that refer to rows of the queue."""
+
 from __future__ import annotations
 
 import builtins
@@ -15,17 +17,23 @@ from django.apps import apps
 from django.core.checks import CheckMessage, run_checks
 from django.core.checks.registry import registry
 from django.core.management import call_command
-from django.db import connections
+from django.db import connections, models
 from django.test import override_settings
+from django.test.utils import isolate_apps
 
 import django_pgqueue
-from django_pgqueue import Concurrency, RateLimit, compat, conf, task
+from django_pgqueue import Concurrency, RateLimit, compat, task
 from django_pgqueue.checks import backends
 from django_pgqueue.checks import tasks as checks
+from django_pgqueue.checks.payloads import check_references
+from django_pgqueue.models import Job, JobBatch, Queue, Worker
 from django_pgqueue.tasks.task import Task, declared_tasks
+from tests.support.messages import text_of
+from tests.support.wording import lasting
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
-DUMMY = {"BACKEND": f"{compat.DjangoTask.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}
+DJANGO_TASKS = compat.DjangoTask.__module__.removesuffix(".base")
+DUMMY = {"BACKEND": f"{DJANGO_TASKS}.backends.dummy.DummyBackend"}
 
 
 @task
@@ -94,104 +102,41 @@ def test_the_checks_are_registered_and_the_tests_own_settings_pass() -> None:
         assert found(run_checks(tags=[backends.TAG])) == ["pgqueue.E002", "pgqueue.W001"]
 
 
-def test_e002_unknown_setting() -> None:
-    with override_settings(PGQUEUE={"MAX_ATEMPTS": 1}):
-        (message,) = checks.check_settings(None)
-    assert message.id == "pgqueue.E002"
-    assert "'MAX_ATEMPTS'" in message.msg
-    assert message.hint == "Did you mean 'MAX_ATTEMPTS'?"
-
-
-@pytest.mark.parametrize("given", [{"GRACE": -1}, {"BACKOFF_BASE": 7200}, 5])
-def test_e003_bad_values(given: object) -> None:
-    with override_settings(PGQUEUE=given):
-        assert found(checks.check_settings(None)) == ["pgqueue.E003"]
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("no.such.tenant", "cannot be imported: No module named 'no'"),
-        ("tests.app.context_tasks.look", "is of type Task"),
-        ("tests.app.context_tasks.TENANT", ""),
-        ("language", ""),
-    ],
-)
-def test_e018_a_context_variable_that_is_none(name: str, words: str) -> None:
-    with override_settings(PGQUEUE={"CONTEXT": [name]}):
-        messages = checks.check_settings(None)
-    assert [message.id for message in messages] == (["pgqueue.E018"] if words else [])
-    assert all(words in message.msg and "ContextVar" in str(message.hint) for message in messages)
-
-
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("no.such.receiver", "cannot be imported: No module named 'no'"),
-        ("tests.settings.DATABASES", "is of type dict and cannot be called"),
-        ("tests.checks.test_tasks.queue_of", "cannot be called with the alert: "),
-        ("asyncio.sleep", "is async"),
-        ("builtins.print", ""),
-    ],
-)
-def test_e023_a_receiver_of_alerts_that_is_none(path: str, words: str) -> None:
-    with override_settings(PGQUEUE={"ALERTS": ["builtins.print", path]}):
-        messages = checks.check_settings(None)
-    assert [message.id for message in messages] == (["pgqueue.E023"] if words else [])
-    assert all(words in message.msg and path in message.msg for message in messages)
-    with override_settings(PGQUEUE={"ALERTS": path, "NO": 1}):
-        assert found(checks.check_settings(None)) == ["pgqueue.E002"]
-
-
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("no.such.setup", "cannot be imported: No module named 'no'"),
-        ("tests.settings.DATABASES", "cannot be called"),
-        ("django.setup", ""),
-        (None, ""),
-    ],
-)
-def test_e024_a_setup_that_is_none(path: str | None, words: str) -> None:
-    with override_settings(PGQUEUE={"SETUP": path}):
-        messages = checks.check_settings(None)
-    assert [message.id for message in messages] == (["pgqueue.E024"] if words else [])
-    assert all(words in message.msg for message in messages)
-    with override_settings(PGQUEUE={"SETUP": "setup"}):
-        assert found(checks.check_settings(None)) == ["pgqueue.E003"]
-        assert "the path of a callable" in conf.problems()[0].hint
-
-
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("no.such.hook", "cannot be imported: No module named 'no'"),
-        ("tests.settings.DATABASES", "is of type dict and cannot be called"),
-        ("tests.checks.test_tasks.queue_of", "cannot be called with the "),
-        ("asyncio.sleep", "is async"),
-        ("builtins.print", ""),
-    ],
-)
-@pytest.mark.parametrize("setting", ["BEFORE_ENQUEUE", "AROUND_ATTEMPT"])
-def test_e024_a_hook_that_is_none(setting: str, path: str, words: str) -> None:
-    with override_settings(PGQUEUE={setting: ["builtins.print", path]}):
-        messages = checks.check_settings(None)
-    assert [message.id for message in messages] == (["pgqueue.E024"] if words else [])
-    assert all(f"PGQUEUE['{setting}'] names {path!r}" in message.msg for message in messages)
-    assert all(words in message.msg for message in messages)
-    with override_settings(PGQUEUE={setting: [print]}):
-        assert found(checks.check_settings(None)) == ["pgqueue.E003"]
-        assert "the path of a callable, or a list of them" in conf.problems()[0].hint
-
-
 def queue_of(alert: object, queue: str) -> str:
     """Has one parameter too many to receive alerts."""
     return queue
 
 
-def test_e018_waits_until_the_settings_are_valid() -> None:
-    with override_settings(PGQUEUE={"CONTEXT": ["no.such.tenant"], "NO": 1}):
-        assert found(checks.check_settings(None)) == ["pgqueue.E002"]
+NO_CALLABLES = ["no.such.path", "tests.settings.DATABASES", f"{__name__}.queue_of", "asyncio.sleep"]
+BAD_SETTINGS: list[Any] = [
+    {"MAX_ATEMPTS": 1}, {"GRACE": -1}, {"BACKOFF_BASE": 7200}, 5,
+    {"CONTEXT": ["no.such.tenant"]}, {"CONTEXT": ["tests.app.context_tasks.look"]},
+    {"SETUP": "no.such.setup"}, {"SETUP": "tests.settings.DATABASES"}, {"SETUP": "setup"},
+    {"BEFORE_ENQUEUE": [print]},
+    # Paths are looked at when the settings are valid.
+    {"CONTEXT": ["no.such.tenant"], "ALERTS": "no.such.receiver", "NO": 1},
+    *(
+        {setting: ["builtins.print", path]}
+        for setting in ("ALERTS", "BEFORE_ENQUEUE", "AROUND_ATTEMPT")
+        for path in NO_CALLABLES
+    ),
+]  # fmt: skip
+GOOD_SETTINGS: list[Any] = [
+    {}, {"CONTEXT": ["tests.app.context_tasks.TENANT", "language"]}, {"SETUP": "django.setup"},
+    {"SETUP": None},
+    {"ALERTS": ["builtins.print"], "BEFORE_ENQUEUE": ["builtins.print"], "AROUND_ATTEMPT": "builtins.print"},
+]  # fmt: skip
+
+
+def test_what_is_wrong_with_settings(wording: Any) -> None:
+    said = []
+    for given in BAD_SETTINGS:
+        with override_settings(PGQUEUE=given):
+            said.append(f"{given}\n{text_of(checks.check_settings(None))}")
+    for given in GOOD_SETTINGS:
+        with override_settings(PGQUEUE=given):
+            assert found(checks.check_settings(None)) == []
+    assert "\n".join(said) == wording
 
 
 @pytest.fixture
@@ -201,64 +146,27 @@ def django_is_silenced(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return backends.silence_django
 
 
-# What is in TASKS["default"]; what the hint says.
-NO_BACKENDS: list[tuple[Any, str]] = [
-    ({"BACKEND": "django_pgqueue.PgQueueBackend"}, f'Use "{OURS["BACKEND"]}".'),
-    ({"BACKEND": "django_pgqueue.backends.PgQueueBackend"}, f'Use "{OURS["BACKEND"]}".'),
-    ({"BACKEND": "django_pgqueue.backend.PgQueBackend"}, f'Use "{OURS["BACKEND"]}".'),
-    ({"BACKEND": "django_pgqueue.backend"}, f'Use "{OURS["BACKEND"]}".'),
-    ({"BACKEND": "no.such.Backend"}, "Correct the path."),
-    ({"BACKEND": "django.core.mail.send_mail"}, "Correct the path."),
-    ({"BACKEND": None}, "Correct the path."),
-    ({}, f'Add "BACKEND": "{OURS["BACKEND"]}".'),
-    (OURS["BACKEND"], "TASKS = {"),
-]
-# What is beside BACKEND; what the message says, what the hint says.
-BAD_PARAMETERS: list[tuple[dict[str, Any], str, str]] = [
-    ({"OPTIONS": {"databse": "x"}}, "no option 'databse'", "Did you mean 'database'?"),
-    ({"OPTIONS": {"max_attempt": 5}}, "no option 'max_attempt'", "'MAX_ATTEMPTS' is the same for all"),
-    ({"OPTIONS": {"colour": 1}}, "no option 'colour'", "The only option is 'database'"),
-    ({"OPTIONS": {"database": 5}}, "must be an alias", "The aliases are default, other."),
-    ({"OPTIONS": None}, "must be a dict, not None", "or remove it"),
-    ({"OPTIONS": ["database"]}, "must be a dict", "or remove it"),
-    ({"QUEUES": "mail"}, "must be a list of names, not 'mail'", "Use \"QUEUES\": ['mail']"),
-    ({"QUEUES": None}, "must be a list of names, not None", "or remove it"),
-    ({"QUEUES": ["q" * 101]}, "1 to 100 letters", "Correct the name."),
-]
+#: What TASKS["default"] may be.
+BAD_ENTRIES: list[Any] = [
+    {"BACKEND": "django_pgqueue.PgQueueBackend"}, {"BACKEND": "django_pgqueue.backends.PgQueueBackend"},
+    {"BACKEND": "django_pgqueue.backend.PgQueBackend"}, {"BACKEND": "django_pgqueue.backend"},
+    {"BACKEND": "no.such.Backend"}, {"BACKEND": "django.core.mail.send_mail"}, {"BACKEND": None}, {},
+    OURS["BACKEND"], {**OURS, "OPTIONS": {"databse": "x"}}, {**OURS, "OPTIONS": {"max_attempt": 5}},
+    {**OURS, "OPTIONS": {"colour": 1}}, {**OURS, "OPTIONS": {"database": 5}}, {**OURS, "OPTIONS": None},
+    {**OURS, "OPTIONS": ["database"]}, {**OURS, "QUEUES": "mail"}, {**OURS, "QUEUES": None},
+    {**OURS, "QUEUES": ["q" * 101]},
+]  # fmt: skip
+BAD_TASKS: list[Any] = [["x"], OURS["BACKEND"], 5, *({"default": entry} for entry in BAD_ENTRIES)]
 
 
-@pytest.mark.parametrize(("entry", "hint"), NO_BACKENDS)
-def test_e004_an_entry_that_is_no_backend(
-    entry: Any, hint: str, django_is_silenced: Callable[[], None]
-) -> None:
-    with override_settings(TASKS={"default": entry}):
-        django_is_silenced()
-        (message,) = [each for each in run_checks() if each.is_serious()]
-    assert message.id == "pgqueue.E004"
-    assert "TASKS['default']" in message.msg
-    assert hint in str(message.hint)
-    assert OURS["BACKEND"] in str(message.hint)
-
-
-@pytest.mark.parametrize("tasks", [["x"], OURS["BACKEND"], 5])
-def test_e004_tasks_that_is_no_dict(tasks: Any, django_is_silenced: Callable[[], None]) -> None:
-    with override_settings(TASKS=tasks):
-        django_is_silenced()
-        (message,) = [each for each in run_checks() if each.is_serious()]
-    assert message.id == "pgqueue.E004"
-    assert backends.LINES in str(message.hint)
-
-
-@pytest.mark.parametrize(("params", "words", "hint"), BAD_PARAMETERS)
-def test_e005_a_backend_of_ours_with_bad_parameters(
-    params: dict[str, Any], words: str, hint: str, django_is_silenced: Callable[[], None]
-) -> None:
-    with override_settings(TASKS={"default": {**OURS, **params}}):
-        django_is_silenced()
-        (message,) = [each for each in run_checks() if each.is_serious()]
-    assert message.id == "pgqueue.E005"
-    assert words in message.msg
-    assert hint in str(message.hint)
+def test_what_is_wrong_with_entries_of_tasks(django_is_silenced: Callable[[], None], wording: Any) -> None:
+    said = []
+    for tasks in BAD_TASKS:
+        with override_settings(TASKS=tasks):
+            django_is_silenced()
+            (message,) = [each for each in run_checks() if each.is_serious()]
+        said.append(f"{tasks}\n{text_of([message])}")
+    assert "\n".join(said) == wording
 
 
 @pytest.mark.skipif(not compat_is_djangos(), reason="the package is not among the apps of the tests")
@@ -314,21 +222,6 @@ def test_a_wrong_path_that_is_met_while_apps_load_names_the_right_one() -> None:
     assert not hasattr(django_pgqueue, "backends")
 
 
-def test_e005_a_database_that_does_not_exist() -> None:
-    with override_settings(TASKS={"default": {**OURS, "OPTIONS": {"database": "nowhere"}}}):
-        (message,) = checks.check_databases(None)
-    assert message.id == "pgqueue.E005"
-    assert "'nowhere'" in message.msg
-    assert "TASKS['default']['OPTIONS']['database']" in message.msg
-    assert "default" in str(message.hint)
-
-
-def test_e005_a_task_whose_database_does_not_exist() -> None:
-    lost = task(database="nowhere")(replaced)
-    (message,) = checks.check_databases(None)
-    assert lost.module_path in message.msg
-
-
 def test_e017_an_alias_too_long_for_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
     longest = "x" * 43
     for alias, ids in ((longest, []), (f"{longest}x", ["pgqueue.E017"])):
@@ -338,74 +231,36 @@ def test_e017_an_alias_too_long_for_an_id(monkeypatch: pytest.MonkeyPatch) -> No
         del connections[alias]
 
 
-def test_w001_the_default_backend_is_foreign() -> None:
-    with override_settings(TASKS={"default": DUMMY}):
-        (message,) = checks.check_backends(None)
-        assert message.id == "pgqueue.W001"
-        assert not message.is_serious()
-        assert OURS["BACKEND"] in str(message.hint)
-    with override_settings(TASKS={"default": DUMMY, "pg": OURS}):
-        (message,) = checks.check_backends(None)
-        assert "'pg'" in str(message.hint)
-
-
-@pytest.mark.parametrize("tasks", [{"default": OURS}, {"pg": OURS}, {"default": OURS, "other": DUMMY}, {}])
-def test_no_warning_about_backends(tasks: dict[str, Any]) -> None:
-    with override_settings(TASKS=tasks):
-        assert found(checks.check_backends(None)) == []
-
-
-def test_w001_without_tasks_django_runs_its_tasks_at_once() -> None:
-    (message,) = checks.check_backends(None)
-    assert message.id == "pgqueue.W001"
-    assert "TASKS is not set" in message.msg
-    assert compat.DjangoTask.__module__.removesuffix(".base") in message.msg
-    lines = str(message.hint)
-    assert backends.LINES in lines
-    assert 'SILENCED_SYSTEM_CHECKS = ["pgqueue.W001"]' in lines
-    # They can be pasted.
+def test_w001_tasks_of_djangos_decorator_go_elsewhere(wording: Any) -> None:
+    said = [text_of(checks.check_backends(None))]
+    for tasks in ({"default": DUMMY}, {"default": DUMMY, "pg": OURS}):
+        with override_settings(TASKS=tasks):
+            said.append(text_of(checks.check_backends(None)))
+    assert lasting("\n".join(said), django_tasks=DJANGO_TASKS) == wording
+    # The lines of the hint can be pasted.
     pasted: dict[str, Any] = {}
     exec(backends.LINES, pasted)  # noqa: S102
-    with override_settings(TASKS=pasted["TASKS"]):
-        assert found(checks.check_backends(None)) == []
+    for tasks in (pasted["TASKS"], {"pg": OURS}, {"default": OURS, "other": DUMMY}, {}):
+        with override_settings(TASKS=tasks):
+            assert found(checks.check_backends(None)) == []
 
 
-@pytest.fixture
-def other_is_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_databases(monkeypatch: pytest.MonkeyPatch, wording: Any) -> None:
+    lost = task(database="nowhere")(replaced)
+    said = [text_of(checks.check_databases(None))]
+    del lost
+    with override_settings(TASKS={"default": {**OURS, "OPTIONS": {"database": "nowhere"}}}):
+        said.append(text_of(checks.check_databases(None)))
     monkeypatch.setattr(connections["other"], "vendor", "sqlite")
-    # Other tests import tasks that name this database.
-    monkeypatch.setattr(checks, "declared_tasks", list)
-
-
-@pytest.mark.usefixtures("other_is_sqlite")
-def test_e001_only_databases_that_jobs_go_to_matter() -> None:
-    assert found(checks.check_databases(None)) == []
-
-
-@pytest.mark.usefixtures("other_is_sqlite")
-def test_e001_by_a_backend() -> None:
+    assert found(checks.check_databases(None)) == [], "no jobs go there"
     with override_settings(TASKS={"pg": {**OURS, "OPTIONS": {"database": "other"}}}):
-        (message,) = checks.check_databases(None)
-    assert message.id == "pgqueue.E001"
-    assert "'other' because of TASKS['pg']['OPTIONS']['database']" in message.msg
-    assert "sqlite" in message.msg
-
-
-@pytest.mark.usefixtures("other_is_sqlite")
-def test_e001_by_a_router() -> None:
+        said.append(text_of(checks.check_databases(None)))
     with override_settings(DATABASE_ROUTERS=[f"{__name__}.Router"]):
-        (message,) = checks.check_databases(None)
-    assert message.id == "pgqueue.E001"
-    assert "'other' because of DATABASE_ROUTERS" in message.msg
-
-
-@pytest.mark.usefixtures("other_is_sqlite")
-def test_e001_by_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+        said.append(text_of(checks.check_databases(None)))
     declared = task(database="other")(replaced)
-    monkeypatch.setattr(checks, "declared_tasks", lambda: [declared])
-    (message,) = checks.check_databases(None)
-    assert message.id == "pgqueue.E001"
-    assert f"because of the task {declared.module_path}" in message.msg
+    said.append(text_of(checks.check_databases(None)))
+    assert declared
+    assert "\n".join(said) == wording
 
 
 def test_a_django_without_tasks_and_without_the_package_that_brings_them() -> None:
@@ -483,42 +338,25 @@ def limited(name: str, **limits: Any) -> Task[..., Any]:
 MINUTE = timedelta(minutes=1)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "words"),
-    [
-        (
-            {"concurrency": Concurrency(1, name="crm")},
-            {"concurrency": Concurrency(2, key="key", name="crm")},
-            "concurrency=Concurrency(limit=1",
-        ),
-        (
-            {"concurrency": Concurrency(1, name="crm")},
-            {"concurrency": Concurrency(1, name="crm", on_full="cancel_new")},
-            "on_full='cancel_new'",
-        ),
-        (
-            {"rate_limit": RateLimit(1, per=MINUTE, name="crm")},
-            {"rate_limit": RateLimit(1, per=MINUTE, burst=2, name="crm")},
-            "burst=2",
-        ),
-        (
-            {"concurrency": Concurrency(1, name="crm")},
-            {"rate_limit": RateLimit(1, per=MINUTE, name="crm")},
-            "or rate_limit=RateLimit(limit=1",
-        ),
-    ],
-)
+CRM, CRM_RATE = Concurrency(1, name="crm"), RateLimit(1, per=MINUTE, name="crm")
+CONTRADICTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"concurrency": CRM}, {"concurrency": Concurrency(2, key="key", name="crm")}),
+    ({"concurrency": CRM}, {"concurrency": Concurrency(1, name="crm", on_full="cancel_new")}),
+    ({"rate_limit": CRM_RATE}, {"rate_limit": RateLimit(1, per=MINUTE, burst=2, name="crm")}),
+    ({"concurrency": CRM}, {"rate_limit": CRM_RATE}),
+]
+
+
 def test_w006_two_tasks_with_different_limits_under_one_name(
-    one: dict[str, Any], other: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, wording: Any
 ) -> None:
     monkeypatch.setattr(checks, "_paths", list)  # these tasks cannot be imported by their paths
-    declared = limited("a", **one), limited("b", **other)
-    (message,) = checks.check_tasks([])
-    assert found([message]) == ["pgqueue.W006"]
-    assert not message.is_serious()
-    assert f"{__name__}.a and {__name__}.b declare different limits under the name 'crm'" in message.msg
-    assert words in message.msg
-    del declared
+    said = []
+    for one, other in CONTRADICTIONS:
+        declared: Any = limited("a", **one), limited("b", **other)
+        said.append(text_of(checks.check_tasks([])))
+        del declared
+    assert "\n".join(said) == wording
 
 
 def test_tasks_that_declare_the_same_limit_may_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -558,3 +396,58 @@ def test_the_queue_of_actions_on_many_jobs_is_one_of_queues(queue: str | None, w
         messages = checks.check_backends(None)
     assert found(messages) == wrong
     assert all("QUEUES contains mail" in str(message.hint) for message in messages)
+
+
+# -- fields of a project that refer to rows of the queue
+
+
+FREE: dict[str, Any] = {"on_delete": models.DO_NOTHING, "db_constraint": False, "related_name": "+"}
+BOUND: dict[str, Any] = {**FREE, "db_constraint": True}
+RULED: dict[str, Any] = {**FREE, "on_delete": models.SET_NULL, "null": True}
+
+
+def problems(
+    monkeypatch: pytest.MonkeyPatch, make: Any, bases: tuple[Any, ...] = (models.Model,)
+) -> list[Any]:
+    """Return what the check finds in a model with one field, or without one, and with these bases."""
+    with isolate_apps("tests.app", "django_pgqueue"):
+        body: dict[str, Any] = {"__module__": __name__, "Meta": type("Meta", (), {"app_label": "app"})}
+        if make is not None:
+            body["job"] = make()
+        model = type("Export", bases, body)
+        monkeypatch.setattr(apps, "get_models", lambda *args, **kwargs: [model])
+        return list(check_references(None))
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: models.ForeignKey(Job, **BOUND), "E025"),
+        (lambda: models.ForeignKey(Job, models.CASCADE, related_name="+"), "E025"),
+        (lambda: models.OneToOneField(Job, **BOUND), "E025"),
+        (lambda: models.ManyToManyField(Job, related_name="+"), "E025"),
+        (lambda: models.ForeignKey(Job, **RULED), "W012"),
+        (lambda: models.ForeignKey(JobBatch, **BOUND), "W012"),
+        (lambda: models.ForeignKey(Worker, **RULED), "W012"),
+        (lambda: models.ForeignKey(Job, **FREE), None),
+        (lambda: models.OneToOneField(Job, **FREE), None),
+        (lambda: models.ManyToManyField(Job, db_constraint=False, related_name="+"), None),
+        (lambda: models.ForeignKey(JobBatch, **FREE), None),
+        (lambda: models.ForeignKey(Queue, models.CASCADE, related_name="+"), None),
+    ],
+)
+def test_a_reference(monkeypatch: pytest.MonkeyPatch, make: Any, expected: str | None) -> None:
+    found = problems(monkeypatch, make)
+    assert [message.id for message in found] == ([f"pgqueue.{expected}"] if expected else [])
+    assert all(message.msg.startswith("app.Export.job ") for message in found)
+    assert all("db_constraint=False" in message.hint for message in found)
+
+
+def test_a_model_that_inherits_from_job_is_told_of_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = problems(monkeypatch, None, (Job,))
+    assert (found.id, "JobPayload" in found.hint) == ("pgqueue.E025", True)
+
+
+def test_the_models_of_this_package_and_payloads_are_fine() -> None:
+    ids = {message.id for message in run_checks()}
+    assert not ids & {"pgqueue.E025", "pgqueue.W012"}

@@ -54,11 +54,6 @@ def _clean() -> Iterator[None]:
     GATE.set()
 
 
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
-
-
 def told(*kinds: str, after: timedelta = timedelta(minutes=1)) -> list[tuple[str, bool, str]]:
     """Look as if the last look were some time ago, and return what there is to tell of these kinds, or of
     all. The workers send their heartbeats, so that none falls silent during a slow test.

@@ -23,11 +23,6 @@ def session(transactional_db: None) -> Iterator[Session]:
     session.close()
 
 
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
-
-
 @pytest.mark.promise("flow-repair")
 def test_a_round_ends_batches_and_lets_jobs_run_that_wait_for_nothing(
     session: Session, one: Connection, caplog: pytest.LogCaptureFixture

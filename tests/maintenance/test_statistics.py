@@ -7,15 +7,10 @@ import pytest
 from django_pgqueue.maintenance.rounds import sweep
 from django_pgqueue.models import JobStat, StatRollup
 from django_pgqueue.postgres.session import connect as connect_session
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection
 from tests.support.statistics import count, counted, forget, roll_up
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 def test_every_sum_has_every_attempt_once(one: Connection) -> None:

@@ -7,14 +7,9 @@ import pytest
 from django_pgqueue.monitoring.failures import group, groups, mute, parts
 from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, TimeSpan
 from tests.support.failures import fold, note
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)

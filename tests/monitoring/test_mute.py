@@ -14,18 +14,13 @@ from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.worker.executor.errors import fingerprint
 from tests.support.failures import fold, note
 from tests.support.jobs import add, cancel, claim, finish
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection
 from tests.support.statistics import forget
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 NOOP = "tests.app.tasks.noop"
 ERROR = '{"class": "app.Broken", "message": "no", "traceback": "T", "version": "v1"}'
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 def running(one: Connection, count: int = 1, **options: Any) -> list[int]:

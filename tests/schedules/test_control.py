@@ -1,4 +1,4 @@
-"""Pause, resume, run now, and what a row says about values that someone enters."""
+"""Pause, resume, run now, and the words for a schedule and its state."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
+from django.utils import timezone
 
+from django_pgqueue.explanation import schedules as words
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from tests.support.coroutines import run
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import ago, fire, jobs_of, outcomes, overdue
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection
 from tests.support.workers import fresh, run_due
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 @pytest.mark.promise("schedule-pause")
@@ -108,70 +103,34 @@ def test_another_database() -> None:
     assert there.enqueue()._state.db == "other"
 
 
-# -- bad values in rows
+# -- in words
 
 
-@pytest.mark.parametrize(
-    ("columns", "field"),
-    [
-        ({"cron": None}, "__all__"),
-        ({"every": timedelta(seconds=5)}, "__all__"),
-        ({"cron": "0 0 30 2 *"}, "cron"),
-        ({"cron": "x"}, "cron"),
-        ({"timezone": "Mars"}, "timezone"),
-        ({"cron": None, "every": timedelta(milliseconds=5)}, "every"),
-        ({"jitter": timedelta(minutes=2)}, "jitter"),
-        ({"jitter": timedelta(seconds=-2)}, "jitter"),
-        ({"name": "with space"}, "name"),
-        ({"name": "n" * 201}, "name"),
-        ({"task_path": "tests.app.tasks.gone"}, "task_path"),
-        ({"task_path": "tests.app.tasks.mail"}, "args"),
-        ({"args": {"a": 1}}, "args"),
-        ({"kwargs": [1]}, "kwargs"),
-        ({"queue_name": "a b"}, "queue_name"),
-        ({"priority": 101}, "priority"),
-        ({"catch_up": "some"}, "catch_up"),
-        ({"overlap": "some"}, "overlap"),
-        ({"catch_up_limit": 0}, "catch_up_limit"),
-    ],
-)
-def test_full_clean_names_the_field(columns: dict[str, Any], field: str) -> None:
-    row = Schedule(**{"name": "n", "task_path": "tests.app.tasks.noop", "cron": "* * * * *", **columns})
-    with pytest.raises(ValidationError) as caught:
-        row.full_clean()
-    assert field in caught.value.message_dict
+def test_a_call_is_python() -> None:
+    schedule = Schedule(task_path="shop.tasks.report", args=[1, "a"], kwargs={"full": True, "to": None})
+    assert words.call(schedule) == "shop.tasks.report(1, 'a', full=True, to=None)"
+    assert words.call(Schedule(task_path="shop.tasks.report", args={}, kwargs=[])) == "shop.tasks.report()"
 
 
-def test_full_clean_accepts_empty_fields_of_a_form() -> None:
-    row = Schedule(
-        name="n", task_path="tests.app.tasks.noop", cron="", every=timedelta(hours=1), queue_name="", args=[]
+def test_the_states_and_the_reasons() -> None:
+    now = timezone.now()
+    paused = Schedule(paused_at=now, pause_author="anna", pause_reason="the bank is closed")
+    gone = Schedule(paused_at=now, retired_at=now, source="settings", declared_by="shop.settings")
+    assert (words.state(Schedule())[0], words.state_note(Schedule())) == ("active", "")
+    assert (words.state(paused)[0], words.state_note(paused)) == ("paused", "by anna: the bank is closed")
+    assert words.state_note(Schedule(paused_at=now)) == ""
+    assert words.state_note(Schedule(paused_at=now, pause_reason="why not")) == "why not"
+    assert (words.state(gone)[0], words.state_note(gone)) == (
+        "retired",
+        "The settings no longer declare it.",
     )
-    row.full_clean()
-    assert (row.cron, row.queue_name) == (None, None)
+    assert words.origin(gone) == "settings (shop.settings)"
+    assert words.origin(Schedule()) == "admin"
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"every": timedelta(seconds=5)},
-        {"cron": None},
-        {"cron": None, "every": timedelta(0)},
-        {"jitter": timedelta(seconds=-1)},
-        {"cron": None, "every": timedelta(seconds=5), "jitter": timedelta(seconds=6)},
-        {"catch_up": "some"},
-        {"overlap": "some"},
-        {"source": "some"},
-        {"catch_up_limit": 0},
-    ],
-)
-def test_sql_is_refused_the_same(columns: dict[str, Any]) -> None:
-    schedule = ScheduleFactory.create()
-    with pytest.raises(IntegrityError, match="pgqueue_schedule_"), transaction.atomic():
-        Schedule.objects.filter(pk=schedule.pk).update(**columns)
-
-
-@pytest.mark.parametrize("column", ["next_run_at", "last_run_at", "since"])
-def test_a_time_that_nobody_could_compute_with_is_refused(one: Connection, column: str) -> None:
-    ScheduleFactory.create()
-    with pytest.raises(Exception, match="pgqueue_schedule_times"):
-        one.execute(f"UPDATE pgqueue_schedule SET {column} = 'infinity'")
+def test_of_cron_and_interval_only_the_one_that_is_there_counts_as_overridden() -> None:
+    both = {"cron": "0 3 * * *", "every": None, "priority": None}
+    assert words.changes(Schedule()) == []
+    assert words.changes(Schedule(cron="0 4 * * *", overridden=["cron", "every"], declared=both)) == ["cron"]
+    every = Schedule(every=timedelta(hours=1), overridden=["cron", "every"], declared=both)
+    assert words.changes(every) == ["cron", "every"]

@@ -15,13 +15,13 @@ from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.schedules import fire as fire_module
-from django_pgqueue.schedules.fire import NEXT_LOOK, PUNCTUAL, Firing
+from django_pgqueue.schedules.fire import PUNCTUAL
 from django_pgqueue.schedules.policy import known_policy
 from tests.app import tasks
 from tests.support.factories import ScheduleFactory
 from tests.support.jobs import value
 from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, runs_of
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection
 from tests.support.workers import fresh, run_due
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -29,11 +29,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 MINUTE = timedelta(minutes=1)
 #: The only runs that pass are those that the test makes due.
 RARELY: dict[str, Any] = {"cron": None, "every": timedelta(days=3660)}
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 def run_at(schedule: Schedule, when: datetime) -> None:
@@ -84,31 +79,33 @@ def test_the_job_runs(one: Connection) -> None:
 
 def test_a_run_that_is_not_due_waits(one: Connection) -> None:
     schedule = overdue()
-    run_at(schedule, datetime.now(UTC) + timedelta(seconds=30))
+    run_at(schedule, ago(seconds=-30))
     assert fire(one) == 0
     assert not Job.objects.exists()
 
 
-def test_the_policy_of_the_task_applies(one: Connection) -> None:
-    schedule = overdue(task_path="tests.app.tasks.mail", args=[1])
+MAIL: dict[str, Any] = {"task_path": "tests.app.tasks.mail", "args": [1]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "moved", "expected"),
+    [
+        (MAIL, None, ("mail", 10, 3, 60, "fail")),
+        ({**MAIL, "queue_name": "reports", "priority": 0}, None, ("reports", 0, 3, 60, "fail")),
+        # SQL has changed the task, and this supervisor cannot import it.
+        (MAIL, "elsewhere.tasks.run", ("default", 0, None, None, None)),
+    ],
+    ids=["the policy of the task", "the schedule wins", "a policy of another task does not apply"],
+)
+def test_the_policy_of_a_job(one: Connection, columns: Any, moved: str | None, expected: Any) -> None:
+    schedule = overdue(**columns)
     assert schedule.policy == known_policy(tasks.mail.module_path, [1], {})
+    if moved:
+        Schedule.objects.update(task_path=moved)
     fire(one)
     (job,) = jobs_of(schedule)
-    assert (job.queue_name, job.priority, job.max_attempts, job.timeout, job.on_lost) == (
-        "mail",
-        10,
-        3,
-        60,
-        "fail",
-    )
-    assert job.metadata["of"] == "mail"
-
-
-def test_the_queue_and_the_priority_of_the_schedule_win(one: Connection) -> None:
-    schedule = overdue(task_path="tests.app.tasks.mail", args=[1], queue_name="reports", priority=0)
-    fire(one)
-    (job,) = jobs_of(schedule)
-    assert (job.queue_name, job.priority) == ("reports", 0)
+    assert (job.queue_name, job.priority, job.max_attempts, job.timeout, job.on_lost) == expected
+    assert job.metadata.get("of") == (None if moved else "mail")
 
 
 def test_the_expiry_counts_from_the_job(one: Connection) -> None:
@@ -127,15 +124,6 @@ def test_a_task_that_nobody_knows_holds_up_no_other(one: Connection) -> None:
     (job,) = jobs_of(unknown)
     assert (job.queue_name, job.max_attempts, job.on_lost) == ("default", None, None)
     assert len(jobs_of(known)) == 1
-
-
-def test_a_policy_of_another_task_does_not_apply(one: Connection) -> None:
-    """SQL has changed the task, and this supervisor cannot import it."""
-    schedule = overdue(task_path="tests.app.tasks.mail", args=[1])
-    Schedule.objects.update(task_path="elsewhere.tasks.run")
-    fire(one)
-    (job,) = jobs_of(schedule)
-    assert (job.queue_name, job.max_attempts) == ("default", None)
 
 
 def test_jitter_delays_the_job_and_not_the_run(one: Connection) -> None:
@@ -226,26 +214,41 @@ def test_a_year_without_workers_is_one_short_round(one: Connection) -> None:
 # -- overlap
 
 
-def test_allow_runs_jobs_beside_each_other(one: Connection) -> None:
-    schedule = overdue(minute() - 3 * MINUTE, catch_up="all")
-    fire(one)
-    assert len(jobs_of(schedule)) >= 4
-    schedule.refresh_from_db()
-    assert schedule.live_jobs == [jobs_of(schedule)[-1].pk]
+#: What is done one after the other, and the outcomes of the runs, in order of their times.
+STORIES = """
+allow   | due due                                | enqueued enqueued
+skip    | due due end due                        | enqueued skipped enqueued
+skip    | hand due                               | skipped manual
+queue   | due due end due                        | enqueued enqueued waiting
+queue 2 | due due due due due                    | enqueued waiting waiting skipped skipped
+queue   | due due due allow end fire end fire    | enqueued enqueued enqueued
+"""
 
 
+@pytest.mark.parametrize("story", STORIES.strip().splitlines())
 @pytest.mark.promise("schedule-overlap-skip")
-def test_skip_leaves_runs_out_while_the_previous_job_lives(one: Connection) -> None:
-    schedule = overdue(ago(minutes=3), overlap="skip", **RARELY)
-    fire(one)
-    run_at(schedule, ago(seconds=50))
-    fire(one)
-    assert outcomes(schedule) == ["enqueued", "skipped"]
-    end(one, jobs_of(schedule)[0].pk)
-    run_at(schedule, ago(seconds=40))
-    fire(one)
-    assert sorted(outcomes(schedule)) == ["enqueued", "enqueued", "skipped"]
-    assert len(jobs_of(schedule)) == 2
+def test_a_run_while_the_previous_job_lives(one: Connection, story: str) -> None:
+    overlap, steps, expected = (cell.split() for cell in story.split("|"))
+    limit = int(overlap[1]) if overlap[1:] else 100
+    schedule = overdue(ago(hours=1), overlap=overlap[0], catch_up_limit=limit, **RARELY)
+    for second, step in enumerate(steps):
+        if step == "due":
+            run_at(schedule, ago(seconds=50 - second))
+        elif step == "hand":
+            one.execute("SELECT _pgqueue_enqueue_schedule(%s)", (schedule.name,))
+            continue
+        elif step == "allow":
+            Schedule.objects.update(overlap="allow")
+            continue
+        elif step == "end":
+            end(one, jobs_of(schedule)[-1].pk)
+            continue
+        fire(one)
+    assert outcomes(schedule) == expected
+    assert len(jobs_of(schedule)) == expected.count("enqueued") + expected.count("manual")
+    schedule.refresh_from_db()
+    if overlap[0] == "allow":
+        assert schedule.live_jobs == [jobs_of(schedule)[-1].pk], "nobody asks for the others"
 
 
 def test_skip_runs_one_of_several_missed_runs(one: Connection) -> None:
@@ -272,43 +275,6 @@ def test_queue_runs_the_runs_one_after_the_other_in_order(one: Connection) -> No
     assert schedule.waiting == 0
     end(one, jobs_of(schedule)[-1].pk)
     assert fire(one) == 0
-
-
-def test_a_new_run_waits_behind_those_that_wait(one: Connection) -> None:
-    schedule = overdue(ago(minutes=2), overlap="queue", **RARELY)
-    fire(one)
-    run_at(schedule, ago(minutes=1))
-    fire(one)
-    end(one, jobs_of(schedule)[0].pk)
-    run_at(schedule, ago(seconds=1))
-    fire(one)
-    assert outcomes(schedule) == ["enqueued", "enqueued", "waiting"]
-
-
-def test_queue_lets_no_more_runs_wait_than_the_limit(one: Connection) -> None:
-    schedule = overdue(ago(minutes=2), overlap="queue", catch_up_limit=2, **RARELY)
-    fire(one)
-    for second in (50, 40, 30, 20):
-        run_at(schedule, ago(seconds=second))
-        fire(one)
-    assert sorted(outcomes(schedule)) == ["enqueued", "skipped", "skipped", "waiting", "waiting"]
-
-
-def test_a_run_by_hand_counts_as_the_previous_job(one: Connection) -> None:
-    schedule = overdue(ago(minutes=2), overlap="skip", **RARELY)
-    one.execute("SELECT _pgqueue_enqueue_schedule(%s)", (schedule.name,))
-    fire(one)
-    assert sorted(outcomes(schedule)) == ["manual", "skipped"]
-
-
-def test_runs_that_wait_run_although_the_schedule_now_allows_overlap(one: Connection) -> None:
-    schedule = overdue(minute() - 5 * MINUTE, overlap="queue", catch_up="all", catch_up_limit=3)
-    fire(one)
-    Schedule.objects.update(overlap="allow")
-    for _ in range(2):
-        end(one, jobs_of(schedule)[-1].pk)
-        fire(one)
-    assert outcomes(schedule) == ["enqueued"] * 3
 
 
 # -- once
@@ -396,104 +362,6 @@ def test_a_broken_schedule_is_logged_once_and_costs_the_others_nothing(
     )
     fire(one, left_out)
     assert len(jobs_of(broken)) == 1
-
-
-# -- when to look
-
-
-@pytest.fixture
-def firing() -> Firing:
-    return Firing()
-
-
-def seconds_to_next_look(one: Connection) -> float | None:
-    row = one.execute(f"SELECT {NEXT_LOOK}", {"broken": []}).fetchone()
-    return None if row is None else row[0]
-
-
-def test_nothing_to_look_at_without_schedules(one: Connection) -> None:
-    assert seconds_to_next_look(one) is None
-    ScheduleFactory.create()
-    Schedule.objects.update(paused_at=datetime.now(UTC))
-    assert seconds_to_next_look(one) is None
-
-
-def test_the_next_look_is_when_the_first_run_is_due(one: Connection) -> None:
-    for seconds in (30, 20, 40):
-        schedule = ScheduleFactory.create()
-        when = datetime.now(UTC) + timedelta(seconds=seconds)
-        Schedule.objects.filter(pk=schedule.pk).update(next_run_at=when)
-    assert seconds_to_next_look(one) == pytest.approx(20, abs=5)
-    ScheduleFactory.create()
-    assert (seconds_to_next_look(one) or 0) < 0  # its first run is not computed yet
-
-
-def test_a_supervisor_looks_when_a_run_is_due_and_again_at_the_next(
-    monkeypatch: pytest.MonkeyPatch, firing: Firing
-) -> None:
-    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)
-    schedule = overdue(cron=None, every=timedelta(hours=1))
-    session = connect_session("default")
-    try:
-        firing.look_in(None, 1000.0)
-        assert firing.next_round == float("inf")
-        firing.look_in(5.0, 1000.0)
-        firing.look_in(9.0, 1000.0)
-        assert firing.next_round == 1005.0
-        firing.run(session, 1004.9)
-        assert not jobs_of(schedule)
-        firing.run(session, 1005.0)
-        assert len(jobs_of(schedule)) == 1
-        schedule.refresh_from_db()
-        assert schedule.next_run_at is not None
-        left = (schedule.next_run_at - datetime.now(UTC)).total_seconds()
-        assert firing.next_round == pytest.approx(1005.0 + left, abs=5)
-    finally:
-        session.close()
-
-
-def test_a_locked_schedule_is_looked_at_again_soon(
-    monkeypatch: pytest.MonkeyPatch, connect: Connect, firing: Firing
-) -> None:
-    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)
-    schedule = overdue()
-    editor = connect()
-    editor.execute("SELECT FROM pgqueue_schedule FOR UPDATE")
-    session = connect_session("default")
-    try:
-        firing.look_in(0.0, 1000.0)
-        firing.run(session, 1000.0)
-        assert firing.next_round == pytest.approx(1000.0 + fire_module.STUCK_PAUSE, abs=0.2)
-        editor.rollback()
-        firing.run(session, firing.next_round)
-        assert len(jobs_of(schedule)) == 1
-    finally:
-        session.close()
-
-
-def test_a_run_that_becomes_due_during_a_look_is_looked_at_at_once(
-    monkeypatch: pytest.MonkeyPatch, firing: Firing
-) -> None:
-    """Nothing was due yet, but it is when the round asks for the next run. That is no reason for a pause."""
-    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)
-    schedule = overdue(ago(hours=-1), **RARELY)
-    session = connect_session("default")
-    ask = session.value
-
-    def value(query: str, parameters: Any = None) -> Any:
-        Schedule.objects.filter(last_run_at=None).update(next_run_at=ago(seconds=0.001))
-        return ask(query, parameters)
-
-    monkeypatch.setattr(session, "value", value)
-    try:
-        firing.look_in(0.0, 1000.0)
-        firing.run(session, 1000.0)
-        assert not jobs_of(schedule)
-        assert firing.next_round == pytest.approx(1000.0, abs=fire_module.STUCK_PAUSE - 0.01)
-        firing.run(session, firing.next_round)
-        assert len(jobs_of(schedule)) == 1
-    finally:
-        session.close()
 
 
 # -- maintenance

@@ -17,7 +17,7 @@ from django_pgqueue.schedules import fire as fire_module
 from tests.app import group_tasks, limit_tasks, unique_tasks
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, runs_of
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection
 from tests.support.workers import fresh, run_due
 
 from .conftest import App
@@ -25,11 +25,6 @@ from .conftest import App
 pytestmark = pytest.mark.django_db(transaction=True)
 
 INDEX = "tests.app.unique_tasks.index"
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 def keys(job: Job) -> tuple[str | None, ...]:

@@ -19,16 +19,11 @@ from django_pgqueue.worker.supervisor.supervisor import Supervisor
 from tests.app import tasks
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import ago, fire, jobs_of, minute, runs_of
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection
 
 from .conftest import App
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 def start_worker() -> dict[str, Schedule]:

@@ -7,14 +7,9 @@ import pytest
 
 from django_pgqueue.models import Job
 from tests.support.jobs import add, claim
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 def fill(one: Connection, job: int, *policy: Any, lease: int = 1) -> list[int]:

@@ -20,7 +20,16 @@ from pytest_django import DjangoDbBlocker
 
 from .waiting import DEADLINE, until
 
-__all__ = ["Background", "Connect", "Connection", "connect", "settled_server", "start", "who_waits_for"]
+__all__ = [
+    "Background",
+    "Connect",
+    "Connection",
+    "connect",
+    "one",
+    "settled_server",
+    "start",
+    "who_waits_for",
+]
 
 #: If a statement waits for a lock that it should not wait for, its test fails instead of hanging.
 LOCK_TIMEOUT = "15s"
@@ -59,6 +68,12 @@ def connect(transactional_db: None) -> Iterator[Connect]:
             return connection
 
         yield open_one
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    """A connection that commits each statement."""
+    return connect(autocommit=True)
 
 
 @pytest.fixture(scope="session")
