@@ -146,27 +146,19 @@ def test_the_manifest_names_tables_and_indexes_that_exist(transactional_db: None
             assert cursor.fetchone() == (True,), relation
 
 
-def test_the_harness_paces_the_producer(url: str) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_the_harness_paces_the_producer_and_workers_die_with_a_killed_adapter(url: str) -> None:
+    began = server_time()
     adapter = Adapter(
         url, PRODUCER_PACING="harness", PRODUCER_RATE="1000", WORKER_COUNT="2", BENCH_INSTANCE_ID="1"
     )
-    adapter.tell("ENQUEUE 3\nnonsense\nENQUEUE 4\n")
     # A partial line is no token yet, and the end of the input is not the end of the adapter.
-    adapter.tell("ENQUEUE 5")
+    adapter.tell("ENQUEUE 3\nnonsense\nENQUEUE 4\nENQUEUE 5")
     until(lambda: Job.objects.filter(status=Job.Status.DONE).count() == 7, seconds=SLOW)
-    adapter.process.send_signal(signal.SIGTERM)
-    assert adapter.end() == 0
-    assert Job.objects.count() == 7
-    # Another replica reports what describes the whole queue.
-    assert not OF_THE_QUEUE & {line.get("metric") for line in adapter.lines}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
-def test_the_workers_of_a_killed_adapter_die_with_it(url: str) -> None:
-    began = server_time()
-    adapter = Adapter(url, PRODUCER_RATE="20", WORKER_COUNT="2")
-    until(lambda: adapter.values("end_to_end_p50_ms"), seconds=SLOW)
     assert sessions(began)
     adapter.process.kill()
     assert adapter.end() == -signal.SIGKILL
     until(lambda: not sessions(began), seconds=SLOW, what="no process is left")
+    assert Job.objects.count() == 7
+    # Another replica reports what describes the whole queue.
+    assert not OF_THE_QUEUE & {line.get("metric") for line in adapter.lines}

@@ -1,4 +1,4 @@
-"""The benchmark suite: its options, its marks, and what it does when a queue fails."""
+"""The benchmark suite: its options, a whole run at its smallest, and what it does when a queue fails."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,34 +23,24 @@ from benchmarks.contestants.contract import CannotTakePartError, Contestant
 from benchmarks.marks import Marks
 from benchmarks.scenario import Bench, Variant
 
-from .examples import RATE, scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from .test_results import RATE, scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# --- Options
 
-
-def test_an_unknown_scenario_is_an_error_that_names_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [(["drain", "drian"], scenarios.NAMES), (["--peer", "nobody"], PEERS)],
+    ids=["scenario", "peer"],
+)
+def test_an_unknown_name_is_an_error_that_names_the_others(
+    arguments: list[str], names: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as error:
-        suite.parse(["drain", "drian"])
+        suite.parse(arguments)
     assert error.value.code == 2
     message = capsys.readouterr().err
-    assert "There is no scenario 'drian'." in message
-    assert ", ".join(scenarios.NAMES) in message.replace("\n", " ")
-
-
-def test_an_unknown_peer_is_an_error_that_names_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        suite.parse(["--peer", "nobody"])
-    assert "procrastinate" in capsys.readouterr().err
-
-
-def test_the_default_options_run_everything_once() -> None:
-    options = suite.parse([])
-    assert (options.scenarios, options.peer, options.full, options.rounds) == ([], None, False, None)
+    assert all(name in message for name in names)
 
 
 @pytest.mark.parametrize(
@@ -58,24 +49,18 @@ def test_the_default_options_run_everything_once() -> None:
         ([], PEERS),
         (["--full"], (*PEERS, *MORE_PEERS)),
         (["--peer", "none"], ()),
-        (["--peer", "oban", "--peer", "celery"], ("oban", "celery")),
-        (["--full", "--peer", "celery"], ("celery",)),
+        (["--full", "--peer", "oban", "--peer", "celery"], ("oban", "celery")),
     ],
 )
-def test_the_contestants_of_a_scenario_with_peers(arguments: list[str], peers: tuple[str, ...]) -> None:
-    chosen = [scenario(with_peers=True, contestants=("redis",))]
-    names = suite.contestants(chosen, suite.parse(arguments))
-    assert names == [OURS, "redis", *peers]
+def test_the_contestants_of_scenarios(arguments: list[str], peers: tuple[str, ...]) -> None:
+    alone = scenario(contestants=("loops", OURS))
+    options = suite.parse(arguments)
+    assert suite.contestants([alone], options) == [OURS, "loops"]
+    assert suite.contestants([scenario(with_peers=True), alone], options) == [OURS, *peers, "loops"]
 
 
-def test_a_scenario_without_peers_needs_only_its_own_contestants() -> None:
-    assert suite.contestants([scenario(contestants=("loops", OURS))], suite.parse(["--full"])) == [
-        OURS,
-        "loops",
-    ]
-
-
-# --- Contestants that fail
+def test_each_scenario_can_be_loaded() -> None:
+    assert [scenarios.load(name).name for name in scenarios.NAMES] == [*scenarios.NAMES]
 
 
 class Broken(Contestant):
@@ -132,37 +117,31 @@ def with_failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
             connection.execute(f'DROP DATABASE IF EXISTS "{prefix}{name}" WITH (FORCE)')
 
 
-def fail_to_install(command: Sequence[str]) -> None:
-    raise environments.CannotInstallError("No matching distribution found for there-is-no-such-package")
-
-
 @pytest.mark.usefixtures("with_failing")
-def test_a_contestant_that_cannot_run_here_is_skipped_by_name(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_our_queue_is_measured_although_others_fail(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    def fail_to_install(command: Sequence[str]) -> None:
+        raise environments.CannotInstallError("No matching distribution found for there-is-no-such-package")
+
+    with_failing = replace(scenarios.load("drain"), contestants=(*FAILING,))
     monkeypatch.setattr(environments, "_run", fail_to_install)
-
-    names = ["not-on-pypi", "no-program", "no-tables", "broken"]
-    contenders, skipped = suite.enter(names, os.environ["DATABASE_URL"])
-
-    for contender in contenders.values():
-        contender.close()
-    assert list(contenders) == ["broken"]
-    assert skipped == {
+    monkeypatch.setattr(scenarios, "load", lambda name: with_failing)
+    file = tmp_path / "figures.json"
+    suite.main(["drain", "--peer", "none", "--rounds", "1", "--seconds", "0.02", "--json", str(file)])
+    out = capsys.readouterr().out
+    assert "skipped no-program: Install redis-server." in out
+    assert "failed: broken: a worker ended\nThere is no table of jobs." in out
+    written = json.loads(file.read_text())
+    assert written["skipped"] == {
         "not-on-pypi": "No matching distribution found for there-is-no-such-package",
         "no-program": "Install redis-server.",
         "no-tables": "no-tables: prepare failed: permission denied for schema public",
     }
-    assert "skipped no-program: Install redis-server." in capsys.readouterr().out
-
-
-def test_without_ours_there_is_nothing_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(name: str, server: str) -> None:
-        raise contender_module.StuckError("prepare failed: connection refused")
-
-    monkeypatch.setattr(suite, "Contender", fail)
-    with pytest.raises(SystemExit, match="nothing to compare: prepare failed: connection refused"):
-        suite.enter([OURS, "pgqueuer-100"], "postgresql://nowhere")
+    (drain,) = written["scenarios"]
+    ((name, (figures,)),) = drain["rounds"].items()
+    assert (name, figures["jobs/s"] > 0, list(drain["failed"])) == (OURS, True, ["broken"])
+    assert written["server"]["server_version"]
 
 
 def test_a_variant_that_fails_is_not_run_again_and_the_others_go_on() -> None:
@@ -177,16 +156,13 @@ def test_a_variant_that_fails_is_not_run_again_and_the_others_go_on() -> None:
     names = ("theirs", "ours")
     example = scenario(variants=lambda bench: [Variant(name, partial(measure, name)) for name in names])
     measured = suite.run(example, Bench({}, 1), 3)
-
     assert ran == ["theirs", "ours", "theirs", "ours", "ours"]
     assert measured.failed == {"theirs": "no job ran for a minute"}
     assert {name: len(rounds) for name, rounds in measured.rounds.items()} == {"theirs": 1, "ours": 3}
 
 
-# --- Marks
-
 MARKING = """
-import multiprocessing, os, threading
+import multiprocessing, threading
 from benchmarks.marks import mark, stamp
 
 def job(first):
@@ -196,18 +172,14 @@ def job(first):
 
 def child(first):
     threads = [threading.Thread(target=job, args=(first + 500 * each,)) for each in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
 
 mark()  # so that the children inherit the slot of their parent
 context = multiprocessing.get_context("fork")
 children = [context.Process(target=child, args=(first,)) for first in (0, 2000)]
-for each in children:
-    each.start()
-for each in children:
-    each.join()
+[each.start() for each in children]
+[each.join() for each in children]
 """
 
 
@@ -215,36 +187,8 @@ def test_marks_of_forked_processes_with_threads_are_all_counted(tmp_path: Path) 
     marks = Marks(tmp_path / "marks")
     environment = {**os.environ, "BENCHMARK_MARKS": str(marks.path), "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", MARKING], env=environment, check=True, timeout=60)
-
     assert marks.count() == 1 + 2 * 4 * 500
     stamps = marks.stamps(4000)
     assert 0 < marks.first() <= min(stamps) <= max(stamps) <= marks.last()
-    assert marks.stamps(4001)[-1] == 0
-
     marks.reset()
-    assert marks.count() == 0
-    assert set(marks.stamps(4000)) == {0}
-
-
-# --- The whole suite
-
-
-@pytest.mark.usefixtures("with_failing")
-def test_our_queue_is_measured_although_another_one_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    with_broken = replace(scenarios.load("drain"), contestants=("broken",))
-    monkeypatch.setattr(scenarios, "load", lambda name: with_broken)
-    file = tmp_path / "figures.json"
-
-    suite.main(["drain", "--peer", "none", "--rounds", "1", "--seconds", "0.02", "--json", str(file)])
-
-    out = capsys.readouterr().out
-    assert "failed: broken: a worker ended\nThere is no table of jobs." in out
-    written = json.loads(file.read_text())
-    (drain,) = written["scenarios"]
-    assert list(drain["rounds"]) == [OURS]
-    (figures,) = drain["rounds"][OURS]
-    assert figures["jobs/s"] > 0
-    assert list(drain["failed"]) == ["broken"]
-    assert written["server"]["server_version"]
+    assert (marks.count(), set(marks.stamps(4000))) == (0, {0})

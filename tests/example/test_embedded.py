@@ -48,7 +48,7 @@ def state(folder: Path) -> dict[str, object]:
     return content
 
 
-def test_two_at_once_get_the_same_server(folder: Path) -> None:
+def test_two_at_once_get_the_same_server_and_nobody_else_gets_in(folder: Path) -> None:
     callers = [
         subprocess.Popen(
             [sys.executable, "-c", ENSURE, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -58,102 +58,76 @@ def test_two_at_once_get_the_same_server(folder: Path) -> None:
     first, second = (caller.communicate(timeout=120)[0].strip() for caller in callers)
     assert first == second == ensure_server(folder)
     assert setting(first, "fsync") == "on"
-
-
-def test_data_survives_a_stop(folder: Path) -> None:
-    with psycopg.connect(ensure_server(folder)) as connection:
-        connection.execute("CREATE TABLE kept ()")
-    stop_server(folder)
-    stop_server(folder)
-    with psycopg.connect(ensure_server(folder)) as connection:
-        assert connection.execute("SELECT to_regclass('kept')::text").fetchone() == ("kept",)
-
-
-def test_fsync_is_off_only_when_asked_for(folder: Path) -> None:
-    url = ensure_server(folder, durable=False)
-    assert setting(url, "fsync") == "off"
-    with pytest.raises(EmbeddedServerError, match="durable=False"):
-        ensure_server(folder)
-    stop_server(folder)
-    assert setting(ensure_server(folder), "fsync") == "on"
-
-
-def test_nobody_else_gets_in(folder: Path) -> None:
-    url = ensure_server(folder)
     assert (folder / "server.json").stat().st_mode & 0o077 == 0
     password = str(state(folder)["password"])
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-        psycopg.connect(url.replace(password, "guess"))
+        psycopg.connect(first.replace(password, "guess"))
 
 
-def test_a_crashed_server_starts_again(folder: Path) -> None:
-    ensure_server(folder)
+def test_data_survives_a_crash_and_a_stop(folder: Path) -> None:
+    url = ensure_server(folder, durable=False)
+    assert setting(url, "fsync") == "off"
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE kept (); CHECKPOINT")
+    with pytest.raises(EmbeddedServerError, match="durable=False"):
+        ensure_server(folder)
     server = embedded._Server.load(folder)
     assert server is not None
     process = server.process()
     assert process is not None
     os.kill(process, signal.SIGKILL)
-    assert setting(ensure_server(folder), "data_directory") == state(folder)["data"]
-
-
-def test_a_process_that_took_over_the_crashed_server_s_number_is_let_alone(folder: Path) -> None:
-    ensure_server(folder)
+    assert setting(ensure_server(folder, durable=False), "data_directory") == state(folder)["data"]
     stop_server(folder)
+    stop_server(folder)
+    # Another process has got the number of a server that crashed.
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     (Path(str(state(folder)["data"])) / "postmaster.pid").write_text(f"{stranger.pid}\n")
-    url = ensure_server(folder)
+    with psycopg.connect(ensure_server(folder)) as connection:
+        assert connection.execute("SELECT to_regclass('kept')::text").fetchone() == ("kept",)
+        assert connection.execute("SHOW fsync").fetchone() == ("on",)
     stop_server(folder)
-    assert url
     assert stranger.poll() is None
     stranger.communicate(b"\n", timeout=60)
 
 
-def test_a_stranger_s_server_is_never_used(folder: Path) -> None:
+def test_a_server_of_another_folder_is_never_used_and_a_port_that_is_taken_neither(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server of another folder is refused even if it accepts our password: its data is elsewhere."""
-    other = folder.with_name(f"{folder.name}-other")
+    other, free_port = folder.with_name(f"{folder.name}-other"), embedded._free_port
     try:
-        ensure_server(folder)
-        ensure_server(other)
-        mine = {**state(other), "data": state(folder)["data"]}
-        (folder / "server.json").write_text(json.dumps(mine))
-        with pytest.raises(EmbeddedServerError, match="is not ours"):
-            ensure_server(folder)
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            ports = [taken.getsockname()[1]]
+            monkeypatch.setattr(embedded, "_free_port", lambda: ports.pop() if ports else free_port())
+            url = ensure_server(other)
+            assert not ports
+            assert setting(url, "port") == str(state(other)["port"]) != str(taken.getsockname()[1])
+        data = folder / "data"
+        data.mkdir(parents=True)
+        (folder / "server.json").write_text(json.dumps({**state(other), "data": str(data)}))
+        with subprocess.Popen([sys.executable, "-c", "input()", data], stdin=subprocess.PIPE) as server:
+            (data / "postmaster.pid").write_text(f"{server.pid}\n")
+            with pytest.raises(EmbeddedServerError, match="is not ours"):
+                ensure_server(folder)
+            server.communicate(b"\n", timeout=60)
     finally:
         remove_server(other)
 
 
-def test_a_port_that_is_taken_is_changed_for_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free_port = embedded._free_port
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        ports = [taken.getsockname()[1]]
-        monkeypatch.setattr(embedded, "_free_port", lambda: ports.pop() if ports else free_port())
-        url = ensure_server(folder)
-        assert not ports
-        assert str(taken.getsockname()[1]) not in url
-    assert setting(url, "port") == str(state(folder)["port"])
-
-
-def test_why_it_did_not_start_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(embedded.SETTINGS, "no_such_setting", "on")
-    with pytest.raises(EmbeddedServerError, match="no_such_setting"):
-        ensure_server(folder)
-
-
-def test_data_of_another_major_version(folder: Path) -> None:
-    ensure_server(folder)
-    stop_server(folder)
-    (Path(str(state(folder)["data"])) / "PG_VERSION").write_text("13\n")
+def test_a_server_that_cannot_start_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(embedded.SETTINGS, "no_such_setting", "on")
+        with pytest.raises(EmbeddedServerError, match="no_such_setting"):
+            ensure_server(folder)
+    data = Path(str(state(folder)["data"]))
+    version = (data / "PG_VERSION").read_text()
+    (data / "PG_VERSION").write_text("13\n")
     with pytest.raises(EmbeddedServerError, match="was created by PostgreSQL 13"):
         ensure_server(folder)
-
-
-def test_data_without_its_password(folder: Path) -> None:
-    ensure_server(folder)
-    stop_server(folder)
-    data = str(state(folder)["data"])
-    (folder / "server.json").unlink()
+    (data / "PG_VERSION").write_text(version)
+    (folder / "server.json").unlink()  # which has the password
     try:
         with pytest.raises(EmbeddedServerError, match="Delete that folder"):
             ensure_server(folder)
