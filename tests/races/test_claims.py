@@ -1,12 +1,73 @@
+"""Claims beside each other: of workers in Python, by SQL, in the process of a caller, and by a command."""
+
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
+from threading import Thread
+
+import psycopg
 import pytest
+from django.db import connection as django
+from django.db import connections
 
+from django_pgqueue import enqueue
 from django_pgqueue.jobs.claim import claim_sql
-from tests.support.jobs import Range, add, cancel, claim, claim_and_tell, value
-from tests.support.sessions import Connect, Connection, start
+from django_pgqueue.worker.inline import InlineWorker
+from django_pgqueue.worker.one_process import CannotRun, run_job
+from tests.app import debugged_tasks, inline_tasks
+from tests.support.foreign import finish_one, heartbeat, register, sql_claim, unregister
+from tests.support.jobs import Range, add, claim, claim_and_tell, finish, live, value
+from tests.support.keys import add_keyed, line, running, set_limit
+from tests.support.sessions import Connect, Connection, behind, start, who_waits_for
+from tests.support.waiting import DEADLINE, until
+from tests.support.workers import fresh
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
+
+Claim = Callable[[Connection, int], list[int]]
+
+
+def by_python(connection: Connection, limit: int) -> list[int]:
+    lease = value(connection, "SELECT pg_backend_pid()")
+    return [row.id for row in claim(connection, limit, worker=lease, lease=lease)]
+
+
+def by_sql(connection: Connection, limit: int) -> list[int]:
+    """Register as a worker, which stays registered if the claim is committed."""
+    return [row.id for row in sql_claim(connection, register(connection), limit)]
+
+
+@pytest.mark.parametrize("first", [by_python, by_sql])
+@pytest.mark.parametrize("second", [by_python, by_sql])
+@pytest.mark.promise("claims-apart")
+def test_a_claim_passes_over_the_jobs_of_an_open_one_without_waiting(
+    one: Connection, other: Connection, first: Claim, second: Claim
+) -> None:
+    jobs = add(other, 5)
+    assert first(one, 3) == jobs[:3]
+    assert second(other, 5) == jobs[3:]
+    one.commit()
+    assert value(other, "SELECT max(attempts) FROM pgqueue_job_live") == 1
+    assert value(other, "SELECT count(DISTINCT lease) FROM pgqueue_job_live") >= 2
+
+
+@pytest.mark.promise("claims-apart")
+def test_a_claim_that_saw_a_job_before_another_took_it_leaves_it_alone(
+    connect: Connect, other: Connection
+) -> None:
+    gate, late = connect(autocommit=True), connect(autocommit=True)
+    jobs = add(other, 3)
+    # The statement takes its snapshot, then stops at the gate, then looks for rows.
+    statement = claim_sql().replace(
+        "%(queues)s::text[]", "(SELECT %(queues)s::text[] FROM pg_advisory_lock_shared(7))"
+    )
+    gate.execute("SELECT pg_advisory_lock(7)")
+    claimed = start(late, claim, 3, worker=2, lease=2, statement=statement).blocked()
+    assert [row.id for row in claim(other, 2, worker=1)] == jobs[:2]
+    gate.execute("SELECT pg_advisory_unlock(7)")
+    assert [row.id for row in claimed.result()] == jobs[2:]
+    assert value(other, "SELECT max(attempts) FROM pgqueue_job_live") == 1
 
 
 def unlocked(connection: Connection) -> int:
@@ -16,38 +77,9 @@ def unlocked(connection: Connection) -> int:
     return len(rows)
 
 
-def test_a_claim_passes_over_the_jobs_of_an_open_one_without_waiting(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
-    jobs = add(other, 5)
-    first = claim(one, 3, worker=1)
-    second = claim(other, 5, worker=2)
-    one.commit()
-    assert [row.id for row in first] == jobs[:3]
-    assert [row.id for row in second] == jobs[3:]
-    assert value(other, "SELECT count(*) FROM pgqueue_job_live WHERE worker = 1") == 3
-
-
-@pytest.mark.promise("claims-apart")
-def test_a_claim_that_saw_a_job_before_another_took_it_leaves_it_alone(connect: Connect) -> None:
-    gate, one, other = connect(autocommit=True), connect(autocommit=True), connect(autocommit=True)
-    jobs = add(one, 3)
-    # The statement takes its snapshot, then stops at the gate, then looks for rows.
-    statement = claim_sql().replace(
-        "%(queues)s::text[]", "(SELECT %(queues)s::text[] FROM pg_advisory_lock_shared(7))"
-    )
-    gate.execute("SELECT pg_advisory_lock(7)")
-    late = start(other, claim, 3, worker=2, lease=2, statement=statement).blocked()
-    first = claim(one, 2, worker=1)
-    gate.execute("SELECT pg_advisory_unlock(7)")
-    assert [row.id for row in first] == jobs[:2]
-    assert [row.id for row in late.result()] == jobs[2:]
-    assert value(one, "SELECT max(attempts) FROM pgqueue_job_live") == 1
-
-
-def test_a_claim_locks_no_more_than_it_returns(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
-    add(other, 40)
-    add(other, 40, queue_name="mail")
+def test_a_claim_locks_no_more_than_it_returns(one: Connection, other: Connection) -> None:
+    for queue in ("default", "mail"):
+        add(other, 40, queue_name=queue)
     other.execute("ANALYZE pgqueue_job_live")
     for plan in ("force_custom_plan", "force_generic_plan"):
         one.execute(f"SET plan_cache_mode = {plan}")
@@ -57,37 +89,169 @@ def test_a_claim_locks_no_more_than_it_returns(connect: Connect) -> None:
             one.rollback()
 
 
-@pytest.mark.promise("cancel-transaction")
-def test_a_claim_passes_over_a_job_that_is_being_cancelled(connect: Connect) -> None:
-    canceller, claimer = connect(), connect(autocommit=True)
-    jobs = add(claimer, 2)
-    assert cancel(canceller, jobs[:1]) == 1
-    assert [row.id for row in claim(claimer)] == jobs[1:]
-    canceller.commit()
+def test_many_claims_at_once_share_the_jobs_out(connect: Connect, other: Connection) -> None:
+    jobs = add(other, 600)
 
-
-def test_many_claims_at_once_share_the_jobs_out(connect: Connect) -> None:
-    jobs = add(connect(autocommit=True), 600)
-    workers = [connect(autocommit=True) for _ in range(6)]
-
-    def drain(connection: Connection, worker: int) -> list[int]:
+    def drain(connection: Connection, worker: int, in_sql: bool) -> list[int]:
         mine: list[int] = []
-        while rows := claim(connection, 7, worker=worker, lease=worker):
+        while rows := (
+            [row.id for row in sql_claim(connection, worker, 7)]
+            if in_sql
+            else [row.id for row in claim(connection, 7, worker=worker, lease=worker)]
+        ):
             assert len(rows) <= 7
-            mine += [row.id for row in rows]
+            mine += rows
         return mine
 
-    drains = [start(connection, drain, number) for number, connection in enumerate(workers)]
-    taken = [job for drained in drains for job in drained.result()]
-    assert sorted(taken) == jobs
+    drains = [start(connect(autocommit=True), drain, register(other), number % 2 == 0) for number in range(6)]
+    assert sorted(job for drained in drains for job in drained.result()) == jobs
 
 
-def test_a_job_that_is_to_be_claimed_first_is_not_claimed_twice(connect: Connect) -> None:
+def test_a_job_that_is_to_be_claimed_first_is_not_claimed_twice(one: Connection, other: Connection) -> None:
     """The gate has told two workers that it may start, or one of them finds it by its time."""
-    one, other = connect(), connect(autocommit=True)
-    (job,) = add(one)
-    one.commit()
+    (job,) = add(other)
     assert [row.id for row in claim(one)] == [job]
     assert claim_and_tell(other, lease=2, first=[job]).rows == []
     one.commit()
     assert value(other, "SELECT attempts FROM pgqueue_job_live WHERE id = %s", job) == 1
+
+
+@pytest.mark.parametrize(("first", "second"), [(by_python, by_sql), (by_sql, by_python)])
+@pytest.mark.promise("sql-limits")
+def test_a_key_of_limit_1_with_a_claim_of_python_and_one_by_sql(
+    one: Connection, other: Connection, first: Claim, second: Claim
+) -> None:
+    jobs = add_keyed(other, 3)
+    assert first(one, 1) == jobs[:1]
+    assert second(other, 100) == []  # nobody can tell before the commit
+    one.commit()
+    assert second(other, 100) == []
+    assert (running(other), line(other)) == (jobs[:1], jobs[1:])
+
+
+def test_a_limited_queue_has_room_for_one_claim_by_sql_at_a_time(one: Connection, other: Connection) -> None:
+    add(other, 4)
+    set_limit(other, "queue:default", 3)
+    assert len(by_sql(one, 2)) == 2
+    assert by_sql(other, 100) == []
+    one.commit()
+    assert len(by_sql(other, 100)) == 1
+
+
+# -- a worker by SQL that has been silent, beside recovery
+
+
+def recover(connection: Connection) -> tuple[int, int]:
+    """Run a round of recovery with a lease of half a second."""
+    row = connection.execute("SELECT dead, jobs FROM _pgqueue_recover_dead(0.1, 0.5, 3, 100, 20)")
+    dead, jobs = row.fetchone() or (0, 0)
+    return dead, jobs
+
+
+@pytest.fixture
+def silent(other: Connection) -> int:
+    """A worker whose last heartbeat is older than the lease."""
+    worker = register(other)
+    other.execute("UPDATE pgqueue_worker SET heartbeat_at = heartbeat_at - interval '1 s'")
+    return worker
+
+
+@pytest.mark.parametrize(("has_claimed", "code"), [(True, "23Q03"), (False, "23Q04")])
+@pytest.mark.promise("sql-refused")
+def test_a_report_or_a_claim_that_waits_for_recovery_is_refused(
+    one: Connection, other: Connection, silent: int, has_claimed: bool, code: str
+) -> None:
+    (job,) = add(other)
+    claimed = sql_claim(other, silent) if has_claimed else []
+    other.execute("UPDATE pgqueue_worker SET heartbeat_at = clock_timestamp() - interval '1 s'")
+    assert recover(one) == (1, len(claimed))
+    late = partial(finish_one, job=claimed[0]) if claimed else partial(sql_claim, worker=silent)
+    with pytest.raises(psycopg.IntegrityError) as refusal:
+        behind(one, other, late)
+    assert refusal.value.sqlstate == code
+    assert live(other) == {job: "pending"}
+
+
+def test_a_heartbeat_that_waits_for_recovery_learns_it(
+    one: Connection, other: Connection, silent: int
+) -> None:
+    assert recover(one) == (1, 0)
+    assert behind(one, other, heartbeat, silent) == (False, [], False)
+
+
+def test_recovery_waits_with_a_worker_that_is_claiming(
+    one: Connection, other: Connection, silent: int
+) -> None:
+    """It would delete the row of a worker that has just claimed a job, and nobody would find the job."""
+    (job,) = add(other)
+    assert [row.id for row in sql_claim(one, silent)] == [job]
+    assert recover(other) == (0, 0)
+    one.commit()
+    assert recover(other) == (0, 0)
+    assert heartbeat(other, silent) == (True, [], False)
+
+
+def test_a_worker_that_is_claiming_is_not_signed_off(one: Connection, other: Connection, silent: int) -> None:
+    add(other)
+    assert len(sql_claim(one, silent)) == 1
+    assert behind(one, other, unregister, silent) is False
+    assert heartbeat(other, silent)[0]
+
+
+# -- workers in the process of their caller: without the lock that a claim takes first, they wait for the
+# other one, and claim the job again
+
+
+def test_a_job_that_another_worker_claims_at_this_moment_is_not_run_inline(
+    one: Connection,
+) -> None:
+    here = InlineWorker("default")
+    job = enqueue(inline_tasks.see, 1)
+    with django.cursor() as cursor:
+        cursor.execute("SET lock_timeout TO '3s'")
+    try:
+        assert [row.id for row in claim(one)] == [job.pk]
+        assert here.run_if_due(job.pk) is None
+        assert here.run_next() is None
+        one.commit()
+        assert here.run_if_due(job.pk) is None
+        assert fresh(job).worker == 1
+        assert finish(one, [job.pk]) == [job.pk]
+        one.commit()
+        assert fresh(job).attempts == 1
+    finally:
+        with django.cursor() as cursor:
+            cursor.execute("RESET lock_timeout")
+
+
+@pytest.fixture
+def ran() -> Iterator[list[str]]:
+    """Notes each run of the task."""
+    runs: list[str] = []
+    debugged_tasks.BODIES["note"] = lambda: runs.append("here")
+    yield runs
+    debugged_tasks.BODIES.clear()
+
+
+def test_a_job_that_a_worker_claims_at_this_moment_is_not_run_here(
+    one: Connection, other: Connection, ran: list[str]
+) -> None:
+    job, ends = enqueue(debugged_tasks.run_body, "note"), list[BaseException | None]()
+    assert [row.id for row in claim(one)] == [job.pk]
+
+    def run_here() -> None:
+        try:
+            run_job(job.pk, "default")
+            ends.append(None)
+        except CannotRun as refused:
+            ends.append(refused)
+        finally:
+            connections.close_all()
+
+    thread = Thread(target=run_here)
+    thread.start()
+    until(lambda: ends or who_waits_for(one, other))
+    one.commit()
+    thread.join(DEADLINE)
+    assert "another transaction has locked it" in str(ends[0])
+    assert (ran, fresh(job).status, fresh(job).attempts) == ([], "running", 1)

@@ -1,38 +1,157 @@
-"""Jobs that wait for others, while these end, are cancelled, or are retried."""
+"""Jobs that wait for others, and batches, while these end, grow, are cancelled, or are retried."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
 
-from tests.support.flows import after, attach, edges, maintenance, reason, status
+from tests.support.flows import (
+    after,
+    attach,
+    batch_call,
+    close,
+    counts,
+    edges,
+    maintenance,
+    members,
+    open_batch,
+    outcome,
+    reason,
+    status,
+)
 from tests.support.jobs import add, cancel, claim, edit, finish, retry, value
-from tests.support.sessions import Connect, Connection, start
+from tests.support.sessions import Connect, Connection, behind, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
 def patient(connect: Connect) -> Iterator[None]:
-    """Those who wait for the row of a child do so until the test ends the wait, on a slow machine, too."""
-    yield from patience(connect, "_pgqueue_lock_children", "15s")
+    """Those who wait for a child or a batch do so until the test lets go, on a slow machine, too."""
+    yield from patience(connect, "15s")
 
 
 @pytest.fixture
 def hasty(connect: Connect) -> Iterator[None]:
     """They give up at once."""
-    yield from patience(connect, "_pgqueue_lock_children", "1ms")
+    yield from patience(connect, "1ms")
 
 
-def patience(connect: Connect, function: str, timeout: str) -> Iterator[None]:
-    one = connect(autocommit=True)
-    settings = value(one, "SELECT proconfig FROM pg_proc WHERE proname = %s", function)
-    assert "lock_timeout=250ms" in settings
-    one.execute(f"ALTER FUNCTION {function} SET lock_timeout = '{timeout}'")
+def patience(connect: Connect, timeout: str) -> Iterator[None]:
+    owner = connect(autocommit=True)
+    functions = ["_pgqueue_lock_children", "_pgqueue_lock_batches"]
+    for function in functions:
+        settings = value(owner, "SELECT proconfig FROM pg_proc WHERE proname = %s", function)
+        assert "lock_timeout=250ms" in settings
+        owner.execute(f"ALTER FUNCTION {function} SET lock_timeout = '{timeout}'")
     yield
-    one.execute(f"ALTER FUNCTION {function} SET lock_timeout = '250ms'")
+    for function in functions:
+        owner.execute(f"ALTER FUNCTION {function} SET lock_timeout = '250ms'")
+
+
+# -- a job that runs, alone or as the only member of a batch, and another that waits for it, or for the batch
+
+
+@dataclass
+class Flow:
+    """What the verbs are about."""
+
+    job: int
+    batch: int | None
+    child: int = 0
+
+
+Verb = Callable[[Connection, Flow], Any]
+
+
+def enqueues(if_failed: str) -> Verb:
+    def verb(connection: Connection, flow: Flow) -> None:
+        flow.child = after(connection, [flow.batch or flow.job], if_failed)
+        attach(connection)
+
+    return verb
+
+
+def ends(kind: str) -> Verb:
+    return lambda connection, flow: finish(connection, [flow.job], kind)
+
+
+def retries(connection: Connection, flow: Flow) -> None:
+    assert retry(connection, [flow.job]) == 1
+
+
+def runs_again(connection: Connection, flow: Flow) -> None:
+    claim(connection)
+    assert finish(connection, [flow.job]) == [flow.job]
+
+
+def cancels_child(connection: Connection, flow: Flow) -> None:
+    assert cancel(connection, [flow.child]) == 1
+
+
+def retries_child(connection: Connection, flow: Flow) -> None:
+    assert retry(connection, [flow.child]) == 1
+
+
+class Race(NamedTuple):
+    """What was before, what the sessions do, what happens afterwards, and the child then."""
+
+    before: tuple[Verb, ...]
+    first: Verb
+    second: Verb
+    then: tuple[Verb, ...]
+    child: str
+
+
+HELD, FAILED = (enqueues("hold"), cancels_child), (ends("failed"),)
+RACES = {
+    "it is done while a job is enqueued after it": Race((), enqueues("cancel"), ends("done"), (), "pending"),
+    "it fails while a job is enqueued after it": Race(
+        (), enqueues("cancel"), ends("failed"), (), "cancelled"
+    ),
+    "a job is enqueued after what is being done": Race((), ends("done"), enqueues("cancel"), (), "pending"),
+    "a job is enqueued after what is failing": Race((), ends("failed"), enqueues("cancel"), (), "cancelled"),
+    "it is retried while a job is enqueued after it": Race(
+        FAILED, enqueues("hold"), retries, (runs_again,), "pending"
+    ),
+    "a job is enqueued after what is being retried": Race(
+        FAILED, retries, enqueues("hold"), (runs_again,), "pending"
+    ),
+    "a child that was cancelled is retried while it ends": Race(
+        HELD, ends("done"), retries_child, (), "pending"
+    ),
+    "it ends while a child that was cancelled is retried": Race(
+        HELD, retries_child, ends("done"), (), "pending"
+    ),
+}
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("of", ["job", "batch"])
+@pytest.mark.parametrize("name", RACES)
+@pytest.mark.promise("after")
+def test_what_waits_starts_or_is_cancelled_whoever_comes_first(
+    one: Connection, other: Connection, of: str, name: str
+) -> None:
+    race = RACES[name]
+    batch, (job,) = open_batch(other, 1) if of == "batch" else (None, add(other))
+    flow = Flow(job, batch)
+    assert [row.id for row in claim(other)] == [job]
+    for verb in race.before:
+        verb(other, flow)
+    race.first(one, flow)
+    behind(one, other, race.second, flow)
+    for verb in race.then:
+        verb(other, flow)
+    assert status(other, flow.child) == race.child
+
+
+# -- jobs
 
 
 def running(connection: Connection, count: int = 1) -> list[int]:
@@ -51,16 +170,13 @@ def attached(connection: Connection, parents: list[int], if_failed: str = "hold"
 
 @pytest.mark.parametrize("end", [finish, cancel])
 @pytest.mark.promise("after")
-def test_the_last_two_parents_end_at_once(connect: Connect, end: object) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_the_last_two_parents_end_at_once(one: Connection, other: Connection, end: object) -> None:
     first, second = running(one, 2)
     (waiting,) = add(other)
     child = attached(one, [first, second] if end is finish else [waiting, second], "run")
     assert callable(end)
     assert end(one, [first] if end is finish else [waiting])
-    last = start(other, finish, [second]).blocked()
-    one.commit()
-    assert last.result() == [second]
+    assert behind(one, other, finish, [second]) == [second]
     assert (status(other, child), edges(other)) == ("pending", [])
 
 
@@ -73,9 +189,7 @@ def test_the_last_two_parents_have_both_deleted_their_edges(connect: Connect, pa
     for connection, parent in ((one, parents[0]), (other, parents[1])):
         connection.execute("DELETE FROM pgqueue_edge WHERE parent_id = %s", (parent,))
     assert unblock(one, child) == 0
-    last = start(other, unblock, child).blocked()
-    one.commit()
-    assert last.result() == 1
+    assert behind(one, other, unblock, child) == 1
     assert status(other, child) == "pending"
 
 
@@ -83,33 +197,9 @@ def unblock(connection: Connection, child: int) -> int:
     return int(value(connection, "SELECT _pgqueue_unblock(ARRAY[%s::bigint])", child))
 
 
-@pytest.mark.parametrize(("kind", "then"), [("done", "pending"), ("failed", "cancelled")])
-def test_a_parent_that_ends_while_something_is_enqueued_after_it(
-    connect: Connect, kind: str, then: str
+def test_a_transaction_that_stays_open_does_not_hold_up_the_end_of_a_parent(
+    one: Connection, other: Connection
 ) -> None:
-    one, other = connect(), connect(autocommit=True)
-    (parent,) = running(one)
-    child = after(one, [parent], "cancel")
-    attach(one)
-    late = start(other, finish, [parent], kind).blocked()
-    one.commit()
-    assert late.result() == [parent]
-    assert status(other, child) == then
-
-
-@pytest.mark.parametrize(("kind", "then"), [("done", "pending"), ("failed", "cancelled")])
-@pytest.mark.promise("after")
-def test_something_is_enqueued_after_a_parent_that_is_ending(connect: Connect, kind: str, then: str) -> None:
-    one, other = connect(), connect(autocommit=True)
-    (parent,) = running(one)
-    finish(one, [parent], kind)
-    late = start(other, after, [parent], "cancel").blocked()
-    one.commit()
-    assert status(other, late.result()) == then
-
-
-def test_a_transaction_that_stays_open_does_not_hold_up_the_end_of_a_parent(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
     (parent,) = running(one)
     child = after(one, [parent])
     assert finish(other, [parent]) == [parent]
@@ -117,59 +207,9 @@ def test_a_transaction_that_stays_open_does_not_hold_up_the_end_of_a_parent(conn
     assert status(other, child) == "pending"
 
 
-def test_a_failed_parent_is_retried_while_something_is_enqueued_after_it(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
-    (parent,) = running(one)
-    finish(other, [parent], "failed")
-    child = after(one, [parent])
-    attach(one)
-    again = start(other, retry, [parent]).blocked()
-    one.commit()
-    assert again.result() == 1
-    claim(other)
-    assert finish(other, [parent]) == [parent]
-    assert status(other, child) == "pending"
-
-
-def test_something_is_enqueued_after_a_failed_parent_that_is_being_retried(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
-    (parent,) = running(one)
-    finish(other, [parent], "failed")
-    retry(one, [parent])
-    late = start(other, after, [parent]).blocked()
-    one.commit()
-    child = late.result()
-    claim(other)
-    assert finish(other, [parent]) == [parent]
-    assert status(other, child) == "pending"
-
-
-def test_a_child_that_was_cancelled_is_retried_while_its_parent_ends(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
-    (parent,) = running(one)
-    child = attached(one, [parent])
-    assert cancel(other, [child]) == 1
-    finish(one, [parent])
-    again = start(other, retry, [child]).blocked()
-    one.commit()
-    assert again.result() == 1
-    assert status(other, child) == "pending"
-
-
-def test_a_parent_ends_while_its_cancelled_child_is_retried(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
-    (parent,) = running(one)
-    child = attached(one, [parent])
-    assert cancel(other, [child]) == 1
-    assert retry(one, [child]) == 1
-    last = start(other, finish, [parent]).blocked()
-    one.commit()
-    assert last.result() == [parent]
-    assert status(other, child) == "pending"
-
-
-def test_a_cascade_waits_for_nobody_and_leaves_a_locked_child_to_upkeep(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_cascade_waits_for_nobody_and_leaves_a_locked_child_to_upkeep(
+    one: Connection, other: Connection
+) -> None:
     parents = running(one, 2)
     child = attached(one, parents)
     edit(one, [child], priority=3)
@@ -183,8 +223,9 @@ def test_a_cascade_waits_for_nobody_and_leaves_a_locked_child_to_upkeep(connect:
     assert reason(other, child) == f"job {parents[0]}, after which it was enqueued, was cancelled"
 
 
-def test_a_child_that_somebody_holds_for_long_is_left_to_upkeep(connect: Connect, hasty: None) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_child_that_somebody_holds_for_long_is_left_to_upkeep(
+    one: Connection, other: Connection, hasty: None
+) -> None:
     (parent,) = running(one)
     held, free = attached(one, [parent]), attached(one, [parent])
     edit(one, [held], priority=3)
@@ -196,8 +237,9 @@ def test_a_child_that_somebody_holds_for_long_is_left_to_upkeep(connect: Connect
 
 
 @pytest.mark.promise("flow-repair")
-def test_a_cancel_under_repeatable_read_does_not_overlook_the_end_of_another_parent(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_cancel_under_repeatable_read_does_not_overlook_the_end_of_another_parent(
+    one: Connection, other: Connection
+) -> None:
     parents = [*running(one), *add(other)]
     child = attached(one, parents, "run")
     one.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -210,18 +252,18 @@ def test_a_cancel_under_repeatable_read_does_not_overlook_the_end_of_another_par
     assert status(other, child) == "pending"
 
 
-def test_upkeep_settles_what_was_deleted_by_hand(connect: Connect) -> None:
-    one = connect(autocommit=True)
-    parents = running(one, 3)
-    cut, orphan = after(one, parents[:1]), after(one, parents[1:2])
-    one.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (cut,))
-    one.execute("DELETE FROM pgqueue_job WHERE id = %s", (parents[1],))
-    assert maintenance(one) == (0, 2)
-    assert (status(one, cut, orphan), edges(one)) == ("pending cancelled", [])
+def test_upkeep_settles_what_was_deleted_by_hand(other: Connection) -> None:
+    parents = running(other, 3)
+    cut, orphan = after(other, parents[:1]), after(other, parents[1:2])
+    other.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (cut,))
+    other.execute("DELETE FROM pgqueue_job WHERE id = %s", (parents[1],))
+    assert maintenance(other) == (0, 2)
+    assert (status(other, cut, orphan), edges(other)) == ("pending cancelled", [])
 
 
-def test_a_session_that_is_killed_in_the_middle_has_settled_nothing(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_session_that_is_killed_in_the_middle_has_settled_nothing(
+    connect: Connect, one: Connection, other: Connection
+) -> None:
     parents = running(one, 2)
     child = attached(one, parents)
     finish(one, parents[:1])
@@ -234,3 +276,170 @@ def test_a_session_that_is_killed_in_the_middle_has_settled_nothing(connect: Con
     assert status(other, child) == "blocked"
     assert finish(other, parents[:1]) == parents[:1], "the worker reports again"
     assert status(other, child) == "pending"
+
+
+# -- batches
+
+
+def running_batch(connection: Connection, count: int, *, is_open: bool = False) -> tuple[int, list[int]]:
+    """A batch whose members worker 1 has claimed under lease 1."""
+    batch, jobs = open_batch(connection, count, is_open=is_open)
+    assert [row.id for row in claim(connection)] == jobs
+    connection.commit()
+    return batch, jobs
+
+
+@pytest.mark.parametrize("end", [finish, cancel])
+@pytest.mark.promise("batch-once")
+def test_the_last_two_members_end_at_once(one: Connection, other: Connection, end: object) -> None:
+    batch, (first, second) = open_batch(one, 2)
+    assert [row.id for row in claim(one, 2 if end is finish else 1)] == (
+        [first, second] if end is finish else [first]
+    )
+    callback = after(one, [batch], "run")
+    one.commit()
+    ending, last = (first, second) if end is finish else (second, first)
+    assert callable(end)
+    assert end(one, [ending])
+    assert behind(one, other, finish, [last]) == [last]
+    assert status(other, callback) == "pending"
+
+
+@pytest.mark.promise("after-ends-at-once")
+def test_the_last_two_members_are_both_on_their_way_to_history(connect: Connect, patient: None) -> None:
+    """Neither finds a member that proves that there are others, so both look under the lock of the batch."""
+    one, other = connect(), connect()
+    batch, (first, second) = running_batch(one, 2)
+    for connection, job in ((one, first), (other, second)):
+        connection.execute("DELETE FROM pgqueue_job_live WHERE id = %s", (job,))
+    settle(one, first, batch)
+    behind(one, other, settle, second, batch)
+    assert (outcome(other, batch), counts(other, batch)) == ("done", (2, 0, 2, 0, 0))
+
+
+def settle(connection: Connection, job: int, batch: int) -> None:
+    connection.execute("SELECT _pgqueue_settle(ARRAY[ROW(%s, 'done', 4, %s)::pgqueue_ended])", (job, batch))
+
+
+def test_a_member_is_added_while_the_last_one_ends(one: Connection, other: Connection) -> None:
+    batch, jobs = running_batch(one, 1)
+    (added,) = members(one, batch)
+    assert finish(other, jobs) == jobs, "it does not wait"
+    assert outcome(other, batch) == ""
+    one.commit()
+    assert maintenance(other) == (0, 0)
+    claim(other)
+    finish(other, [added])
+    assert outcome(other, batch) == "done"
+
+
+def test_upkeep_ends_a_batch_whose_new_members_were_rolled_back(one: Connection, other: Connection) -> None:
+    batch, jobs = running_batch(one, 1)
+    members(one, batch)
+    finish(other, jobs)
+    one.rollback()
+    assert outcome(other, batch) == ""
+    assert maintenance(other) == (1, 0)
+    assert outcome(other, batch) == "done"
+
+
+@pytest.mark.parametrize("how", ["end", "cancel"])
+@pytest.mark.promise("batch-finished")
+def test_a_member_that_comes_while_the_batch_ends_is_refused(
+    one: Connection, other: Connection, how: str
+) -> None:
+    batch, jobs = running_batch(one, 1)
+    if how == "end":
+        finish(one, jobs)
+    else:
+        batch_call(one, "cancel", batch)
+    with pytest.raises(psycopg.IntegrityError, match=f"batch {batch} is over") as refusal:
+        behind(one, other, members, batch)
+    assert refusal.value.sqlstate == "23Q05"
+
+
+def test_a_cancel_of_a_batch_waits_for_members_that_are_being_added(
+    one: Connection, other: Connection
+) -> None:
+    batch, _ = open_batch(other, is_open=True)
+    (added,) = members(one, batch)
+    assert behind(one, other, batch_call, "cancel", batch) == 1
+    assert (status(other, added), outcome(other, batch)) == ("cancelled", "cancelled")
+
+
+def test_the_last_member_ends_while_the_batch_is_closed(
+    one: Connection, other: Connection, patient: None
+) -> None:
+    batch, jobs = running_batch(one, 1, is_open=True)
+    assert close(one, batch)
+    assert behind(one, other, finish, jobs) == jobs
+    assert outcome(other, batch) == "done"
+
+
+def test_a_batch_is_closed_while_its_last_member_ends(one: Connection, other: Connection) -> None:
+    batch, jobs = running_batch(one, 1, is_open=True)
+    finish(one, jobs)
+    assert behind(one, other, close, batch)
+    assert outcome(other, batch) == "done"
+
+
+def test_a_member_is_retried_while_the_last_one_ends(one: Connection, other: Connection) -> None:
+    batch, jobs = running_batch(one, 2)
+    finish(other, jobs[:1], "failed")
+    assert retry(one, jobs[:1]) == 1
+    assert finish(other, jobs[1:]) == jobs[1:]
+    assert outcome(other, batch) == ""
+    one.commit()
+    claim(other)
+    finish(other, jobs[:1])
+    assert (outcome(other, batch), counts(other, batch)) == ("done", (2, 0, 2, 0, 0))
+
+
+def test_a_batch_ends_while_a_member_is_retried(one: Connection, other: Connection) -> None:
+    batch, jobs = running_batch(one, 2)
+    finish(other, jobs[:1], "failed")
+    finish(one, jobs[1:])
+    assert behind(one, other, retry, jobs[:1]) == 1
+    assert (outcome(other, batch), counts(other, batch)) == ("", (2, 1, 1, 0, 0))
+
+
+def test_a_batch_that_somebody_holds_for_long_is_left_to_upkeep(
+    one: Connection, other: Connection, hasty: None
+) -> None:
+    batch, jobs = running_batch(one, 1)
+    one.execute("SELECT FROM pgqueue_batch FOR SHARE")
+    assert finish(other, jobs) == jobs
+    one.commit()
+    assert (outcome(other, batch), maintenance(other), outcome(other, batch)) == ("", (1, 0), "done")
+
+
+def keyed(connection: Connection, batch: int | None = None) -> int:
+    """Enqueue a call with a unique key that holds while its job runs."""
+    options = {"unique_key": "k", "unique_scope": "live"} | ({} if batch is None else {"batch": batch})
+    (job,) = add(connection, options=json.dumps(options))
+    return job
+
+
+def test_a_call_meets_a_job_with_its_unique_key_that_ends(one: Connection, other: Connection) -> None:
+    job = keyed(other)
+    assert [row.id for row in claim(other)] == [job]
+    batch, _ = open_batch(other, 0, is_open=True)
+    one.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (job,))
+    call = start(other, keyed, batch).blocked()
+    assert finish(one, [job]) == [job]
+    one.commit()
+    assert call.result() == job
+    close(one, batch)
+    assert (outcome(one, batch), counts(one, batch)) == ("done", (0, 0, 0, 0, 0))
+
+
+def test_a_job_ends_that_a_call_with_its_unique_key_has_met(one: Connection, other: Connection) -> None:
+    job = keyed(other)
+    assert [row.id for row in claim(other)] == [job]
+    batch, _ = open_batch(other, 0, is_open=True)
+    assert keyed(one, batch) == job
+    end = start(other, finish, [job]).blocked()
+    close(one, batch)
+    one.commit()
+    assert end.result() == [job]
+    assert (outcome(one, batch), counts(one, batch)) == ("done", (1, 0, 1, 0, 0))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
-from tests.support.sessions import Connect, Connection, start
+from tests.support.sessions import Connect, Connection, behind
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -45,26 +45,24 @@ def is_due(connection: Connection, job: int) -> bool:
 
 
 @pytest.mark.promise("resume-strands-nothing")
-def test_a_worker_that_has_not_heard_of_the_resume_does_not_strand_its_job(connect: Connect) -> None:
-    one = connect(autocommit=True)
-    pause(one)
-    (job,) = running(one)
-    assert resume(one)
-    assert unpause(one) == 0
-    assert put_aside(one, [job]) == [job]
-    assert live(one) == {job: "pending"}
-    assert is_due(one, job)
-    assert value(one, "SELECT waiting_reason FROM pgqueue_job WHERE id = %s", job) == ""
-
-
-def test_a_resume_waits_for_a_job_that_is_being_put_aside_and_then_it_continues(connect: Connect) -> None:
-    worker, other = connect(), connect(autocommit=True)
+def test_a_worker_that_has_not_heard_of_the_resume_does_not_strand_its_job(other: Connection) -> None:
     pause(other)
-    (job,) = running(worker)
-    assert put_aside(worker, [job]) == [job]
-    resumed = start(other, resume).blocked()
-    worker.commit()
-    assert resumed.result()
+    (job,) = running(other)
+    assert resume(other)
+    assert unpause(other) == 0
+    assert put_aside(other, [job]) == [job]
+    assert live(other) == {job: "pending"}
+    assert is_due(other, job)
+    assert value(other, "SELECT waiting_reason FROM pgqueue_job WHERE id = %s", job) == ""
+
+
+def test_a_resume_waits_for_a_job_that_is_being_put_aside_and_then_it_continues(
+    one: Connection, other: Connection
+) -> None:
+    pause(other)
+    (job,) = running(one)
+    assert put_aside(one, [job]) == [job]
+    assert behind(one, other, resume)
     assert live(other) == {job: "blocked"}
     assert unpause(other) == 1
     assert live(other) == {job: "pending"}
@@ -86,40 +84,37 @@ def test_a_report_during_a_resume_waits_for_nobody_and_strands_nothing(connect: 
 
 
 @pytest.mark.promise("pause-ends")
-def test_the_end_of_a_pause_passes_while_a_job_is_put_aside(connect: Connect) -> None:
+def test_the_end_of_a_pause_passes_while_a_job_is_put_aside(one: Connection, other: Connection) -> None:
     """Whoever lets jobs continue leaves the pause alone that such a report holds, and comes again."""
-    worker, other = connect(), connect(autocommit=True)
     pause(other, "clock_timestamp() + interval '1 hour'")
-    (job,) = running(worker)
-    assert put_aside(worker, [job]) == [job]
+    (job,) = running(one)
+    assert put_aside(one, [job]) == [job]
     # The end is not part of the key, so this does not wait for the report.
     other.execute("UPDATE pgqueue_pause SET until = clock_timestamp()")
     assert unpause(other) == 0
     assert value(other, "SELECT count(*) FROM pgqueue_pause") == 1
-    worker.commit()
+    one.commit()
     assert unpause(other) == 1
     assert live(other) == {job: "pending"}
     assert value(other, "SELECT count(*) FROM pgqueue_pause") == 0
 
 
-def test_after_the_end_of_a_pause_nothing_is_put_aside(connect: Connect) -> None:
-    one = connect(autocommit=True)
-    pause(one, "clock_timestamp() + interval '1 hour'")
-    (job,) = running(one)
-    one.execute("UPDATE pgqueue_pause SET until = clock_timestamp()")
-    assert put_aside(one, [job]) == [job]
-    assert live(one) == {job: "pending"}
+def test_after_the_end_of_a_pause_nothing_is_put_aside(other: Connection) -> None:
+    pause(other, "clock_timestamp() + interval '1 hour'")
+    (job,) = running(other)
+    other.execute("UPDATE pgqueue_pause SET until = clock_timestamp()")
+    assert put_aside(other, [job]) == [job]
+    assert live(other) == {job: "pending"}
 
 
 @pytest.mark.promise("resume-strands-nothing")
 def test_a_task_that_is_resumed_and_paused_again_keeps_its_jobs_until_the_last_resume(
-    connect: Connect,
+    one: Connection, other: Connection
 ) -> None:
-    worker, other = connect(), connect(autocommit=True)
     pause(other)
-    (job,) = running(worker)
-    assert put_aside(worker, [job]) == [job]
-    worker.commit()
+    (job,) = running(one)
+    assert put_aside(one, [job]) == [job]
+    one.commit()
     assert resume(other)
     pause(other)
     assert unpause(other) == 0
@@ -128,8 +123,7 @@ def test_a_task_that_is_resumed_and_paused_again_keeps_its_jobs_until_the_last_r
     assert unpause(other) == 1
 
 
-def test_two_sessions_do_not_mix_the_jobs_that_continue(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_two_sessions_do_not_mix_the_jobs_that_continue(one: Connection, other: Connection) -> None:
     pause(other)
     jobs = running(one, 2)
     put_aside(one, jobs)
@@ -141,47 +135,43 @@ def test_two_sessions_do_not_mix_the_jobs_that_continue(connect: Connect) -> Non
     assert unpause(other) == 0
 
 
-def test_a_job_that_somebody_has_locked_continues_with_the_next_batch(connect: Connect) -> None:
-    holder, other = connect(), connect(autocommit=True)
+def test_a_job_that_somebody_has_locked_continues_with_the_next_batch(
+    one: Connection, other: Connection
+) -> None:
     pause(other)
     jobs = running(other, 2)
     put_aside(other, jobs)
     assert resume(other)
-    assert cancel(holder, jobs[:1]) == 1
+    assert cancel(one, jobs[:1]) == 1
     assert unpause(other) == 1
-    holder.rollback()
+    one.rollback()
     assert unpause(other) == 1
     assert set(live(other).values()) == {"pending"}
 
 
-def test_a_cancel_while_a_job_is_put_aside_ends_it(connect: Connect) -> None:
-    worker, other = connect(), connect(autocommit=True)
+def test_a_cancel_while_a_job_is_put_aside_ends_it(one: Connection, other: Connection) -> None:
     pause(other)
-    first, second = running(worker, 2)
+    first, second = running(one, 2)
     assert cancel(other, [first]) == 1
-    assert put_aside(worker, [first, second]) == [first, second]
-    cancelled = start(other, cancel, [second]).blocked()
-    worker.commit()
-    assert cancelled.result() == 1
+    assert put_aside(one, [first, second]) == [first, second]
+    assert behind(one, other, cancel, [second]) == 1
     assert statuses(other) == {first: "cancelled", second: "cancelled"}
     assert value(other, "SELECT max(attempts) FROM pgqueue_job") == 0
 
 
-def test_a_claim_that_comes_before_the_pause_is_committed_runs_its_job(connect: Connect) -> None:
-    pauser, worker = connect(), connect(autocommit=True)
-    (job,) = add(worker)
-    pause(pauser)
-    assert [row.id for row in claim(worker)] == [job]
-    pauser.commit()
-    assert finish(worker, [job]) == [job]
-    assert statuses(worker) == {job: "done"}
-
-
-def test_two_pauses_of_one_task_at_once_are_one(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_claim_that_comes_before_the_pause_is_committed_runs_its_job(
+    one: Connection, other: Connection
+) -> None:
+    (job,) = add(other)
     pause(one)
-    second = start(other, pause, "clock_timestamp() + interval '1 hour'").blocked()
+    assert [row.id for row in claim(other)] == [job]
     one.commit()
-    second.result()
+    assert finish(other, [job]) == [job]
+    assert statuses(other) == {job: "done"}
+
+
+def test_two_pauses_of_one_task_at_once_are_one(one: Connection, other: Connection) -> None:
+    pause(one)
+    behind(one, other, pause, "clock_timestamp() + interval '1 hour'")
     assert value(other, "SELECT count(*) FROM pgqueue_pause") == 1
     assert value(other, "SELECT until IS NOT NULL FROM pgqueue_pause")

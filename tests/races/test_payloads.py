@@ -10,7 +10,7 @@ from psycopg import errors
 from django_pgqueue.maintenance.payloads import synchronize_tasks
 from tests.receipts.models import Order, Receipt
 from tests.support.jobs import Range, cancel, claim, finish, retry, statuses, value
-from tests.support.sessions import Connect, Connection, start
+from tests.support.sessions import Connect, Connection, behind, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,35 +33,30 @@ def take(connection: Connection) -> list[int]:
 
 
 @pytest.mark.promise("payload-deleted")
-def test_a_claim_that_comes_first_is_asked_to_stop(row: int, connect: Connect) -> None:
+def test_a_claim_that_comes_first_is_asked_to_stop(one: Connection, other: Connection, row: int) -> None:
     """The deletion waits for the claim, and does not cancel a job that runs."""
-    worker, other = connect(), connect(autocommit=True)
-    assert take(worker) == [row]
-    deletion = start(other, delete, row).blocked()
-    worker.commit()
-    deletion.result()
+    assert take(one) == [row]
+    behind(one, other, delete, row)
     assert statuses(other) == {row: "running"}
     assert value(other, "SELECT cancel_requested_at IS NOT NULL FROM pgqueue_job_live") is True
-    assert finish(worker, [row]) == [row]
+    assert finish(one, [row]) == [row]
 
 
-def test_a_deletion_that_comes_first_leaves_nothing_to_claim(row: int, connect: Connect) -> None:
-    worker, other = connect(autocommit=True), connect()
-    delete(other, row)
-    assert take(worker) == []  # it skips the locked job
-    other.commit()
-    assert take(worker) == []
-    assert statuses(worker) == {row: "cancelled"}
+def test_a_deletion_that_comes_first_leaves_nothing_to_claim(
+    one: Connection, other: Connection, row: int
+) -> None:
+    delete(one, row)
+    assert take(other) == []  # it skips the locked job
+    one.commit()
+    assert take(other) == []
+    assert statuses(other) == {row: "cancelled"}
 
 
-def test_a_finish_that_comes_first_stands(row: int, connect: Connect) -> None:
-    worker, other = connect(), connect(autocommit=True)
-    take(worker)
-    worker.commit()
-    finish(worker, [row])
-    deletion = start(other, delete, row).blocked()
-    worker.commit()
-    deletion.result()
+def test_a_finish_that_comes_first_stands(one: Connection, other: Connection, row: int) -> None:
+    take(one)
+    one.commit()
+    finish(one, [row])
+    behind(one, other, delete, row)
     assert statuses(other) == {row: "done"}
 
 
@@ -70,55 +65,55 @@ def sweep(connection: Connection) -> int:
 
 
 @pytest.mark.promise("payload-kept")
-def test_the_sweep_finds_a_job_that_a_retry_brings_back(row: int, connect: Connect) -> None:
+def test_the_sweep_finds_a_job_that_a_retry_brings_back(one: Connection, other: Connection, row: int) -> None:
     """The retry moves the job while the sweep waits for a leaf of history. Two looks, into the live leaf and
     then into history, would miss it in both.
     """
-    owner, other = connect(), connect(autocommit=True)
-    cancel(owner, [row])
-    owner.commit()
-    owner.execute("LOCK TABLE pgqueue_job_past_1 IN ACCESS EXCLUSIVE MODE")
+    cancel(one, [row])
+    one.commit()
+    one.execute("LOCK TABLE pgqueue_job_past_1 IN ACCESS EXCLUSIVE MODE")
     sweeping = start(other, sweep).blocked()
-    assert retry(owner, [row]) == 1
-    owner.commit()
+    assert retry(one, [row]) == 1
+    one.commit()
     assert sweeping.result() == 0
     assert value(other, "SELECT count(*) FROM receipts_receipt") == 1
     assert statuses(other) == {row: "pending"}
 
 
 @pytest.mark.promise("payload-kept")
-def test_a_job_that_goes_during_the_sweep_takes_its_row_with_it(row: int, connect: Connect) -> None:
+def test_a_job_that_goes_during_the_sweep_takes_its_row_with_it(
+    one: Connection, other: Connection, row: int
+) -> None:
     """The sweep sees no job, and only then which jobs are gone. The other way around, the row would be a
     stray for ever.
     """
-    owner, other = connect(), connect(autocommit=True)
-    cancel(owner, [row])
-    owner.commit()
-    owner.execute("TRUNCATE pgqueue_job_past_1")
+    cancel(one, [row])
+    one.commit()
+    one.execute("TRUNCATE pgqueue_job_past_1")
     sweeping = start(other, sweep).blocked()
-    owner.execute("SELECT _pgqueue_note_gone(%s, %s)", (row, row))
-    owner.commit()
+    one.execute("SELECT _pgqueue_note_gone(%s, %s)", (row, row))
+    one.commit()
     assert sweeping.result() == 1
     assert value(other, "SELECT count(*) FROM pgqueue_stray") == 0
 
 
-def test_two_sweeps_do_not_wait_for_each_other(row: int, connect: Connect) -> None:
-    owner, other = connect(), connect(autocommit=True)
-    owner.execute("DELETE FROM pgqueue_job_live")
-    owner.execute("SELECT _pgqueue_note_gone(%s, %s)", (row, row))
-    owner.commit()
-    assert sweep(owner) == 1
+def test_two_sweeps_do_not_wait_for_each_other(one: Connection, other: Connection, row: int) -> None:
+    one.execute("DELETE FROM pgqueue_job_live")
+    one.execute("SELECT _pgqueue_note_gone(%s, %s)", (row, row))
+    one.commit()
+    assert sweep(one) == 1
     assert sweep(other) == 0
-    owner.commit()
+    one.commit()
     assert value(other, "SELECT count(*) FROM receipts_receipt") == 0
 
 
-def test_an_insert_while_the_declaration_changes_gets_the_committed_one(connect: Connect) -> None:
+def test_an_insert_while_the_declaration_changes_gets_the_committed_one(
+    one: Connection, other: Connection
+) -> None:
     order = Order.objects.create()
-    owner, other = connect(), connect(autocommit=True)
-    owner.execute("UPDATE pgqueue_task SET queue_name = 'new' WHERE task_path = %s", (SEND,))
+    one.execute("UPDATE pgqueue_task SET queue_name = 'new' WHERE task_path = %s", (SEND,))
     key = value(other, INSERT, order.pk)  # it neither waits nor sees what is not committed
-    owner.commit()
+    one.commit()
     assert value(other, "SELECT queue_name FROM pgqueue_job_live WHERE id = %s", key) == "mail"
     synchronize_tasks("default")
     assert value(other, "SELECT queue_name FROM pgqueue_task WHERE task_path = %s", SEND) == "mail"
@@ -150,31 +145,27 @@ def test_two_versions_of_the_code_write_one_after_the_other(connect: Connect) ->
     synchronize_tasks("default")
 
 
-def test_a_sweep_and_a_declaration_are_no_deadlock(connect: Connect, row: int) -> None:
+def test_a_sweep_and_a_declaration_are_no_deadlock(one: Connection, other: Connection, row: int) -> None:
     """A sweep locks the row of a task, and then writes to the table."""
-    sweeper, starter = connect(), connect(autocommit=True)
-    sweeper.execute("SELECT FROM pgqueue_task WHERE task_path = %s FOR NO KEY UPDATE", (SEND,))
+    one.execute("SELECT FROM pgqueue_task WHERE task_path = %s FOR NO KEY UPDATE", (SEND,))
     columns = "to_jsonb(kind) || jsonb_build_object('relation', kind.relation::oid, 'priority', 9)"
     query = f"SELECT _pgqueue_declare_tasks((SELECT jsonb_agg({columns}) FROM pgqueue_task AS kind))"
-    waiting = start(starter, value, query).blocked()
-    sweeper.execute("UPDATE pgqueue_task SET swept_to = 1 WHERE task_path = %s", (SEND,))
-    sweeper.commit()
+    waiting = start(other, value, query).blocked()
+    one.execute("UPDATE pgqueue_task SET swept_to = 1 WHERE task_path = %s", (SEND,))
+    one.commit()
     assert waiting.result() > 0
-    assert value(starter, "SELECT swept_to FROM pgqueue_task WHERE task_path = %s", SEND) == 1
-    starter.execute("UPDATE pgqueue_task SET swept_to = 0")
+    assert value(other, "SELECT swept_to FROM pgqueue_task WHERE task_path = %s", SEND) == 1
+    other.execute("UPDATE pgqueue_task SET swept_to = 0")
     synchronize_tasks("default")
 
 
-def test_a_key_that_is_taken_twice(connect: Connect, row: int) -> None:
+def test_a_key_that_is_taken_twice(one: Connection, other: Connection, row: int) -> None:
     """Two rows for one job: the second transaction waits for the first, and fails."""
     order = Order.objects.create()
-    first, second = connect(), connect(autocommit=True)
-    delete(first, row)
-    first.execute("SELECT pgqueue_retry(ARRAY[%s::bigint])", (row,))
+    delete(one, row)
+    one.execute("SELECT pgqueue_retry(ARRAY[%s::bigint])", (row,))
     query = "INSERT INTO receipts_receipt (job_id, order_id, email) VALUES (%s, %s, 'x')"
-    first.execute(query, (row, order.pk))
-    again = start(second, Connection.execute, query, (row, order.pk)).blocked()
-    first.commit()
+    one.execute(query, (row, order.pk))
     with pytest.raises(errors.UniqueViolation):
-        again.result()
-    assert statuses(second) == {row: "pending"}
+        behind(one, other, Connection.execute, query, (row, order.pk))
+    assert statuses(other) == {row: "pending"}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import psycopg
 import pytest
 
+from django_pgqueue.postgres.session import connect as connect_worker
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.sessions import Registration, requeue_strangers
 from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
-from tests.support.sessions import Connect, Connection, start
+from tests.support.sessions import Connect, Connection, behind, start
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
@@ -48,63 +53,29 @@ def recover_dead(connection: Connection) -> tuple[int, int]:
 
 
 @pytest.mark.promise("completed-once")
-def test_a_finish_that_comes_while_its_job_is_recovered_is_refused(connect: Connect) -> None:
-    """A worker that was considered dead continues and reports."""
-    recoverer, worker = connect(), connect(autocommit=True)
-    (job,) = running(recoverer)
-    assert recover(recoverer) == 1
-    finished = start(worker, finish, [job]).blocked()
-    recoverer.commit()
-    assert finished.result() == []
-    assert live(worker) == {job: "pending"}
-
-
-@pytest.mark.promise("completed-once")
-def test_a_finish_under_an_old_lease_is_refused_when_somebody_else_runs_the_job(connect: Connect) -> None:
-    one = connect(autocommit=True)
-    add(one)
-    (row,) = claim(one, lease=1)
-    assert recover(one) == 1
-    (again,) = claim(one, worker=2, lease=2)
+def test_a_finish_under_an_old_lease_is_refused_when_somebody_else_runs_the_job(other: Connection) -> None:
+    add(other)
+    (row,) = claim(other, lease=1)
+    assert recover(other) == 1
+    (again,) = claim(other, worker=2, lease=2)
     assert again.id == row.id
-    assert finish(one, [row.id], lease=1) == []
-    assert live(one) == {row.id: "running"}
-    assert finish(one, [row.id], lease=2) == [row.id]
-
-
-def test_recovery_passes_by_a_job_that_is_being_finished(connect: Connect) -> None:
-    worker, recoverer = connect(), connect(autocommit=True)
-    (job,) = running(worker)
-    assert finish(worker, [job]) == [job]
-    assert recover(recoverer) == 0  # it does not wait
-    worker.commit()
-    assert statuses(recoverer) == {job: "done"}
+    assert finish(other, [row.id], lease=1) == []
+    assert live(other) == {row.id: "running"}
+    assert finish(other, [row.id], lease=2) == [row.id]
 
 
 def test_recovery_passes_by_a_job_that_is_being_cancelled_and_comes_again(
-    connect: Connect,
+    one: Connection, other: Connection
 ) -> None:
-    one, recoverer = connect(), connect(autocommit=True)
     (job,) = running(one)
     assert cancel(one, [job]) == 1
-    assert recover(recoverer) == 0
+    assert recover(other) == 0
     one.commit()
-    assert recover(recoverer) == 1
-    assert statuses(recoverer) == {job: "cancelled"}
-
-
-def test_a_cancel_that_comes_while_a_job_is_recovered_takes_it_out_of_its_queue(connect: Connect) -> None:
-    recoverer, other = connect(), connect(autocommit=True)
-    (job,) = running(recoverer)
-    assert recover(recoverer) == 1
-    cancelled = start(other, cancel, [job]).blocked()
-    recoverer.commit()
-    assert cancelled.result() == 1
+    assert recover(other) == 1
     assert statuses(other) == {job: "cancelled"}
 
 
-def test_two_recoveries_share_the_jobs_and_count_each_crash_once(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_two_recoveries_share_the_jobs_and_count_each_crash_once(one: Connection, other: Connection) -> None:
     jobs = running(one, 3)
     query = "SELECT jobs FROM _pgqueue_recover('{1}', %s::bigint[], NULL, true, 'lost', 3, %s, 20)"
     assert value(one, query, jobs, 2) == 2
@@ -116,9 +87,8 @@ def test_two_recoveries_share_the_jobs_and_count_each_crash_once(connect: Connec
     assert counts == [(1,)] * 3
 
 
-def test_two_recoveries_share_the_jobs_and_each_tells_of_its_own(connect: Connect) -> None:
+def test_two_recoveries_share_the_jobs_and_each_tells_of_its_own(one: Connection, other: Connection) -> None:
     """So the log has one line for each job."""
-    one, other = connect(), connect(autocommit=True)
     jobs = running(one, 3)
     query = (
         "SELECT jsonb_path_query_array(notable, '$.id')"
@@ -131,8 +101,7 @@ def test_two_recoveries_share_the_jobs_and_each_tells_of_its_own(connect: Connec
     assert statuses(other) == dict.fromkeys(jobs, "failed")
 
 
-def test_only_one_round_of_recovery_at_a_time(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_only_one_round_of_recovery_at_a_time(one: Connection, other: Connection) -> None:
     running(one)
     register(other, beat="1 s")
     assert recover_dead(one) == (1, 1)
@@ -143,107 +112,100 @@ def test_only_one_round_of_recovery_at_a_time(connect: Connect) -> None:
     assert value(other, "SELECT count(*) FROM pgqueue_worker") == 0
 
 
-def test_a_worker_that_returns_while_it_is_found_dead_registers_only_afterwards(connect: Connect) -> None:
+def test_a_worker_that_returns_while_it_is_found_dead_registers_only_afterwards(
+    one: Connection, other: Connection
+) -> None:
     """Therefore the jobs that it claims after that are not taken from it."""
-    recoverer, worker = connect(), connect(autocommit=True)
-    running(recoverer)
-    register(worker, beat="1 s")
-    assert recover_dead(recoverer) == (1, 1)
+    running(one)
+    register(other, beat="1 s")
+    assert recover_dead(one) == (1, 1)
     beat = "UPDATE pgqueue_worker SET heartbeat_at = clock_timestamp() WHERE id = 1"
-    returned = start(worker, lambda connection: connection.execute(beat).rowcount).blocked()
-    recoverer.commit()
-    assert returned.result() == 0  # its row is deleted, so it registers again
+    assert (
+        behind(one, other, lambda connection: connection.execute(beat).rowcount) == 0
+    )  # its row is deleted, so it registers again
 
 
-def test_a_worker_that_has_just_beaten_is_not_dead_whatever_was_read_before(connect: Connect) -> None:
-    worker, recoverer = connect(), connect(autocommit=True)
-    register(recoverer, beat="1 s")
+def test_a_worker_that_has_just_beaten_is_not_dead_whatever_was_read_before(
+    one: Connection, other: Connection
+) -> None:
+    register(other, beat="1 s")
     # The heartbeat stays fresh however long the rest takes.
     beat = "UPDATE pgqueue_worker SET heartbeat_at = clock_timestamp() + interval '1 minute' WHERE id = 1"
-    worker.execute(beat)
-    assert recover_dead(recoverer) == (0, 0)
-    worker.commit()
-    assert recover_dead(recoverer) == (0, 0)
+    one.execute(beat)
+    assert recover_dead(other) == (0, 0)
+    one.commit()
+    assert recover_dead(other) == (0, 0)
 
 
-def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(connect: Connect) -> None:
+def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(
+    one: Connection, other: Connection
+) -> None:
     """The server may still execute the last claim when the process is gone."""
-    dying, supervisor = connect(), connect(autocommit=True)
-    (job,) = add(supervisor)
-    register(supervisor, holds_lock=True)
-    dying.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
-    assert [row.id for row in claim(dying)] == [job]
+    (job,) = add(other)
+    register(other, holds_lock=True)
+    one.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
+    assert [row.id for row in claim(one)] == [job]
     recover_worker = "SELECT jobs FROM _pgqueue_recover_worker(1, '{}', NULL, true, 'lost', 3, 100, 20)"
-    assert value(supervisor, recover_worker) is None
-    dying.commit()
-    assert value(supervisor, recover_worker) is None
-    dying.close()
+    assert value(other, recover_worker) is None
+    one.commit()
+    assert value(other, recover_worker) is None
+    one.close()
     # The server needs a moment to end the session. After that the claim is visible, whenever it was
     # committed.
-    assert until(lambda: value(supervisor, recover_worker)) == 1
-    assert live(supervisor) == {job: "pending"}
+    assert until(lambda: value(other, recover_worker)) == 1
+    assert live(other) == {job: "pending"}
 
 
-@pytest.mark.promise("extend-tells")
-def test_a_job_that_extends_itself_while_it_is_recovered_hears_so(
-    connect: Connect,
-) -> None:
-    recoverer, worker = connect(), connect(autocommit=True)
-    (job,) = running(recoverer)
-    assert recover(recoverer) == 1
-    extended = start(worker, extend, job, 1).blocked()
-    recoverer.commit()
-    assert extended.result() == []
-
-
-def test_a_job_extends_itself_under_its_own_lease_only(connect: Connect) -> None:
+def test_a_job_extends_itself_under_its_own_lease_only(other: Connection) -> None:
     """The job was recovered and runs elsewhere. Its old worker must not change the deadline there."""
-    one = connect(autocommit=True)
-    (job,) = running(one, lease=1)
-    assert recover(one) == 1
-    assert [row.id for row in claim(one, worker=2, lease=2)] == [job]
-    assert extend(one, job, 1) == []
-    assert extend(one, job, 2) == [job]
+    (job,) = running(other, lease=1)
+    assert recover(other) == 1
+    assert [row.id for row in claim(other, worker=2, lease=2)] == [job]
+    assert extend(other, job, 1) == []
+    assert extend(other, job, 2) == [job]
 
 
-def test_a_job_that_holds_its_row_for_a_fenced_write_can_be_extended(connect: Connect) -> None:
-    task, other = connect(), connect(autocommit=True)
-    (job,) = running(task)
-    task.execute("SELECT FROM pgqueue_job_live WHERE id = %s AND lease = 1 FOR KEY SHARE", (job,))
+def test_a_job_that_holds_its_row_for_a_fenced_write_can_be_extended(
+    one: Connection, other: Connection
+) -> None:
+    (job,) = running(one)
+    one.execute("SELECT FROM pgqueue_job_live WHERE id = %s AND lease = 1 FOR KEY SHARE", (job,))
     assert extend(other, job) == [job]
     assert recover(other) == 0  # and no other recovery takes it meanwhile
-    task.commit()
+    one.commit()
     assert recover(other) == 1
 
 
-def test_race_a_worker_that_stopped_in_the_middle_of_a_claim_keeps_nothing(connect: Connect) -> None:
+def test_race_a_worker_that_stopped_in_the_middle_of_a_claim_keeps_nothing(
+    one: Connection, other: Connection
+) -> None:
     """Otherwise its session would hold the jobs until the process continues, which may never happen."""
-    stopped, recoverer = connect(), connect(autocommit=True)
-    (held,) = running(stopped, worker=1)
-    stopped.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
-    stopped.commit()
-    (other,) = add(recoverer)
-    assert [row.id for row in claim(stopped, worker=1)] == [other]
-    register(recoverer, beat="1 s", holds_lock=True)
-    assert claim(recoverer, worker=2) == []
-    assert recover_dead(recoverer) == (1, 1)
-    assert [row.id for row in claim(recoverer, 2, worker=2)][:1] == [held]
-    until(lambda: live(recoverer)[other] == "running" or claim(recoverer, worker=2))
-    assert live(recoverer) == {held: "running", other: "running"}
+    (held,) = running(one, worker=1)
+    one.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
+    one.commit()
+    (taken,) = add(other)
+    assert [row.id for row in claim(one, worker=1)] == [taken]
+    register(other, beat="1 s", holds_lock=True)
+    assert claim(other, worker=2) == []
+    assert recover_dead(other) == (1, 1)
+    assert [row.id for row in claim(other, 2, worker=2)][:1] == [held]
+    until(lambda: live(other)[taken] == "running" or claim(other, worker=2))
+    assert live(other) == {held: "running", taken: "running"}
     with pytest.raises(psycopg.OperationalError):
-        stopped.commit()
+        one.commit()
 
 
-def test_race_a_worker_that_stopped_in_the_middle_of_a_report_is_recovered(connect: Connect) -> None:
-    stopped, recoverer = connect(), connect(autocommit=True)
-    (job,) = running(stopped, worker=1)
-    stopped.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
-    stopped.commit()
-    assert finish(stopped, [job]) == [job]
-    register(recoverer, beat="1 s", holds_lock=True)
-    assert recover_dead(recoverer) == (1, 0)  # its row is locked; its worker stays on the list
-    until(lambda: recover_dead(recoverer) == (1, 1))  # its session needs a moment to end
-    assert live(recoverer) == {job: "pending"}
+def test_race_a_worker_that_stopped_in_the_middle_of_a_report_is_recovered(
+    one: Connection, other: Connection
+) -> None:
+    (job,) = running(one, worker=1)
+    one.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
+    one.commit()
+    assert finish(one, [job]) == [job]
+    register(other, beat="1 s", holds_lock=True)
+    assert recover_dead(other) == (1, 0)  # its row is locked; its worker stays on the list
+    until(lambda: recover_dead(other) == (1, 1))  # its session needs a moment to end
+    assert live(other) == {job: "pending"}
 
 
 def test_a_session_that_may_not_be_ended_is_left_alone(connect: Connect) -> None:
@@ -266,3 +228,29 @@ def test_a_session_that_may_not_be_ended_is_left_alone(connect: Connect) -> None
         recoverer.execute("DROP ROLE pgqueue_weak")
     assert [message for message in warnings if message and "cannot be ended by pgqueue_weak" in message]
     assert stopped.execute("SELECT 1").fetchone() == (1,)
+
+
+# -- a worker connects again while the server still works on what its last session has sent
+
+
+WORKER = 7
+
+
+def test_a_claim_of_the_last_session_is_not_committed_after_the_new_one_has_looked(connect: Connect) -> None:
+    """Its answer would reach nobody, and a worker that is alive would keep the lease of the job forever."""
+    setup, lock = connect(autocommit=True), connect()
+    (job,) = add(setup)
+    registration = Registration(WorkerOptions(), WORKER, 1)
+    with closing(connect_worker("default")) as old:
+        registration.register(old)
+        old.connection.execute("SET lock_timeout TO '15s'")
+        lock.execute("LOCK TABLE pgqueue_job IN EXCLUSIVE MODE")
+        claimed = start(old.connection, claim, worker=WORKER).blocked()
+        with closing(connect_worker("default")) as new:
+            registration.register(new)
+            requeue_strangers(new, WORKER, [])
+            lock.rollback()
+            with pytest.raises(psycopg.errors.AdminShutdown):
+                claimed.result()
+            assert live(setup) == {job: "pending"}
+            assert new.holds_lock

@@ -16,7 +16,7 @@ from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job
 from tests.support.installed import definition
 from tests.support.jobs import add, cancel, claim, finish, live, over, retry, statuses, value
-from tests.support.sessions import Connect, Connection, open_raw, start
+from tests.support.sessions import Connect, Connection, behind, open_raw, start
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
 
@@ -98,19 +98,15 @@ def patient(transactional_db: None) -> Iterator[Patient]:
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 @pytest.mark.promise("unique", "unique-waits")
 def test_the_second_waits_for_the_transaction_of_the_first(
-    connect: Connect, options: dict[str, Any], end: str
+    one: Connection, other: Connection, options: dict[str, Any], end: str
 ) -> None:
-    one, other = connect(), connect(autocommit=True)
     first, _ = enqueue(one, options)
-    second = start(other, in_one, options).blocked()
-    getattr(one, end)()
-    job, outcome = second.result()
+    job, outcome = behind(one, other, in_one, options, end=end)
     assert (job == first, outcome) == ((True, "existing") if end == "commit" else (False, "created"))
     assert list(live(other)) == [job]
 
 
-def test_of_two_that_come_after_a_window_one_is_created(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_of_two_that_come_after_a_window_one_is_created(one: Connection, other: Connection) -> None:
     before, _ = in_one(other, WINDOW)
     cancel(other, [before])
     other.execute("UPDATE pgqueue_window SET until = clock_timestamp() - interval '1 second'")
@@ -122,8 +118,7 @@ def test_of_two_that_come_after_a_window_one_is_created(connect: Connect) -> Non
     assert second.result() == (first, "existing")
 
 
-def test_a_sweep_leaves_a_window_that_is_being_renewed(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_sweep_leaves_a_window_that_is_being_renewed(one: Connection, other: Connection) -> None:
     before, _ = in_one(other, WINDOW)
     cancel(other, [before])
     other.execute("UPDATE pgqueue_window SET until = clock_timestamp() - interval '1 second'")
@@ -171,14 +166,11 @@ def test_a_twin_that_goes_between_the_insert_and_the_look_frees_the_key(
     ids=["waiting", "live"],
 )
 def test_a_replace_that_meets_a_claim_leaves_the_job_that_runs(
-    connect: Connect, options: dict[str, Any], expected: str
+    one: Connection, other: Connection, options: dict[str, Any], expected: str
 ) -> None:
-    one, other = connect(), connect(autocommit=True)
     first, _ = in_one(other, {**REPLACE, **options}, '["old"]')
     assert [row.id for row in claim(one)] == [first]
-    second = start(other, in_one, {**REPLACE, **options}, '["new"]').blocked()
-    one.commit()
-    job, outcome = second.result()
+    job, outcome = behind(one, other, in_one, {**REPLACE, **options}, '["new"]')
     assert (outcome, job == first) == (expected, expected == "existing")
     assert Job.objects.get(pk=first).args == ["old"]
     assert live(other)[first] == "running"
@@ -200,8 +192,7 @@ def test_a_twin_that_starts_between_the_look_and_the_replace_frees_the_key(
 
 
 @pytest.mark.promise("unique-replace-locks")
-def test_a_claim_that_meets_a_replace_leaves_it_until_the_commit(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_claim_that_meets_a_replace_leaves_it_until_the_commit(one: Connection, other: Connection) -> None:
     first, _ = in_one(other, REPLACE, '["old"]')
     assert enqueue(one, REPLACE, '["new"]') == (first, "replaced")
     assert claim(other) == []
@@ -210,9 +201,8 @@ def test_a_claim_that_meets_a_replace_leaves_it_until_the_commit(connect: Connec
     assert Job.objects.get(pk=first).args == ["new"]
 
 
-def test_a_replace_that_has_waited_is_not_due_in_the_past(connect: Connect) -> None:
+def test_a_replace_that_has_waited_is_not_due_in_the_past(one: Connection, other: Connection) -> None:
     """Workers do not expect jobs that become claimable below their marks."""
-    one, other = connect(), connect(autocommit=True)
     first, _ = enqueue(one, REPLACE, '["old"]')
     second = start(other, in_one, REPLACE, '["new"]').blocked()
     moment = value(one, "SELECT clock_timestamp()")
@@ -222,14 +212,11 @@ def test_a_replace_that_has_waited_is_not_due_in_the_past(connect: Connect) -> N
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_an_enqueue_waits_for_a_job_that_is_going_back(connect: Connect, end: str) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_an_enqueue_waits_for_a_job_that_is_going_back(one: Connection, other: Connection, end: str) -> None:
     first, _ = in_one(other, WAITING)
     claim(other)
     assert finish(one, [first], "retry") == [first]
-    second = start(other, in_one, WAITING).blocked()
-    getattr(one, end)()
-    job, outcome = second.result()
+    job, outcome = behind(one, other, in_one, WAITING, end=end)
     assert (job == first, outcome) == ((True, "existing") if end == "commit" else (False, "created"))
 
 
@@ -297,9 +284,10 @@ def test_recovery_leaves_a_job_whose_twin_is_in_an_open_transaction_for_later(co
     assert statuses(other)[second] == "pending"
 
 
-def test_recovery_waits_for_at_most_ten_jobs_in_a_round(connect: Connect, patient: Patient) -> None:
+def test_recovery_waits_for_at_most_ten_jobs_in_a_round(
+    one: Connection, other: Connection, patient: Patient
+) -> None:
     """The supervisor must send heartbeats in the meantime. 60 jobs would take six seconds."""
-    one, other = connect(), connect(autocommit=True)
     keys = [f"k{number}" for number in range(60)]
     enqueue_many(other, keys)
     other.execute("UPDATE pgqueue_job_live SET status = 'running', attempts = 1, worker = 1, lease = 1")
@@ -330,8 +318,7 @@ def test_two_bulks_with_the_same_keys_in_opposite_orders_never_deadlock(connect:
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_a_retry_by_hand_waits_for_an_open_enqueue(connect: Connect, end: str) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_retry_by_hand_waits_for_an_open_enqueue(one: Connection, other: Connection, end: str) -> None:
     (past,) = over(other, 9, "1 hour", status="failed")
     keyed = value(
         other,
@@ -339,16 +326,15 @@ def test_a_retry_by_hand_waits_for_an_open_enqueue(connect: Connect, end: str) -
         " VALUES (9, 'failed', 'a.b', clock_timestamp(), 'k', 'live') RETURNING id",
     )
     enqueue(one, LIVE)
-    retried = start(other, retry, [past, keyed]).blocked()
-    getattr(one, end)()
-    assert retried.result() == (1 if end == "commit" else 2)
+    assert behind(one, other, retry, [past, keyed], end=end) == (1 if end == "commit" else 2)
     assert statuses(other)[past] == "pending"
     assert statuses(other)[keyed] == ("failed" if end == "commit" else "pending")
 
 
-def test_of_two_retries_one_finds_nothing_even_if_the_job_is_over_again(connect: Connect) -> None:
+def test_of_two_retries_one_finds_nothing_even_if_the_job_is_over_again(
+    one: Connection, other: Connection
+) -> None:
     """Without a lock on the row of history, the second would insert the job on a second shelf."""
-    one, other = connect(), connect(autocommit=True)
     (past,) = over(other, 9, "1 hour", status="failed")
     assert retry(one, [past]) == 1
     retried = start(other, retry, [past]).blocked()

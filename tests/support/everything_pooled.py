@@ -73,7 +73,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/test_run.py::test_a_worker_is_on_the_list_while_it_lives",
     ],
     "it is about a direct connection that is cut off": [
-        "tests/races/test_reconnect.py",
+        "tests/races/test_recovery.py::test_a_claim_of_the_last_session",
         "tests/postgres/test_liveness.py",
     ],
     "it is about what a worker sets for its session": [

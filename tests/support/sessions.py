@@ -24,6 +24,7 @@ __all__ = [
     "Background",
     "Connect",
     "Connection",
+    "behind",
     "connect",
     "one",
     "settled_server",
@@ -152,6 +153,15 @@ class Background(Generic[T]):
 def start(connection: Connection, call: Callable[..., T], *args: Any, **kwargs: Any) -> Background[T]:
     """Run ``call(connection, ...)`` in the background."""
     return Background(connection, lambda: call(connection, *args, **kwargs))
+
+
+def behind(
+    one: Connection, other: Connection, call: Callable[..., T], *args: Any, end: str = "commit", **kwargs: Any
+) -> T:
+    """Let ``call(other, ...)`` wait for the transaction of `one`, end that, and return the result."""
+    waiting = start(other, call, *args, **kwargs).blocked()
+    getattr(one, end)()
+    return waiting.result()
 
 
 def who_waits_for(holder: Connection, observer: Connection) -> int | None:

@@ -1,9 +1,11 @@
-"""Limit keys: each test forces the order of two sessions in which a limit could be passed, or a job
-stranded."""
+"""Limits and rates: each test forces the order of two sessions in which one is passed, or a job stranded."""
 
 from __future__ import annotations
 
 import random
+from datetime import timedelta
+from time import monotonic
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,7 +13,8 @@ import pytest
 from django_pgqueue.jobs.claim import Claimed, Refusals, claim_sql
 from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, claim_and_tell, finish, live, value
 from tests.support.keys import add_keyed, add_many, line, repair, running, set_limit
-from tests.support.sessions import Connect, Connection, start
+from tests.support.rates import most_in_window, move_state, set_rate, starts_of, state_ahead, wait_of
+from tests.support.sessions import Connect, Connection, behind, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,8 +35,7 @@ def slow_claim() -> str:
 
 
 @pytest.mark.promise("limit")
-def test_two_claims_at_once_never_pass_the_limit(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_two_claims_at_once_never_pass_the_limit(one: Connection, other: Connection) -> None:
     jobs = add_keyed(other, 4)
     assert ids(claim(one, 2)) == jobs[:1]
     assert claim_and_ask(other, worker=2, lease=2) == ([], (0, 2))  # nobody can tell before the commit
@@ -59,8 +61,7 @@ def test_a_claim_counts_what_started_after_its_own_snapshot(connect: Connect) ->
     assert live(one)[second[0]] == "blocked"
 
 
-def test_a_claim_whose_snapshots_are_not_young_is_refused(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_claim_whose_snapshots_are_not_young_is_refused(one: Connection, other: Connection) -> None:
     add_keyed(other, 2)
     one.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     with pytest.raises(psycopg.errors.InvalidTransactionState, match="READ COMMITTED"):
@@ -72,8 +73,7 @@ def test_a_claim_whose_snapshots_are_not_young_is_refused(connect: Connect) -> N
         claim_and_ask(one, ranges=[Range("mail")], limits={"mail": 1})
 
 
-def test_a_job_is_not_blocked_behind_one_that_is_ending(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_job_is_not_blocked_behind_one_that_is_ending(one: Connection, other: Connection) -> None:
     first, second = add_keyed(other, 2)
     assert ids(claim(other, 1)) == [first]
     assert finish(one, [first]) == [first]  # it saw no line, and will not look again
@@ -82,14 +82,13 @@ def test_a_job_is_not_blocked_behind_one_that_is_ending(connect: Connect) -> Non
     assert ids(claim(other, worker=2, lease=2)) == [second]
 
 
-def test_a_finish_waits_for_the_claim_that_blocks_a_job_behind_it_and_releases_it(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_finish_waits_for_the_claim_that_blocks_a_job_behind_it_and_releases_it(
+    one: Connection, other: Connection
+) -> None:
     first, second = add_keyed(other, 2)
     assert ids(claim(other, 1)) == [first]
     assert claim_and_ask(one, worker=2, lease=2) == ([], (1, 0))
-    finished = start(other, finish, [first]).blocked()
-    one.commit()
-    assert finished.result() == [first]
+    assert behind(one, other, finish, [first]) == [first]
     assert live(other) == {second: "pending"}
     assert ids(claim(other, worker=2, lease=2)) == [second]
 
@@ -106,8 +105,9 @@ def test_jobs_are_blocked_behind_the_first_one_that_another_claim_holds(connect:
     assert ids(late.result()) == [first]
 
 
-def test_a_job_is_not_blocked_behind_the_first_one_if_that_is_being_cancelled(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_job_is_not_blocked_behind_the_first_one_if_that_is_being_cancelled(
+    one: Connection, other: Connection
+) -> None:
     first, second = add_keyed(other, 2)
     assert cancel(one, [first]) == 1
     assert claim_and_ask(other) == ([], (0, 1))
@@ -115,8 +115,7 @@ def test_a_job_is_not_blocked_behind_the_first_one_if_that_is_being_cancelled(co
     assert ids(claim(other)) == [second]
 
 
-def test_a_release_passes_over_a_job_that_is_being_cancelled(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_release_passes_over_a_job_that_is_being_cancelled(one: Connection, other: Connection) -> None:
     first, *rest = add_many(other, "k", "k", "k", "k")
     assert ids(claim(other, 1)) == [first]
     assert cancel(one, rest[:1]) == 1  # it locks the second one in line as well, to release it
@@ -133,8 +132,7 @@ def test_a_release_passes_over_a_job_that_is_being_cancelled(connect: Connect) -
 
 
 @pytest.mark.promise("limit-repair", "cancel-transaction")
-def test_a_line_whose_cancel_is_rolled_back_is_repaired(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_line_whose_cancel_is_rolled_back_is_repaired(one: Connection, other: Connection) -> None:
     first, *rest = add_many(other, "k", "k", "k")
     assert ids(claim(other, 1)) == [first]
     assert cancel(one, rest) == 2
@@ -147,8 +145,7 @@ def test_a_line_whose_cancel_is_rolled_back_is_repaired(connect: Connect) -> Non
     assert repair(other) == 0
 
 
-def test_a_cancel_of_the_first_one_releases_the_next(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_a_cancel_of_the_first_one_releases_the_next(one: Connection, other: Connection) -> None:
     first, second, third = add_many(other, "k", "k", "k")
     assert cancel(one, [first]) == 1
     assert claim(other) == []
@@ -157,20 +154,19 @@ def test_a_cancel_of_the_first_one_releases_the_next(connect: Connect) -> None:
     assert ids(claim(other)) == [second]
 
 
-def test_those_that_the_gate_lets_follow_are_claimed_before_older_jobs(connect: Connect) -> None:
-    one = connect(autocommit=True)
-    jobs = add_many(one, *["k"] * 4)
-    assert ids(claim(one)) == jobs[:1]
-    assert live(one) == {jobs[0]: "running", **dict.fromkeys(jobs[1:], "blocked")}
-    newcomer, *others = *add_keyed(one), *add(one, 5)
-    set_limit(one, "k", 3)
-    answer = claim_and_tell(one, 1, lease=2)
+def test_those_that_the_gate_lets_follow_are_claimed_before_older_jobs(other: Connection) -> None:
+    jobs = add_many(other, *["k"] * 4)
+    assert ids(claim(other)) == jobs[:1]
+    assert live(other) == {jobs[0]: "running", **dict.fromkeys(jobs[1:], "blocked")}
+    newcomer, *others = *add_keyed(other), *add(other, 5)
+    set_limit(other, "k", 3)
+    answer = claim_and_tell(other, 1, lease=2)
     assert (answer.rows, answer.refusals) == ([], Refusals(2, 0, (jobs[1], jobs[2])))
-    assert live(one)[newcomer] == "blocked"
-    answer = claim_and_tell(one, 3, lease=3, first=answer.refusals.following)
+    assert live(other)[newcomer] == "blocked"
+    answer = claim_and_tell(other, 3, lease=3, first=answer.refusals.following)
     assert sorted(ids(answer.rows)) == [*jobs[1:3], others[0]]
     assert answer.early == set(jobs[1:3])
-    assert running(one) == jobs[:3]
+    assert running(other) == jobs[:3]
 
 
 def test_a_claim_takes_the_locks_of_256_keys_at_most(connect: Connect) -> None:
@@ -187,8 +183,7 @@ def test_a_claim_takes_the_locks_of_256_keys_at_most(connect: Connect) -> None:
 
 
 @pytest.mark.promise("limit-queue")
-def test_claims_of_a_limited_queue_at_once_never_pass_its_limit(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True)
+def test_claims_of_a_limited_queue_at_once_never_pass_its_limit(one: Connection, other: Connection) -> None:
     jobs = add(other, 10, queue_name="mail")
     free = add(other, 2)
     ranges = [Range("mail"), Range("default")]
@@ -253,3 +248,131 @@ def test_many_claims_at_once_start_each_key_in_order(connect: Connect) -> None:
             assert found == sorted(found)
     finally:
         owner.execute("DROP TABLE started")
+
+
+# -- rates
+
+
+HOUR = timedelta(hours=1)
+
+
+def test_a_claim_does_not_decide_about_a_key_whose_rate_another_claim_charges(
+    one: Connection, other: Connection
+) -> None:
+    set_rate(other, "k", 1, HOUR, burst=3)
+    jobs = add_keyed(other, 4)
+    assert [row.id for row in claim(one, 2)] == jobs[:2]
+    assert claim_and_ask(other, lease=2) == ([], (0, 2))
+    one.commit()
+    assert [row.id for row in claim(other, lease=3)] == jobs[2:3]
+    assert running(other) == jobs[:3]
+
+
+def test_a_claim_of_a_queue_does_not_pass_the_rate_that_another_claim_charges(
+    one: Connection, other: Connection
+) -> None:
+    set_rate(other, "queue:default", 1, HOUR, burst=3)
+    jobs = add(other, 6)
+    limits: Any = {"default": None}
+    assert len(claim_and_ask(one, 2, limits=limits)[0]) == 2
+    assert claim_and_ask(other, lease=2, limits=limits)[0] == []
+    one.commit()
+    assert [row.id for row in claim_and_ask(other, lease=3, limits=limits)[0]] == jobs[2:3]
+
+
+def take(connection: Connection) -> float:
+    return float(value(connection, "SELECT pgqueue_take_rate('k', '', 1)"))
+
+
+def test_a_transaction_that_takes_a_start_makes_others_wait_and_gives_it_back(connect: Connect) -> None:
+    one, two, other = connect(), connect(autocommit=True), connect(autocommit=True)
+    set_rate(other, "k", 1, HOUR)
+    assert take(one) == 0
+    add_keyed(other)
+    assert claim_and_ask(other) == ([], (0, 1))  # a claim waits for nobody
+    waiting = start(two, take).blocked()
+    one.rollback()
+    assert waiting.result() == 0
+    assert take(one) > 3590
+    assert claim(other) == []
+
+
+def test_an_alarm_clock_that_is_being_cancelled_is_not_relied_on(one: Connection, other: Connection) -> None:
+    set_rate(other, "k", 1, HOUR)
+    first, alarm = add_keyed(other, 2)
+    assert [row.id for row in claim(other)] == [first]
+    assert wait_of(other, alarm) > 0
+    assert cancel(one, [alarm]) == 1  # it saw no line behind it
+    (late,) = add_keyed(other)
+    assert claim_and_ask(other, lease=2) == ([], (1, 0))
+    one.commit()
+    assert live(other) == {first: "running", late: "pending"}
+    assert wait_of(other, late) > 3590
+    move_state(other, "k", 3600)
+    assert [row.id for row in claim(other, lease=3)] == [late]
+
+
+def test_the_state_of_a_rate_that_is_swept_while_it_is_charged_is_written_again(
+    one: Connection, other: Connection
+) -> None:
+    set_rate(other, "k", 1, HOUR)
+    add_keyed(other, 2)
+    other.execute("INSERT INTO pgqueue_rate VALUES ('k', clock_timestamp() - interval '1 day')")
+    one.execute("DELETE FROM pgqueue_rate")
+    assert len(behind(one, other, claim)) == 1
+    assert state_ahead(other, "k") > 3590
+
+
+def charge(connection: Connection, *keys: str) -> None:
+    """Charge starts, as a claim does."""
+    connection.execute("SELECT _pgqueue_charge(%s::text[])", (list(keys),))
+
+
+def test_a_charge_that_waits_for_the_row_is_a_whole_charge(one: Connection, other: Connection) -> None:
+    set_rate(other, "k", 10, timedelta(seconds=1), 20)
+    other.execute("INSERT INTO pgqueue_rate VALUES ('k', clock_timestamp() + interval '1 minute')")
+    query = "SELECT tat FROM pgqueue_rate WHERE key = 'k'"
+    before = value(one, query + " FOR UPDATE")
+    behind(one, other, charge, "k", "k")
+    assert value(other, query) - before == timedelta(seconds=0.2)
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+@pytest.mark.promise("rate")
+def test_many_claims_at_once_never_pass_the_rate_in_any_window(connect: Connect, *, bulk: bool) -> None:
+    """Measured from the stamps in the rows. They come after the decision, by one claim at most."""
+    owner = connect(autocommit=True)
+    rate, burst, seconds = 200, 20, 2.0
+    set_rate(owner, "k", rate, timedelta(seconds=1), burst)
+    if bulk:
+        add_many(owner, *["k"] * 2000)
+    else:
+        add_keyed(owner, 2000)
+    begin = monotonic()
+    longest = [0.0]
+    started: list[int] = []
+
+    def goes_on() -> bool:  # on after the burst, whatever else this machine does
+        past = monotonic() - begin
+        return past < seconds or (len(started) < 2 * burst and past < 20 * seconds)
+
+    def drain(connection: Connection, worker: int) -> None:
+        choice = random.Random(worker)
+        lease = worker * 1_000_000
+        while goes_on():
+            lease += 1
+            began = monotonic()
+            rows, _ = claim_and_ask(connection, choice.choice([1, 7, 50]), worker=worker, lease=lease)
+            longest[0] = max(longest[0], monotonic() - began)
+            started.extend(row.id for row in rows)
+            if rows and choice.random() < 0.9:  # the others stay with a dead worker
+                finish(connection, [row.id for row in rows], lease=lease)
+
+    workers = [start(connect(autocommit=True), drain, worker) for worker in range(1, 5)]
+    for worker in workers:
+        worker.result()
+    starts = starts_of(owner, "k")
+    assert len(starts) >= 2 * burst
+    for window in (0.01, 0.1, 0.5, 1.0, 2.0):
+        allowed = burst + rate * (window + longest[0])
+        assert most_in_window(starts, timedelta(seconds=window)) <= allowed, (window, longest)

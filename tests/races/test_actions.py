@@ -1,0 +1,276 @@
+"""Actions of the admin and of commands, while a worker or another user changes the same rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from threading import Thread
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from django_pgqueue import cancel, retry
+from django_pgqueue.admin.bulk import confirm
+from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.jobs import chunks
+from django_pgqueue.management.subcommands.changing import change_each
+from django_pgqueue.models import Job, Schedule
+from django_pgqueue.models.changes import retry as retry_rows
+from django_pgqueue.models.changes import run_now
+from django_pgqueue.testing import run_jobs
+from tests.admin.helpers import ask, post, url
+from tests.management.test_subcommands import run
+from tests.support import shown_schedules as schedules
+from tests.support.factories import WorkerFactory
+from tests.support.jobs import add, claim, finish, statuses, value
+from tests.support.sessions import Connect, Connection, open_raw, who_waits_for
+from tests.support.waiting import until
+from tests.support.workers import working
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def commit_once_blocked(holder: Connection) -> Thread:
+    """Commit as soon as the statement of any other session waits for this transaction."""
+
+    def run() -> None:
+        with open_raw() as observer:
+            until(lambda: who_waits_for(holder, observer))
+        holder.commit()
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_job_that_is_claimed_while_its_cancel_is_confirmed_is_not_asked_to_stop(
+    connect: Connect, client: Client
+) -> None:
+    claimer, other = connect(), connect(autocommit=True)
+    first, second = (Job.objects.get(pk=pk) for pk in add(other, 2))
+    client.force_login(User.objects.create_superuser("root"))
+    page = ask(client, "cancel_jobs", first, second)
+    assert page.sentences == ["2 waiting jobs would be cancelled."]
+    assert [row.id for row in claim(claimer, 1)] == [first.pk]
+    thread = commit_once_blocked(claimer)
+    told, _kind = page.confirm(client)
+    thread.join()
+    assert told.startswith("1 job was cancelled")
+    assert told.endswith("1 other changed in the meantime and was left alone.")
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.status, first.cancel_requested_at) == ("running", None)
+    assert second.status == "cancelled"
+
+
+# -- many jobs, in the background
+
+
+WORDS = "were cancelled, or asked to stop if they were running."
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confirm, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(chunks, "FIRST_SIZE", 2)
+
+
+def ordered(client: Client, count: int) -> tuple[Job, list[int]]:
+    """Let the admin cancel so many jobs in the background. Return the job that does it, and theirs.
+
+    Its worker does not fall silent before the page is sent, however slow the test is.
+    """
+    WorkerFactory.create(heartbeat_at=timezone.now() + timedelta(hours=1))
+    with open_raw() as other:
+        jobs = add(other, count, queue_name="later")
+    client.force_login(User.objects.create_superuser("root"))
+    page = ask(client, "cancel_jobs", Job.objects.get(pk=jobs[0]), across=True)
+    client.post(page.address, page.fields)
+    return Job.objects.get(task_path=bulk.run.module_path), jobs
+
+
+def states(jobs: list[int]) -> list[str]:
+    found = dict(Job.objects.filter(pk__in=jobs).values_list("pk", "status"))
+    return [found[pk] for pk in jobs]
+
+
+@contextmanager
+def blocked_at(connection: Connection, job: int) -> Iterator[int]:
+    """Hold the row of a job during the block. Yield the id of the session that waits for it."""
+    connection.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (job,))
+    with working(queues=["default"]), open_raw() as observer:
+        yield until(lambda: who_waits_for(connection, observer))
+        connection.rollback()
+        until(lambda: not Job.objects.filter(task_path=bulk.run.module_path, status="running").exists())
+
+
+def test_a_job_that_is_claimed_while_its_chunk_waits_for_it_is_left_alone(
+    connect: Connect, client: Client
+) -> None:
+    claimer = connect()
+    _, jobs = ordered(client, 5)
+    claimer.execute(
+        "UPDATE pgqueue_job_live SET status = 'running', worker = 1, lease = 1 WHERE id = %s", jobs[:1]
+    )
+    thread = commit_once_blocked(claimer)
+    [ran] = run_jobs(queues="default")
+    thread.join()
+    assert ran.result["words"] == f"4 jobs {WORDS} 1 other changed in the meantime and was left alone."
+    assert states(jobs) == ["running", *["cancelled"] * 4]
+    assert Job.objects.get(pk=jobs[0]).cancel_requested_at is None
+
+
+def test_two_of_them_at_once_change_each_job_once(connect: Connect, client: Client) -> None:
+    """The other one is in its first chunk. It does not count what this one has changed, or the reverse."""
+    other = connect()
+    _, jobs = ordered(client, 5)
+    assert value(other, "SELECT pgqueue_cancel(%s::bigint[])", jobs[:2]) == jobs[:2]
+    thread = commit_once_blocked(other)
+    [ran] = run_jobs(queues="default")
+    thread.join()
+    assert ran.result["words"] == f"3 jobs {WORDS} 2 others changed in the meantime and were left alone."
+    assert states(jobs) == ["cancelled"] * 5
+
+
+def test_a_cancel_in_the_middle_of_a_chunk_stops_it_after_this_chunk(
+    connect: Connect, client: Client
+) -> None:
+    job, jobs = ordered(client, 6)
+    with blocked_at(connect(), jobs[3]):
+        assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 4
+        assert cancel(job) == 1
+    job.refresh_from_db()
+    assert (job.status, job.waiting_reason) == ("cancelled", f"Cancelled. 4 jobs {WORDS}")
+    assert states(jobs) == ["cancelled"] * 4 + ["pending"] * 2
+
+
+def test_a_kill_in_the_middle_of_a_chunk_changes_nothing_twice(connect: Connect, client: Client) -> None:
+    job, jobs = ordered(client, 6)
+    with blocked_at(connect(), jobs[3]) as pid, open_raw() as killer:
+        assert value(killer, "SELECT pg_terminate_backend(%s)", pid)
+        until(lambda: Job.objects.filter(pk=job.pk, status="retry").exists())
+        assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 4, "its chunk was rolled back"
+        assert retry(jobs[0]) == 1
+    run_now(job)
+    [ran] = run_jobs(queues="default")
+    assert ran.result["changed"] == 6
+    assert states(jobs) == ["pending", *["cancelled"] * 5]
+
+
+# -- commands
+
+
+_WAITS = """
+    SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
+
+
+def test_a_job_that_is_claimed_meanwhile_is_left_alone(connect: Connect) -> None:
+    """Only those that wait are to be cancelled. The row is locked and looked at again, so that the job that
+    runs by now is not asked to stop.
+    """
+    worker, one = connect(), connect(autocommit=True)
+    claimed, waiting = add(one, 2)
+    assert [row.id for row in claim(worker, 1)] == [claimed]
+    printed: list[str] = []
+
+    def cancel() -> None:
+        printed.append(run("cancel", "--status", "pending", "--queue", "default", "--yes"))
+        connection.close()
+
+    command = Thread(target=cancel, daemon=True)
+    command.start()
+    until(lambda: value(one, _WAITS) == 1)
+    worker.commit()
+    command.join(30)
+    (words,) = printed
+    assert words.startswith(
+        "1 job was cancelled, or asked to stop. 1 job was left alone: it was in another state by then"
+    )
+    assert statuses(one) == {claimed: "running", waiting: "cancelled"}
+    assert value(one, "SELECT cancel_requested_at FROM pgqueue_job WHERE id = %s", claimed) is None
+
+
+def test_a_job_that_is_done_meanwhile_does_not_run_a_second_time(connect: Connect) -> None:
+    """It waited for another attempt when its id was looked up."""
+    one = connect(autocommit=True)
+    (job,) = add(one)
+    seen = Job.objects.get(pk=job)
+    claim(one, 1)
+    assert finish(one, [job]) == [job]
+    assert list(change_each(retry_rows, [seen])) == [(seen, False)]
+    assert statuses(one) == {job: "done"}
+
+
+# -- schedules, while a worker that starts writes what code declares
+
+
+@pytest.fixture
+def root(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+@pytest.fixture
+def worker(connect: Connect) -> Connection:
+    """The session of a worker that starts. Its transaction stays open."""
+    return connect()
+
+
+def declare_priority(worker: Connection, priority: int) -> None:
+    """Write a new declaration."""
+    worker.execute(
+        "UPDATE pgqueue_schedule SET priority = %s,"
+        " declared = jsonb_set(declared, '{priority}', to_jsonb(%s::integer))",
+        (priority, priority),
+    )
+
+
+def meanwhile(worker: Connection, client: Client, address: str, data: dict[str, Any]) -> Any:
+    """Send the form, and commit the worker's transaction once the form waits for it."""
+    thread = commit_once_blocked(worker)
+    response = client.post(address, data)
+    thread.join()
+    assert response.status_code == 302
+    return response
+
+
+def test_back_to_what_is_declared_means_the_declaration_that_is_being_written(
+    root: Client, worker: Connection
+) -> None:
+    schedules.declare("nightly", jitter=schedules.SHORT)
+    declare_priority(worker, 9)
+    meanwhile(worker, root, url("restore", "nightly", model="schedule"), {"confirmed": "1"})
+    schedule = Schedule.objects.get()
+    assert (schedule.jitter, schedule.priority, schedule.overridden) == (schedules.NONE, 9, [])
+
+
+def test_an_edit_leaves_alone_what_a_new_declaration_changes(root: Client, worker: Connection) -> None:
+    schedule = schedules.declare("nightly")
+    declare_priority(worker, 9)
+    sent = {
+        "task_path": schedule.task_path, "args": json.dumps(schedule.args), "kwargs": "{}",
+        "cron": "30 4 * * *", "timezone": "UTC", "jitter": "0", "catch_up": "latest", "catch_up_limit": "100",
+        "overlap": "allow",
+    }  # fmt: skip
+    meanwhile(worker, root, url("change", "nightly", model="schedule"), sent)
+    schedule.refresh_from_db()
+    assert (schedule.cron, schedule.priority) == ("30 4 * * *", 9)
+    assert schedule.overridden == ["cron", "every"]
+
+
+def test_a_schedule_that_is_being_retired_does_not_run(root: Client, worker: Connection) -> None:
+    schedules.declare("nightly")
+    worker.execute("UPDATE pgqueue_schedule SET retired_at = now()")
+    address, data = url("enqueue", "nightly", model="schedule"), {"confirmed": "1"}
+    response = meanwhile(worker, root, address, data)
+    assert response["Location"] == url("change", "nightly", model="schedule")
+    assert not Job.objects.exists()
+    message, level = post(root, address, **data)
+    assert (message.startswith("No job is enqueued: "), level) == (True, "warning")
