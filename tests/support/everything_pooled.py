@@ -94,7 +94,6 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/producer/test_connection.py::test_nothing_is_lost_and_nothing_runs_twice",
         "tests/worker/producer/test_connection.py::test_jobs_that_end_while_the_server_is_away",
         "tests/worker/producer/test_connection.py::test_a_worker_that_is_stopped_while_the_server",
-        "tests/worker/producer/test_connection.py::test_when_the_grace_is_over_and_the_server_away",
         "tests/worker/supervisor/test_notices.py::test_a_database_that_does_not_answer",
         "tests/worker/test_reconnect.py::test_a_supervisor_tries_again_at_once_and_beats",
         "tests/worker/test_reconnect.py::test_a_supervisor_tries_at_least_once_each_heartbeat",

@@ -1,42 +1,64 @@
-"""The worker loses its connection while jobs run: results arrive, no job is lost, and no job runs twice."""
+"""The worker loses its connection, claims or jobs: results arrive, no job is lost, and none runs twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue import Concurrency, enqueue, enqueue_many, task
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.postgres import session as connection_module
+from django_pgqueue.postgres import session as session_module
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import sessions
 from django_pgqueue.worker.producer import connection as producer_connection
+from django_pgqueue.worker.producer.claimer import fill_policies
+from tests.app import timing_tasks
 from tests.app import worker_tasks as tasks
-from tests.support.workers import RunningWorker, backend_of, fresh, make_producer, run_due, until, working
+from tests.support.jobs import add, claim
+from tests.support.sessions import Connect, who_waits_for
+from tests.support.workers import (
+    DEADLINE,
+    RunningWorker,
+    backend_of,
+    fresh,
+    make_producer,
+    run_due,
+    until,
+    working,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def cut(worker: RunningWorker) -> None:
-    """End the producer's session on the server, and wait until it has noticed and come back."""
-    pid = until(lambda: backend_of(worker.producer))
+def execute(sql: str, *parameters: Any) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-        assert cursor.fetchone() == (True,)
+        cursor.execute(sql, parameters)
+
+
+def cut(worker: RunningWorker) -> int:
+    """End the producer's session on the server. Return its id."""
+    pid = until(lambda: backend_of(worker.producer))
+    execute("SELECT pg_terminate_backend(%s, 5000)", pid)
+    return int(pid)
+
+
+def cut_and_back(worker: RunningWorker) -> None:
+    pid = cut(worker)
     until(lambda: backend_of(worker.producer) not in (None, pid), what="a new connection")
 
 
 @pytest.fixture
-def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[str]]]:
     """Call it to make the server unreachable for workers, and once more with False to bring it back.
 
     It gives a list of the tries to connect.
     """
-    connect = connection_module.connect
+    connect = session_module.connect
 
     def switch(gone: bool = True) -> list[str]:
         tries = []
@@ -52,12 +74,15 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     switch(False)
 
 
+# -- a session that is lost
+
+
 @pytest.mark.promise("server-restart")
 def test_the_result_of_a_job_that_ran_meanwhile_arrives() -> None:
     job = enqueue(tasks.hold, "a")
     with working() as worker:
-        assert tasks.gate("a runs").wait(tasks.DEADLINE)
-        cut(worker)
+        assert tasks.gate("a runs").wait(DEADLINE)
+        cut_and_back(worker)
         tasks.gate("a").set()
         until(lambda: fresh(job).status == "done")
     assert (fresh(job).result, fresh(job).attempts) == ("a", 1)
@@ -68,7 +93,7 @@ def test_an_idle_worker_comes_back_and_is_called_again(settings: Any) -> None:
     settings.PGQUEUE = {"POLL_INTERVAL": 60}
     with working() as worker:
         until(lambda: Worker.objects.exists())
-        cut(worker)
+        cut_and_back(worker)
         job = enqueue(tasks.noop)
         until(lambda: fresh(job).status == "done")
     assert not Worker.objects.exists()
@@ -77,108 +102,72 @@ def test_an_idle_worker_comes_back_and_is_called_again(settings: Any) -> None:
 @pytest.mark.promise("at-least-once")
 def test_nothing_is_lost_and_nothing_runs_twice_however_often_it_is_cut() -> None:
     with working(threads=3) as worker:
-        ids: list[int] = []
         for round_ in range(4):
-            ids += enqueue_many(tasks.see.bind(f"{round_}-{number}") for number in range(300)).ids
-            cut(worker)
-        until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == len(ids))
-    assert len(tasks.SEEN) == len(set(tasks.SEEN)) == 1200
-
-
-def test_claims_whose_answer_was_lost_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server commits the claim, and the connection breaks before its answer is here."""
-    run = Session.run
-    lost: list[Any] = []
-
-    def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
-        answers = run(self, *statements, durable=durable)
-        if not lost and any("picked" in query for query, _ in statements) and answers[-1]:
-            lost.extend(row[0] for row in answers[-1])
-            raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return answers
-
-    monkeypatch.setattr(Session, "run", lossy)
-    ids = enqueue_many(tasks.see.bind(number) for number in range(50)).ids
-    run_due()
-    assert lost
-    assert sorted(tasks.SEEN) == list(range(50))
-    assert Job.objects.filter(pk__in=ids, status="done", attempts=1).count() == 50
-
-
-def test_a_report_whose_answer_was_lost_does_no_harm(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = Session.run
-    lost: list[bool] = []
-
-    def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
-        answers = run(self, *statements, durable=durable)
-        if not lost and any("_pgqueue_finish" in query for query, _ in statements):
-            lost.append(True)
-            raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return answers
-
-    monkeypatch.setattr(Session, "run", lossy)
-    job = enqueue(tasks.add, 1, 2)
-    run_due()
-    assert lost
-    assert (fresh(job).status, fresh(job).result, fresh(job).attempts) == ("done", 3, 1)
-    assert "its outcome (done) was refused" in caplog.text
+            enqueue_many(tasks.see.bind(f"{round_}-{number}") for number in range(200))
+            cut_and_back(worker)
+        until(lambda: Job.objects.filter(status="done").count() == 800)
+    assert len(tasks.SEEN) == len(set(tasks.SEEN)) == 800
 
 
 @pytest.mark.usefixtures("undeclared")
-def test_rows_whose_policy_could_not_be_written_run_later(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("part", "answered"),
+    [
+        ("picked", True),
+        ("_pgqueue_finish", True),
+        ("_pgqueue_finish", False),
+        ("_pgqueue_fill_policy", False),
+    ],
+    ids=[
+        "claims go back",
+        "reports do no harm",
+        "a deadlock is tried again",
+        "jobs without a policy run later",
+    ],
+)
+def test_a_statement_whose_answer_is_lost_or_that_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str, answered: bool
+) -> None:
+    """The server commits it, and the connection breaks before its answer is here; or it is not done."""
     run = Session.run
-    lost: list[bool] = []
+    lost: list[Any] = []
+    times = 3 if part == "_pgqueue_finish" and not answered else 1
 
     def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
-        if not lost and any("_pgqueue_fill_policy" in query for query, _ in statements):
-            lost.append(True)
+        is_due = len(lost) < times and any(part in query for query, _ in statements)
+        if is_due and not answered:
+            lost.append(part)
+            raise psycopg.errors.DeadlockDetected if times > 1 else psycopg.OperationalError("closed")
+        answers = run(self, *statements, durable=durable)
+        if is_due and answers[-1]:
+            lost.append(part)
             raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return run(self, *statements, durable=durable)
+        return answers
 
     monkeypatch.setattr(Session, "run", lossy)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')")
-        (pk,) = cursor.fetchone()
+    enqueue_many(tasks.see.bind(number) for number in range(20))
+    execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.see', args => '[20]')")
     run_due()
-    assert lost
-    assert (fresh(pk).status, fresh(pk).attempts) == ("done", 1)
+    assert lost == [part] * times
+    assert sorted(tasks.SEEN) == list(range(21))
+    assert Job.objects.filter(status="done", attempts=1).count() == 21
+    assert ("its outcome (done) was refused" in caplog.text) == (part == "_pgqueue_finish" and answered)
 
 
-def test_a_deadlock_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Session.run
-    deadlocks: list[bool] = []
-
-    def unlucky(self: Session, *statements: Any, durable: bool = False) -> Any:
-        if len(deadlocks) < 3 and any("_pgqueue_finish" in query for query, _ in statements):
-            deadlocks.append(True)
-            raise psycopg.errors.DeadlockDetected("deadlock detected")
-        return run(self, *statements, durable=durable)
-
-    monkeypatch.setattr(Session, "run", unlucky)
-    job = enqueue(tasks.add, 1)
-    run_due()
-    assert len(deadlocks) == 3
-    assert fresh(job).status == "done"
+# -- a server that is away
 
 
-def test_a_worker_that_starts_without_a_server_waits_for_it(no_server: Any) -> None:
+@pytest.mark.parametrize("comes_back", [True, False], ids=["it waits for it", "it stops at once"])
+def test_a_worker_that_starts_without_a_server(no_server: Any, comes_back: bool) -> None:
     job = enqueue(tasks.noop)
     no_server()
-    producer = make_producer()
-    worker = RunningWorker(producer)
-    until(lambda: producer._waker._asleep, what="waiting for the server")
-    no_server(False)
-    until(lambda: fresh(job).status == "done")
-    worker.stop()
-
-
-def test_a_worker_without_a_server_and_without_jobs_stops_at_once(no_server: Any) -> None:
-    no_server()
     worker = RunningWorker(make_producer())
-    until(lambda: worker.producer._waker._asleep)
-    worker.stop(grace=60)
+    until(lambda: worker.producer._waker._asleep, what="waiting for the server")
+    if comes_back:
+        no_server(False)
+        until(lambda: fresh(job).status == "done")
+    worker.producer.stop(10 * DEADLINE)
+    worker.thread.join(DEADLINE)
     assert not worker.thread.is_alive()
 
 
@@ -191,9 +180,8 @@ def test_jobs_that_end_while_the_server_is_away_do_not_hurry_the_next_try(
     producer._connection.outage = sessions.Outage(longest=1000.0)
     worker = RunningWorker(producer)
     for key in "abc":
-        assert tasks.gate(f"{key} runs").wait(tasks.DEADLINE)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(producer)])
+        assert tasks.gate(f"{key} runs").wait(DEADLINE)
+    cut(worker)
     until(lambda: producer._connection.session is None)
     tries = no_server()
     for number, key in enumerate("abc", 1):
@@ -207,36 +195,150 @@ def test_jobs_that_end_while_the_server_is_away_do_not_hurry_the_next_try(
     assert [fresh(job).status for job in jobs] == ["done", "done", "done"]
 
 
-def test_a_worker_that_is_stopped_while_the_server_is_away_reports_within_the_grace(no_server: Any) -> None:
-    job = enqueue(tasks.hold, "a")
-    worker = RunningWorker(make_producer())
-    assert tasks.gate("a runs").wait(tasks.DEADLINE)
-    no_server()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(worker.producer)])
-    until(lambda: worker.producer._connection.session is None)
-    worker.producer.stop(60)
-    tasks.gate("a").set()
-    no_server(False)
-    worker.stop(60)
-    assert fresh(job).status == "done"
-    assert not Worker.objects.exists()
-
-
-def test_when_the_grace_is_over_and_the_server_away_the_job_is_left_to_recovery(
-    no_server: Any, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("comes_back", [True, False], ids=["reported", "left to recovery"])
+def test_a_worker_that_is_stopped_while_the_server_is_away_reports_within_the_grace_or_never(
+    no_server: Any, caplog: pytest.LogCaptureFixture, comes_back: bool
 ) -> None:
     job = enqueue(tasks.hold, "a")
     worker = RunningWorker(make_producer())
-    assert tasks.gate("a runs").wait(tasks.DEADLINE)
+    assert tasks.gate("a runs").wait(DEADLINE)
     no_server()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(worker.producer)])
-    worker.stop(0)
-    assert "connection lost; 1 unreported jobs will run again" in caplog.text
+    cut(worker)
+    if comes_back:
+        until(lambda: worker.producer._connection.session is None)
+        worker.producer.stop(60)
+        tasks.gate("a").set()
+        no_server(False)
+        worker.stop(60)
+        assert fresh(job).status == "done"
+        assert not Worker.objects.exists()
+    else:
+        worker.stop(0)
+        tasks.gate("a").set()
+        assert "connection lost; 1 unreported jobs will run again" in caplog.text
+        assert fresh(job).status == "running"
+        assert [worker.pk for worker in Worker.objects.all()] == [fresh(job).worker]
+
+
+# -- jobs that run here although their rows say otherwise: the server crashed, or the process was suspended
+
+AS_BEFORE_THE_CLAIM = """
+    UPDATE pgqueue_job_live SET status = 'pending', attempts = attempts - 1, worker = NULL, lease = NULL,
+        started_at = NULL, last_attempted_at = NULL
+    WHERE id = %s
+"""
+GIVEN_TO_ANOTHER = "UPDATE pgqueue_job_live SET worker = 1, lease = lease + 1 WHERE id = %s"
+AFTER_A_FAILURE = AS_BEFORE_THE_CLAIM.replace("attempts = attempts - 1", "lost_in_a_row = 1")
+
+
+@pytest.fixture
+def quick(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.PGQUEUE = {"POLL_INTERVAL": 0.1}
+    monkeypatch.setattr(sessions, "FIRST_PAUSE", 0.05)
+
+
+@task(concurrency=Concurrency(1))
+def one_at_a_time(name: str) -> str:
+    tasks.SEEN.append(name)
+    return tasks.hold.func(name)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_claim_that_the_server_has_lost_is_made_again_before_others(no_server: Any) -> None:
+    first, second = enqueue(one_at_a_time, "a"), enqueue(one_at_a_time, "b")
+    with working(threads=3) as worker:
+        assert tasks.gate("a runs").wait(DEADLINE)
+        no_server()
+        cut(worker)
+        until(lambda: backend_of(worker.producer) is None)
+        execute(AS_BEFORE_THE_CLAIM, first.pk)
+        no_server(False)
+        until(lambda: fresh(first).status == "running")
+        after = enqueue(tasks.noop)
+        until(lambda: fresh(after).status == "done")
+        assert not tasks.gate("b runs").is_set()
+        tasks.gate("a").set()
+        tasks.gate("b").set()
+        until(lambda: fresh(second).status == "done")
+    assert tasks.SEEN == ["a", "b"]
+    assert (fresh(first).status, fresh(first).attempts, fresh(second).attempts) == ("done", 1, 1)
+    assert not worker.producer.lifetime.replaced
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.promise("lost-jobs-leave")
+def test_a_process_whose_threads_all_run_lost_jobs_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    first = enqueue(tasks.hold, "a")
+    with working(threads=2) as worker:
+        assert tasks.gate("a runs").wait(DEADLINE)
+        execute(GIVEN_TO_ANOTHER, first.pk)
+        until(lambda: f"job {first.pk} (tests.app.worker_tasks.hold) is lost" in caplog.text)
+        after = enqueue(tasks.noop)
+        until(lambda: fresh(after).status == "done")
+        assert not worker.producer.lifetime.stopping
+        until(lambda: Worker.objects.get().lost == 1)
+        second = enqueue(tasks.hold, "b")
+        assert tasks.gate("b runs").wait(DEADLINE)
+        execute(GIVEN_TO_ANOTHER, second.pk)
+        until(lambda: not worker.thread.is_alive())
+        tasks.gate("a").set()
+        tasks.gate("b").set()
+    assert worker.producer.lifetime.replaced
+    assert [fresh(job).status for job in (first, second)] == ["running", "running"]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.promise("lost-jobs-stop")
+def test_a_lost_async_job_is_stopped_and_its_place_is_free() -> None:
+    job = enqueue(tasks.asleep, "a")
+    with working(threads=2) as worker:
+        assert tasks.gate("a runs").wait(DEADLINE)
+        execute(GIVEN_TO_ANOTHER, job.pk)
+        until(lambda: tasks.SEEN == ["a cancelled"])
+        until(lambda: not worker.producer.jobs.places)
+        assert not worker.producer.lifetime.stopping
     assert fresh(job).status == "running"
-    assert [worker.pk for worker in Worker.objects.all()] == [fresh(job).worker]
-    tasks.gate("a").set()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.promise("lost-jobs-leave")
+def test_a_process_never_runs_a_job_twice_at_once() -> None:
+    job = enqueue(tasks.hold, "a")
+    with working(threads=2) as worker:
+        assert tasks.gate("a runs").wait(DEADLINE)
+        tasks.gate("a runs").clear()
+        execute(AFTER_A_FAILURE, job.pk)
+        until(lambda: not worker.thread.is_alive())
+        assert not tasks.gate("a runs").is_set()
+        tasks.gate("a").set()
+    assert worker.producer.lifetime.replaced
+    assert fresh(job).status == "retry"
+
+
+@pytest.mark.usefixtures("undeclared")
+@pytest.mark.parametrize(
+    ("task", "policy", "commit"),
+    [(tasks.noop, "rerun", "off"), (timing_tasks.dies_and_must_not_run_twice, "fail", "on")],
+)
+@pytest.mark.promise("on-lost-claim-on-disk")
+def test_that_a_job_must_not_run_twice_is_on_disk_before_it_runs(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, task: Any, policy: str, commit: str
+) -> None:
+    """Its claim did not know that, so it did not wait for the disk."""
+    add(one := connect(autocommit=True), task_path=task.module_path)
+    rows = claim(one)
+    commits = []
+    with closing(session_module.connect("default")) as own:
+        run = own.run
+
+        def run_and_look(*statements: Any, **options: Any) -> Any:
+            *answers, [(level,)] = run(*statements, ("SHOW synchronous_commit", None), **options)
+            commits.append(level)
+            return answers
+
+        monkeypatch.setattr(own, "run", run_and_look)
+        (row,) = fill_policies(own, rows)
+    assert (row.on_lost, Job.objects.get(pk=row.id).on_lost, commits) == (policy, policy, [commit])
 
 
 def test_a_worker_that_was_forgotten_as_dead_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,3 +347,22 @@ def test_a_worker_that_was_forgotten_as_dead_registers_again(monkeypatch: pytest
         worker = until(Worker.objects.first)
         Worker.objects.all().delete()
         until(lambda: Worker.objects.filter(pk=worker.pk).exists())
+
+
+def test_race_a_worker_is_stopped_while_its_claim_is_on_the_way(connect: Connect) -> None:
+    """The claim waits for a lock, the signal arrives, and the claim succeeds: none of its jobs is started."""
+    holder, observer = connect(), connect(autocommit=True)
+    worker = RunningWorker(make_producer(threads=2))
+    first = enqueue(tasks.see, 1)
+    until(lambda: fresh(first).status == "done")
+    tasks.SEEN.clear()
+    # The claim now has ranges to read. It waits for this lock while there are jobs to claim.
+    holder.execute("LOCK TABLE pgqueue_job_live IN SHARE ROW EXCLUSIVE MODE")
+    ids = add(holder, 20, task_path="tests.app.worker_tasks.see", args="[1]")
+    observer.execute("SELECT pg_notify(_pgqueue_channel(), 'wake default')")
+    until(lambda: who_waits_for(holder, observer), what="the claim waits")
+    worker.producer.stop(DEADLINE)
+    holder.commit()
+    worker.stop()
+    assert tasks.SEEN == []
+    assert set(Job.objects.filter(pk__in=ids).values_list("status", "attempts")) == {("pending", 0)}

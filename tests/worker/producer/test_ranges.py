@@ -1,6 +1,8 @@
+"""Where a worker looks for jobs: the marks of ranges, and in which order a claim reads them."""
+
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,28 +12,26 @@ from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer
 from django_pgqueue.worker.producer.inbox import Orders
-from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue, Places, Turns
-from tests.support.jobs import add
-from tests.support.sessions import Connect, Connection
+from django_pgqueue.worker.producer.ranges import FORGET_AFTER, MOST_QUIET, FirstDue, Key, Places, Turns
+from tests.support.rows import claimed
 
 CLOCK = datetime(2030, 1, 1, 12, tzinfo=UTC)  # of the database
-SECOND = timedelta(seconds=1)
 
 
-def first(queue_name: str = "a", priority: int = 0, ago: float = 10, pk: int = 5) -> FirstDue:
-    """The first job of a range, due `ago` seconds before the clock."""
-    return FirstDue(queue_name, priority, str(CLOCK - ago * SECOND), pk, -ago)
+def ago(seconds: float) -> datetime:
+    return CLOCK - timedelta(seconds=seconds)
 
 
-def row(pk: int, ago: float, queue_name: str = "a", priority: int = 0, clock: datetime = CLOCK) -> Claimed:
+def first(queue_name: str = "a", priority: int = 0, due: float = 10, pk: int = 5) -> FirstDue:
+    """The first job of a range, due so many seconds before the clock."""
+    return FirstDue(queue_name, priority, str(ago(due)), pk, -due)
+
+
+def row(pk: int, due: float, queue_name: str = "a", clock: datetime = CLOCK) -> Claimed:
     """A job that was claimed at the clock."""
-    nothing: Any = None
-    values = dict.fromkeys(Claimed._fields, nothing)
-    values.update(
-        id=pk, queue_name=queue_name, priority=priority, run_after=str(CLOCK - ago * SECOND),
-        last_attempted_at=str(clock), waited=ago,
-    )  # fmt: skip
-    return Claimed(**values)
+    return claimed(
+        pk, queue_name=queue_name, run_after=str(ago(due)), last_attempted_at=str(clock), waited=due
+    )
 
 
 def places() -> Places:
@@ -48,76 +48,46 @@ def marks(of: Places) -> dict[tuple[str, int], tuple[datetime, int]]:
     return dict(zip(zip(queues, priorities, strict=True), zip(times, ids, strict=True), strict=True))
 
 
-def order(of: Places) -> list[tuple[str, int]]:
-    return Turns().next(of.keys(), lambda key: 0.0)
+FIRST = [first()]
 
 
-def test_a_range_begins_just_below_its_first_job() -> None:
+@pytest.mark.parametrize(
+    ("steps", "mark"),
+    [
+        pytest.param([], (10, 4), id="just below the first job"),
+        *(
+            pytest.param([[first(due=due)]], (0.5, 0), id=f"never later than half a second ago: {due}")
+            for due in (0.4, 0, -1, -86400)
+        ),
+        pytest.param(
+            [FIRST, [row(5, 10), row(6, 9), row(7, 3)]], (3, 7), id="a claim moves it to its last job"
+        ),
+        pytest.param([FIRST, [row(5, 10), row(6, 10)]], (10, 6), id="jobs of one time differ by their id"),
+        *(
+            pytest.param(
+                [FIRST, [row(7, due)]], (0.5, 0), id=f"a claim moves it up to half a second ago: {due}"
+            )
+            for due in (0.4, 0)
+        ),
+        pytest.param(
+            [FIRST, [row(7, 3)], [row(6, 9)], [row(8, 0, clock=ago(60))]],
+            (3, 7),
+            id="a claim never lowers it",
+        ),
+        pytest.param([FIRST, [first(due=5)]], (10, 4), id="a first job above does not raise it"),
+        pytest.param([FIRST, [first(due=60, pk=9)]], (60, 8), id="a first job below lowers it"),
+    ],
+)
+def test_the_mark_of_a_range(steps: list[list[Any]], mark: tuple[float, int]) -> None:
     known = places()
     assert known.keys() == []
-    known.learn([first(ago=10, pk=5)], 0)
-    assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
-
-
-@pytest.mark.parametrize("ago", [0.4, 0, -1, -86400])
-def test_a_mark_is_never_later_than_half_a_second_ago(ago: float) -> None:
-    known = places()
-    known.learn([first(ago=ago)], 0)
-    assert marks(known) == {("a", 0): (CLOCK - 0.5 * SECOND, 0)}
-
-
-def test_a_claim_moves_the_mark_to_its_last_job() -> None:
-    known = places()
-    known.learn([first(ago=10), first("b", ago=10)], 0)
-    advance(known, [row(5, 10), row(6, 9), row(7, 3)], 1)
-    assert marks(known) == {("a", 0): (CLOCK - 3 * SECOND, 7), ("b", 0): (CLOCK - 10 * SECOND, 4)}
-
-
-def test_jobs_of_one_time_are_told_apart_by_their_id() -> None:
-    known = places()
-    known.learn([first(ago=10)], 0)
-    advance(known, [row(5, 10), row(6, 10)], 1)
-    assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 6)}
-
-
-@pytest.mark.parametrize("ago", [0.4, 0])
-def test_a_claim_moves_the_mark_no_further_than_half_a_second_ago(ago: float) -> None:
-    known = places()
-    known.learn([first(ago=10)], 0)
-    advance(known, [row(7, ago)], 1)
-    assert marks(known) == {("a", 0): (CLOCK - 0.5 * SECOND, 0)}
-
-
-def test_a_claim_never_lowers_a_mark() -> None:
-    known = places()
-    known.learn([first(ago=10)], 0)
-    advance(known, [row(7, 3)], 1)
-    advance(known, [row(6, 9)], 1)
-    advance(known, [row(8, 0, clock=CLOCK - 60 * SECOND)], 1)
-    advance(known, [], 1)
-    assert marks(known) == {("a", 0): (CLOCK - 3 * SECOND, 7)}
-
-
-def test_a_head_below_the_mark_lowers_it_and_one_above_does_not_raise_it() -> None:
-    known = places()
-    known.learn([first(ago=10)], 0)
-    known.learn([first(ago=5)], 0)
-    assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
-    known.learn([first(ago=60, pk=9)], 0)
-    assert marks(known) == {("a", 0): (CLOCK - 60 * SECOND, 8)}
-
-
-@pytest.mark.promise("queues-take-turns")
-def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
-    known = places()
-    known.learn([first("a", 0), first("b", 0), first("c", 0), first("z", 5), first("a", -3)], 0)
-    turns = Turns()
-    orders = [turns.next(known.keys(), lambda key: 0.0) for _ in range(3)]
-    for found in orders:
-        assert found[0] == ("z", 5)
-        assert found[-1] == ("a", -3)
-        assert sorted(found[1:-1]) == [("a", 0), ("b", 0), ("c", 0)]
-    assert {found[1] for found in orders} == {("a", 0), ("b", 0), ("c", 0)}
+    known.learn([first("b")], 0)
+    for step in steps or [FIRST]:
+        if isinstance(step[0], FirstDue):
+            known.learn(step, 0)
+        else:
+            advance(known, step, 1)
+    assert marks(known) == {("a", 0): (ago(mark[0]), mark[1]), ("b", 0): (ago(10), 4)}
 
 
 def test_a_range_without_jobs_is_forgotten_after_a_minute() -> None:
@@ -128,8 +98,22 @@ def test_a_range_without_jobs_is_forgotten_after_a_minute() -> None:
     known.forget(FORGET_AFTER)
     assert len(known.keys()) == 3
     known.forget(FORGET_AFTER + 1)
-    assert marks(known).keys() == {("b", 0), ("c", 0)}
-    assert {queue for queue, _ in order(known)} == {"b", "c"}
+    assert known.keys() == [("b", 0), ("c", 0)]
+
+
+def test_few_ranges_without_jobs_are_kept() -> None:
+    known = places()
+    firsts = [first(f"q{number}") for number in range(MOST_QUIET + 20)]
+    for number, each in enumerate(firsts):
+        known.learn([each], number / 100)
+    known.forget(10)
+    assert len(known.keys()) == len(firsts), "those with jobs are kept"
+    asked = {"queues": [each.queue_name for each in firsts], "priorities": [0] * len(firsts)}
+    known.claimed([], asked, 10, whole=True, refused=False)
+    known.forget(20)
+    assert known.keys() == [(each.queue_name, 0) for each in firsts[-MOST_QUIET:]]
+    known.forget(FORGET_AFTER + 10)
+    assert known.keys() == []
 
 
 def test_rescans_are_rationed_by_their_cost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +131,7 @@ def test_rescans_are_rationed_by_their_cost(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("django_pgqueue.worker.producer.claimer.monotonic", lambda: now)
     server: Any = Server()
     claimer = Claimer(WorkerOptions(), worker=1)
-    claimer._places.learn([first()], 100.0)
+    claimer._places.learn(FIRST, 100.0)
     claimer.search(server)
     cost = 0.0001
     for now in (110.1, 110.3, 110.34, 110.36):
@@ -156,60 +140,50 @@ def test_rescans_are_rationed_by_their_cost(monkeypatch: pytest.MonkeyPatch) -> 
     assert rescans == [100.0, 110.3, 110.36]
 
 
-# -- what the search in SQL returns
+# -- the order of a claim
 
-FIRST_DUE = (
-    "SELECT queue_name, priority, id FROM _pgqueue_first_due(%s::text[], %s::text[], %s, %s, %s, %s, %s)"
+
+def orders(turns: Turns, keys: list[Key], count: int, **waits: float) -> list[list[Key]]:
+    """The next orders, if the first jobs of these queues have waited so many seconds."""
+    return [turns.next(keys, lambda key: waits.get(key[0], 0.0)) for _ in range(count)]
+
+
+@pytest.mark.promise("queues-take-turns")
+def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
+    keys = [(queue, level) for queue in "abc" for level in (0, 5, -5)]
+    found = orders(Turns(), keys, 3)
+    for order in found:
+        assert [level for _, level in order] == [5, 5, 5, 0, 0, 0, -5, -5, -5]
+        assert sorted(order) == sorted(keys)
+    assert {order[3] for order in found} == {("a", 0), ("b", 0), ("c", 0)}
+
+
+def test_queues_with_weights_come_first_as_often_as_these_say_and_evenly_mixed() -> None:
+    turns = Turns({"critical": 6, "default": 3})
+    keys: list[Key] = [("critical", 0), ("default", 0), ("low", 0)]
+    found, again = ([order[0][0] for order in orders(turns, keys, 10)] for _ in range(2))
+    assert Counter(found) == {"critical": 6, "default": 3, "low": 1}
+    assert found != sorted(found)
+    assert found == again
+
+
+@pytest.mark.promise("priority-before-weights")
+def test_priorities_come_before_weights() -> None:
+    assert orders(Turns({"a": 9}), [("a", 0), ("b", 1)], 3) == [[("b", 1), ("a", 0)]] * 3
+
+
+@pytest.mark.parametrize(
+    ("low", "waits", "first_ones"),
+    [
+        (-2, {"low": 119, "default": 1}, {"default"}),
+        (-2, {"low": 180}, {"low"}),
+        (-2, {"low": 180, "default": 120}, {"default"}),
+        (-1, {"low": 60}, {"low", "default"}),
+    ],
+    ids=["too short", "long enough", "both have waited", "of one level, they take turns"],
 )
-
-
-@pytest.fixture
-def jobs(connect: Connect) -> tuple[Connection, dict[tuple[str, int], list[int]]]:
-    """Two jobs in each of several ranges."""
-    one = connect(autocommit=True)
-    found = [("a", 100), ("a", 0), ("a", -100), ("b", 7), ("b", 0), ("d", 0), ("d", -1)]
-    return one, {(name, level): add(one, 2, queue_name=name, priority=level) for name, level in found}
-
-
-def search(
-    one: Connection, queues: list[str] | None = None, but: tuple[str, ...] = (), known: tuple[Any, ...] = ()
-) -> set[tuple[str, int, int]]:
-    names, *others = [list(column) for column in zip(*known, strict=True)] or [[], [], [], []]
-    found = one.execute(FIRST_DUE, (queues, list(but), names, [False] * len(names), *others)).fetchall()
-    assert len(found) == len(set(found))
-    return set(found)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_search_finds_the_head_of_every_range(
-    jobs: tuple[Connection, dict[tuple[str, int], list[int]]],
+def test_what_has_waited_counts_as_a_higher_priority(
+    low: int, waits: dict[str, float], first_ones: set[str]
 ) -> None:
-    one, ranges = jobs
-    given: list[list[str] | None] = [None, ["a", "b", "d"], ["d", "a"], ["b"], ["c"], ["c", "d", "e"], []]
-    excluded: list[tuple[str, ...]] = [(), ("a",), ("b", "d"), ("c",)]
-    knowledge: list[tuple[tuple[str, int], ...]] = [
-        (), (("a", 100),), (("a", 0), ("b", 0)), (("b", 7), ("d", -1)), (("a", -100),),
-    ]  # fmt: skip
-    tried = 0
-    for queues, but, known in itertools.product(given, excluded, knowledge):
-        wanted = {key for key in ranges if (key[0] in queues if queues is not None else key[0] not in but)}
-        if set(known) <= wanted:  # a worker knows only ranges of its own queues
-            marks_of = tuple((*key, datetime(2000, 1, 1, tzinfo=UTC), 0) for key in known)
-            expected = {(*key, ranges[key][0]) for key in wanted}
-            assert search(one, queues, but, marks_of) == expected, (queues, but, known)
-            tried += 1
-    assert tried > 50
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_search_looks_above_the_marks_of_known_ranges(
-    jobs: tuple[Connection, dict[tuple[str, int], list[int]]],
-) -> None:
-    one, ranges = jobs
-    first, second = ranges["a", 0]
-    row = one.execute("SELECT run_after FROM pgqueue_job_live WHERE id = %s", (first,)).fetchone()
-    assert row is not None
-    found = search(one, None, (), (("a", 0, row[0], first), ("b", 7, datetime(2100, 1, 1, tzinfo=UTC), 0)))
-    assert {pk for name, level, pk in found if (name, level) == ("a", 0)} == {second}
-    assert not {pk for name, level, pk in found if (name, level) == ("b", 7)}
-    assert len(found) == len(ranges) - 1
+    found = orders(Turns(aging=60), [("low", low), ("default", 0)], 4, **waits)
+    assert {order[0][0] for order in found} == first_ones
