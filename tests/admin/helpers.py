@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.test import Client
-from django.urls import reverse
+from django.urls import URLPattern, reverse
 
 from django_pgqueue.models import Job
+from tests.support.wording import shown
 
 STATES: dict[str, dict[str, Any]] = {
     "pending": {},
@@ -45,6 +47,26 @@ def body(client: Client, address: str, **query: Any) -> str:
     response = client.get(address, query)
     assert response.status_code == 200
     return response.content.decode()
+
+
+#: A time on a page, of which the date is left out if it is that of the time before.
+_TIME = re.compile(r"(20\d\d-\d\d-\d\d )?\d\d:\d\d:\d\d(\.\d+)?")
+
+
+def read(client: Client, address: str, **query: Any) -> str:
+    """Return what a user reads on a page, for ``wording``."""
+    return _TIME.sub("<time>", shown(body(client, address, **query)))
+
+
+def pages_of(model_admin: Any, **values: Any) -> Iterator[tuple[str, str]]:
+    """Yield the name and the URL of each page of an admin class, so that a new page is tested, too."""
+    for pattern in model_admin.get_urls():
+        if isinstance(pattern, URLPattern) and pattern.name:
+            given = {name: values[name] for name in pattern.pattern.converters}
+            yield (
+                pattern.name.removeprefix("django_pgqueue_"),
+                reverse(f"admin:{pattern.name}", kwargs=given),
+            )
 
 
 def listed(client: Client, address: str = "/admin/django_pgqueue/job/", **query: Any) -> list[int]:

@@ -16,7 +16,7 @@ from django_pgqueue.admin.bulk import actions, selection
 from django_pgqueue.models import Job, LiveJob
 from tests.support.factories import JobFactory
 
-from .helpers import STATES, ask, post, staff, url
+from .helpers import STATES, act, ask, post, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -323,3 +323,36 @@ def test_periods_of_the_list_are_those_of_the_action(root: Client) -> None:
     assert page.sentences == ["2 failed jobs would run again."]
     page.confirm(root)
     assert statuses(old, *new) == ["failed", "pending", "pending"]
+
+
+KEY = {"unique_key": "doc-7", "unique_scope": "live"}
+
+
+def test_a_retry_that_meets_a_twin_says_why_nothing_changed() -> None:
+    client = staff("view_job", "retry_job")
+    job = JobFactory.create(**KEY, failed=True)
+    JobFactory.create(**KEY)
+    assert act(client, "retry_jobs", job) == (
+        "No job changed: all of them changed in the meantime, or other jobs have their unique keys.",
+        "warning",
+    )
+    message, level = post(client, url("retry", job.pk))
+    assert message.endswith("cannot be retried, nor a job whose unique key another job has.")
+    assert level == "warning"
+    job.refresh_from_db()
+    assert job.status == "failed"
+
+
+def test_a_retry_of_many_counts_only_those_that_run(root: Client) -> None:
+    JobFactory.create(**KEY)
+    jobs = [JobFactory.create(**KEY, failed=True), JobFactory.create(failed=True)]
+    message, _ = ask(root, "retry_jobs", *jobs).confirm(root)
+    assert message == (
+        "1 job runs again. "
+        "1 other was left alone: it changed in the meantime, or another job has its unique key."
+    )
+    third = JobFactory.create(**KEY, failed=True)
+    message, _ = ask(root, "retry_jobs", third, jobs[0]).confirm(root)
+    assert message == (
+        "No job changed: all of them changed in the meantime, or other jobs have their unique keys."
+    )

@@ -1,44 +1,274 @@
-"""The page of a job: its timeline, panel and links, errors and long logs, and a copy of it."""
+"""The page of a job: what it says in each situation, its timeline, logs, panels, progress and payload."""
 
 from __future__ import annotations
 
-import html
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from difflib import ndiff
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import CHANGE, LogEntry
+import pytest_django
+from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from django.utils import timezone
+from syrupy.assertion import SnapshotAssertion
 
-from django_pgqueue import cancel, enqueue
-from django_pgqueue.admin import links_for
+from django_pgqueue import cancel
+from django_pgqueue.admin import display, links_for
 from django_pgqueue.admin.job_page import page as page_module
-from django_pgqueue.admin.job_page.page import MOST_LINES
 from django_pgqueue.admin.job_page.timeline import parts_of, timeline
-from django_pgqueue.models import Job
+from django_pgqueue.models import DeclaredTask, Job, JobProgress, UniqueWindow
+from django_pgqueue.models.job import Step
 from django_pgqueue.redaction import REDACTED
-from tests.app import secret_tasks, unique_tasks
-from tests.receipts.models import Order, Receipt
-from tests.support.factories import ERROR, JobFactory
+from tests.app import secret_tasks
+from tests.receipts.models import Charge, Order, Receipt
+from tests.support.factories import ERROR, BatchFactory, JobFactory, QueueFactory, WorkerFactory
 
-from .helpers import body, staff, url
+from .helpers import body, read, staff, url
+
+pytestmark = pytest.mark.django_db
 
 T0 = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SIGN_IN = secret_tasks.sign_in.module_path
+GONE = 4_503_599_627_370_496_123  # a worker
+KEY = {"unique_key": "doc-7", "unique_scope": "waiting"}
 
 
 def at(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
+def ago(**length: float) -> datetime:
+    return timezone.now() - timedelta(**length)
+
+
+def page(client: Client, job: Job, query: str = "") -> str:
+    return body(client, url("change", job.pk) + query)
+
+
 def failed(number: int, start: float, end: float) -> dict[str, Any]:
     times = {"started_at": at(start).isoformat(), "finished_at": at(end).isoformat()}
     return {**ERROR, "class": "Down", "message": "", "attempt": number, "worker": "7", **times}
+
+
+# What the whole page says.
+
+LINE = {"at": T0.isoformat(), "level": "INFO", "logger": "shop.tasks", "message": "<b>sent</b>"}
+LOGS = [
+    {"attempt": 1, "lines": [LINE, {**LINE, "message": "the end"}], "left_out": 3, "after": 1},
+    {"attempt": 2, "lines": [{**LINE, "at": "odd"}]},
+]
+STEP = {
+    "name": "render", "kind": "step", "attempt": 2, "seconds": 1.5, "wake_at": None,
+    "finished_at": T0.isoformat(), "result": "<b>done</b>",
+}  # fmt: skip
+TRACE = (
+    'Traceback:\n  File "/srv/x.py", line 1, in x\n    a()\n'
+    '  File "/v/lib/python3.13/site-packages/y.py", line 2, in y\n    b()\nDown'
+)
+
+
+def whole() -> Job:
+    """A failed job that has whatever a job may have."""
+    start = ago(hours=2, minutes=22)
+    early, later = start + timedelta(minutes=6), start + timedelta(minutes=20)
+    ended = later + timedelta(minutes=1)
+    errors = [
+        {**ERROR, "class": "shop.Down", "message": "first", "traceback": TRACE, "worker": str(GONE)},
+        {
+            **ERROR, "attempt": 2, "message": f"no {'x' * 160}", "step": "parse", "worker": "7",
+            "progress": {"done": 3.0, "total": 4.0, "note": "page 3"},
+        },
+    ]  # fmt: skip
+    for error, (first, last) in zip(
+        errors, [(early, early + timedelta(seconds=9)), (later, ended)], strict=True
+    ):
+        error |= {"started_at": first.isoformat(), "finished_at": last.isoformat()}
+    return JobFactory.create(
+        id=101, failed=True, queue_name="mail", priority=5, args=[1, "<b>"], kwargs={"a": 1},
+        metadata={"b": 2}, context={"language": "de"}, result=3, group_key="tiny shop", **KEY, attempts=2,
+        crash_count=1, timeout=60, worker=GONE, errors=errors, logs=LOGS, steps=[STEP], enqueued_at=start,
+        run_after=start + timedelta(minutes=5), started_at=early, last_attempted_at=later,
+        finished_at=ended, duration=60.0,
+    )  # fmt: skip
+
+
+def runs() -> Job:
+    """A running job with progress and steps, whose worker and queue have pages."""
+    WorkerFactory.create(id=7, host="app-7", pid=12)
+    QueueFactory.create(name="mail")
+    began = ago(minutes=4, seconds=30)
+    job = JobFactory.create(
+        id=102, running=True, queue_name="mail", worker=7, marks=1 | 8, current_step="load",
+        enqueued_at=began, run_after=began, started_at=began, last_attempted_at=began,
+        cancel_requested_at=began,
+    )  # fmt: skip
+    JobProgress.objects.create(job=job, done=4500, total=10_000, note="<b>reading</b>")
+    Step.objects.create(job_id=job.pk, name="approved", kind="event")
+    return job
+
+
+def done() -> Job:
+    """One that has nothing to tell."""
+    began = ago(minutes=4, seconds=30)
+    same = dict.fromkeys(
+        ("enqueued_at", "run_after", "started_at", "last_attempted_at", "finished_at"), began
+    )
+    return JobFactory.create(
+        id=103, done=True, result=None, args=[], error_fingerprint="", duration=0.0, **same
+    )
+
+
+def tied() -> Job:
+    """One in a batch that runs after jobs and batches, of which one is gone."""
+    before = BatchFactory.create(id=201, name="import")
+    over = BatchFactory.create(id=202, name="other", over=True)
+    parents = [JobFactory.create(id=104, batch=before), JobFactory.create(id=105, done=True), over]
+    job = JobFactory.create(id=106, parents=parents, batch=before, enqueued_at=ago(minutes=4, seconds=30))
+    Job.objects.filter(pk=job.pk).update(parent_ids=[*(each.pk for each in parents), 2**40])
+    return job
+
+
+def waits_for_an_event() -> Job:
+    """It is not due in a century."""
+    since = ago(minutes=4, seconds=30)
+    job = JobFactory.create(
+        id=107, marks=1, current_step="approved", attempts=1, enqueued_at=since, started_at=since,
+        last_attempted_at=since, run_after=since + timedelta(seconds=3.1e9),
+    )  # fmt: skip
+    Step.objects.create(job_id=job.pk, name="approved", kind="event")
+    return job
+
+
+def receipt() -> Job:
+    """One with a payload."""
+    row = Receipt.objects.create(order=Order.objects.create(pk=17), email="<b>@c.d")
+    Job.objects.filter(pk=row.pk).update(
+        run_after=ago(minutes=4, seconds=30), enqueued_at=ago(minutes=4, seconds=30)
+    )
+    return Job.objects.get(pk=row.pk)
+
+
+SITUATIONS: list[Callable[[], Job]] = [whole, runs, done, tied, waits_for_an_event, receipt]
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_the_page(situation: Callable[[], Job], root: Client, wording: SnapshotAssertion) -> None:
+    job = situation()
+    html = page(root, job)
+    ids = re.findall(r' id="([^"]+)"', html)
+    assert set(re.findall(r'href="#([^"]+)"', html)) <= set(ids)
+    regions = re.findall(r'aria-labelledby="(pgqueue-[^"]*)"', html)
+    assert len(regions) == len(set(regions)), "each landmark has a name of its own"
+    assert re.sub(rf"(?<=[/(]){job.pk}(?=[/)])", "<id>", read(root, url("change", job.pk))) == wording
+
+
+@pytest.mark.parametrize("situation", [whole, runs, tied])
+def test_what_the_page_does_not_say_to_who_may_view_jobs_only(
+    situation: Callable[[], Job], root: Client, wording: SnapshotAssertion
+) -> None:
+    address = url("change", situation().pk)
+    all_of_it, seen = (read(client, address).splitlines() for client in (root, staff("view_job")))
+    changed = [line for line in ndiff(all_of_it, seen) if line[0] in "+-"]
+    assert "\n".join(changed) == wording
+
+
+def test_odd_values_in_history_do_not_break_the_page(root: Client) -> None:
+    steps = [{"name": "<i>x</i>", "finished_at": "odd"}, {"kind": "sleep", "wake_at": STEP["finished_at"]}]
+    errors = [{**ERROR, "worker": "9" * 40}, {**ERROR, "worker": "?"}, {"attempt": 1}]
+    html = page(root, JobFactory.create(failed=True, errors=errors, steps=steps))
+    assert "&lt;i&gt;" in html
+    assert re.search(r"until <time [^>]*>2026-11-21 12:00:00</time>", html)
+    assert "Gateway<wbr>Down" in html
+
+
+@pytest.mark.parametrize("beat", [None, 300, 0])
+def test_a_running_job_that_lost_its_worker_says_so(root: Client, beat: float | None) -> None:
+    job = JobFactory.create(running=True, worker=GONE)
+    if beat is not None:
+        WorkerFactory.create(id=GONE, host="app-7", pid=12, heartbeat_at=ago(seconds=beat))
+    html = page(root, job)
+    for each in (html, body(root, url("changelist"))):
+        assert ("worker lost, waiting for recovery" in each) is (beat != 0)
+    assert ("app-7:12" in html) is (beat is not None)
+    assert str(GONE) not in html.replace(f"/worker/{GONE}/", "")
+
+
+def test_the_date_of_a_later_time_is_told_if_it_is_another_one() -> None:
+    first = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert ">12:05:00<" in display.later_time(first + timedelta(minutes=5), first)
+    assert ">2026-07-02 00:00:00<" in display.later_time(first + timedelta(hours=12), first)
+    with timezone.override("Asia/Tokyo"):
+        assert ">2026-07-02 00:00:00<" in display.later_time(first + timedelta(hours=3), first)
+
+
+def test_the_page_asks_a_bounded_number_of_questions(
+    root: Client, django_assert_max_num_queries: pytest_django.DjangoAssertNumQueries
+) -> None:
+    errors = [{**ERROR, "worker": str(GONE + n)} for n in range(20)]
+    job = JobFactory.create(failed=True, errors=errors)
+    # Eight for the limits of the view and its template, and five for the chart of the task.
+    with django_assert_max_num_queries(5 + 8 + 5):
+        page(root, job)
+
+
+def test_what_a_job_has_not_costs_no_query(root: Client) -> None:
+    plain = JobFactory.create()
+    page(root, plain)
+    with CaptureQueriesContext(connection) as queries:
+        page(root, plain)
+    text = " ".join(query["sql"] for query in queries)
+    for table in ("pgqueue_batch", "pgqueue_edge", "pgqueue_tally", "parents @>", "receipts_"):
+        assert table not in text
+
+
+def test_the_address_of_a_job_is_absolute_and_works_with_its_alias(root: Client) -> None:
+    job = JobFactory.create()
+    address = f"http://testserver{url('change', job.pk)}"
+    assert f'<a href="{address}" data-pgqueue-copy>' in page(
+        root, job, "?_changelist_filters=status%3Dfailed"
+    )
+    assert str(job.pk) in body(root, url("change", f"default:{job.pk}"))
+    assert root.get(url("change", f"other:{job.pk}")).status_code == 302
+
+
+def test_large_values_are_folded_and_a_script_may_copy_them(root: Client) -> None:
+    html = page(root, JobFactory.create(args=["x" * 3000], kwargs={"n": ["y" * 150]}))
+    assert html.count('<details class="pgqueue-long">') == 1
+    assert "3,004 characters" in html
+    assert html.count("data-pgqueue-json") == 2
+    assert 'data-pgqueue-words="Copy" data-pgqueue-done="Copied"' in html
+
+
+def test_a_long_log_is_read_part_by_part(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "MOST_LINES", 5)
+    lines = [{**LINE, "message": f"line {number}."} for number in range(12)]
+    logs = [{"attempt": 1, "lines": lines}, {"attempt": 2, "lines": lines[:3]}]
+    job = JobFactory.create(done=True, logs=logs)
+    seen: list[str] = []
+    query: str | None = ""
+    links = 0
+    while query is not None:
+        html = page(root, job, query)
+        section = html.split('id="log-1"')[1]
+        seen = re.findall(r"line (\d+)\.", section) + seen
+        links += "Later lines" in section
+        earlier = re.search(r'href="(\?log=[^"#]*)#log-1">Earlier', section)
+        query = earlier and earlier[1]
+    assert seen == [str(number) for number in range(len(lines))]
+    assert links == 2
+    assert 'id="log-2" open' in html
+    for odd in ("x", "1:x", "1:0", f"1:{'9' * 40}", "7:5"):
+        assert "pgqueue-logs" in page(root, job, f"?log={odd}")
+
+
+# The timeline.
 
 
 def job_with(**values: Any) -> Any:
@@ -54,140 +284,77 @@ def job_with(**values: Any) -> Any:
 ONCE = {"started_at": at(5), "last_attempted_at": at(5), "attempts": 1, "worker": 7}
 LATER = {"run_after": at(30)}
 AGAIN = {"started_at": at(5), "last_attempted_at": at(60), "attempts": 2, "worker": 7, "run_after": at(50)}
+ERRORS = [failed(1, 5, 9), failed(2, 30, 31), failed(3, 60, 70)]
+OVER = {"finished_at": at(70), "duration": 10.0}
+THRICE = {**AGAIN, "attempts": 3, "finished_at": at(71), "duration": 10.0, "errors": ERRORS}
 
 
 @pytest.mark.parametrize(
-    ("values", "parts"),
+    ("status", "values", "parts"),
     [
-        ({}, ["waited 0 100"]),
-        ({"run_after": at(160)}, ["later 0 100", "ahead 100 160"]),
-        ({"run_after": at(40)}, ["later 0 40", "waited 40 100"]),
-        ({"run_after": T0 + timedelta(days=36500)}, ["later 0 100"]),  # waits for an event
-        ({"status": "blocked"}, ["blocked 0 100"]),
-        ({"status": "running", **ONCE}, ["waited 0 5", "ran 5 100 1"]),
-        ({"status": "done", **ONCE, "finished_at": at(9), "duration": 4.0}, ["waited 0 5", "ran 5 9 1"]),
-        ({"status": "cancelled", "finished_at": at(9)}, ["waited 0 9"]),
-        (
-            {"status": "cancelled", **ONCE, **LATER, "finished_at": at(20), "errors": [failed(1, 5, 9)]},
-            ["waited 0 5", "failed 5 9 1", "backoff 9 20"],
-        ),
-        (
-            {"status": "retry", **ONCE, "run_after": at(130), "errors": [failed(1, 5, 9)]},
-            ["waited 0 5", "failed 5 9 1", "backoff 9 100", "ahead 100 130"],
-        ),
-        (
-            {"status": "done", **AGAIN, "finished_at": at(70), "duration": 10.0, "errors": [failed(1, 5, 9)]},
-            ["waited 0 5", "failed 5 9 1", "backoff 9 50", "waited 50 60", "ran 60 70 2"],
-        ),
-        (
-            {
-                "status": "failed", **AGAIN, "attempts": 3, "finished_at": at(71), "duration": 10.0,
-                "errors": [failed(1, 5, 9), failed(2, 30, 31), failed(3, 60, 70)],
-            },
-            ["waited 0 5", "failed 5 9 1", "between 9 30", "failed 30 31 2", "backoff 31 50", "waited 50 60",
-             "failed 60 70 3"],
-        ),
-        (
-            {"status": "done", **ONCE, "finished_at": at(9), "duration": 4.0, "errors": [{"attempt": 1}]},
-            ["waited 0 5", "ran 5 9 1"],
-        ),
+        ("pending", {}, "waited 0 100"),
+        ("pending", {"run_after": at(160)}, "later 0 100, ahead 100 160"),
+        ("pending", {"run_after": at(40)}, "later 0 40, waited 40 100"),
+        ("pending", {"run_after": T0 + timedelta(days=36500)}, "later 0 100"),  # waits for an event
+        ("blocked", {}, "blocked 0 100"),
+        ("running", ONCE, "waited 0 5, ran 5 100 1"),
+        ("done", {**ONCE, "finished_at": at(9), "duration": 4.0}, "waited 0 5, ran 5 9 1"),
+        ("done", {**ONCE, "finished_at": at(9), "duration": 4.0, "errors": [{"attempt": 1}]},
+         "waited 0 5, ran 5 9 1"),
+        ("cancelled", {"finished_at": at(9)}, "waited 0 9"),
+        ("cancelled", {**ONCE, **LATER, "finished_at": at(20), "errors": ERRORS[:1]},
+         "waited 0 5, failed 5 9 1, backoff 9 20"),
+        ("retry", {**ONCE, "run_after": at(130), "errors": ERRORS[:1]},
+         "waited 0 5, failed 5 9 1, backoff 9 100, ahead 100 130"),
+        ("done", {**AGAIN, **OVER, "errors": ERRORS[:1]},
+         "waited 0 5, failed 5 9 1, backoff 9 50, waited 50 60, ran 60 70 2"),
+        ("failed", THRICE,
+         ("waited 0 5, failed 5 9 1, between 9 30, failed 30 31 2, backoff 31 50, waited 50 60, "
+          "failed 60 70 3")),
     ],
 )  # fmt: skip
-def test_the_parts_of_the_life_of_a_job(values: dict[str, Any], parts: list[str]) -> None:
+def test_the_parts_of_the_life_of_a_job(status: str, values: dict[str, Any], parts: str) -> None:
     found = [
         f"{part.kind} {(part.start - T0).total_seconds():g} {(part.end - T0).total_seconds():g} "
         f"{part.attempt or ''}".strip()
-        for part in parts_of(job_with(**values))
+        for part in parts_of(job_with(status=status, **values))
         if part.end > part.start
     ]
-    assert found == parts
+    assert ", ".join(found) == parts
 
 
 def test_short_parts_can_be_seen_and_all_of_them_fit() -> None:
     errors = [failed(number, number * 1000, number * 1000 + 0.01) for number in range(1, 41)]
     job = job_with(status="retry", attempts=40, errors=errors)
     show: Any = SimpleNamespace(job=job, worker=lambda key: f"worker {key}")
-    shown: Any = timeline(show)
-    widths = [float(width) for width in re.findall(r' width="([\d.]+)"', shown["drawing"])]
-    assert len(widths) == len(shown["table"].rows) == 80
+    drawn: Any = timeline(show)
+    widths = [float(width) for width in re.findall(r' width="([\d.]+)"', drawn["drawing"])]
+    assert len(widths) == len(drawn["table"].rows) == 80
     assert abs(sum(widths) - 1000) < 5
     assert min(widths) > 3
-    assert "<title>attempt 2: ran and failed, 10 ms. Down</title>" in shown["drawing"]
-    assert "style" not in shown["drawing"]
-    [row] = [row for row in shown["table"].rows if ">2</a>" in str(row[1])]
+    assert "<title>attempt 2: ran and failed, 10 ms. Down</title>" in drawn["drawing"]
+    assert "style" not in drawn["drawing"]
+    [row] = [row for row in drawn["table"].rows if ">2</a>" in str(row[1])]
     assert (str(row[0]), *row[3:]) == ("ran and failed", "10 ms", "worker 7", "Down")
 
 
-@pytest.mark.django_db
-def test_the_page_has_the_drawing_and_the_same_as_a_table(root: Client) -> None:
-    error = failed(1, 5, 9)
-    page = body(root, url("change", JobFactory.create(retrying=True, enqueued_at=T0, errors=[error]).pk))
-    timeline = page.split('class="module pgqueue-timeline"')[1].split("</section>")[0]
-    assert timeline.count("<rect") - timeline.count("<li>") == timeline.count('<th scope="row">') == 4
-    assert '<a href="#attempt-1">1</a>' in timeline
-    assert '<details id="attempt-1" open>' in page
+# What a project adds.
 
 
-@pytest.mark.django_db
-def test_errors_lead_to_each_other(root: Client) -> None:
-    errors = [failed(number, number, number + 1) for number in (1, 2, 5)]
-    library = '  File "/v/lib/python3.13/site-packages/y.py", line 2, in y'
-    errors[0]["traceback"] = (
-        f'Traceback:\n  File "/srv/x.py", line 1, in x\n    a()\n{library}\n    b()\nDown'
-    )
-    page = body(root, url("change", JobFactory.create(failed=True, errors=errors, attempts=5).pk))
-    section = page.split('id="pgqueue-errors"')[1]
-    assert re.findall(r'id="attempt-(\d)', section) == ["5", "2", "1"]
-    assert re.findall(r'href="#attempt-(\d)', section) == ["2", "1", "5", "2"]
-    frames, whole = re.findall(r"<pre[^>]*>([^<]*)</pre>", section.split('id="attempt-1"')[1])
-    assert "site-packages" not in frames
-    assert html.unescape(whole) == errors[0]["traceback"]
-
-
-@pytest.mark.django_db
-def test_a_long_log_is_read_part_by_part(root: Client) -> None:
-    lines = [
-        {"at": T0.isoformat(), "level": "INFO", "logger": "x", "message": f"line {number}."}
-        for number in range(2 * MOST_LINES + 10)
-    ]
-    job = JobFactory.create(
-        done=True, logs=[{"attempt": 1, "lines": lines}, {"attempt": 2, "lines": lines[:3]}]
-    )
-    seen: list[str] = []
-    address, links = url("change", job.pk), 0
-    while address:
-        section = body(root, address).split('id="log-1"')[1]
-        seen = re.findall(r"line (\d+)\.", section) + seen
-        earlier = re.search(r'href="(\?log=[^"#]*)#log-1">Earlier', section)
-        links += "Later lines" in section
-        address = url("change", job.pk) + earlier[1] if earlier else ""
-    assert seen == [str(number) for number in range(len(lines))]
-    assert links == 2
-    assert 'id="log-2" open' in body(root, url("change", job.pk))
-    for odd in ("x", "1:x", "1:0", f"1:{'9' * 40}", "7:5"):
-        assert "pgqueue-logs" in body(root, url("change", job.pk) + f"?log={odd}")
-
-
-@pytest.mark.django_db
 @pytest.mark.promise("panels-need-permission")
 def test_a_task_has_a_panel_of_its_own(root: Client) -> None:
-    done = {"done": True, "result": {"accessToken": "hunter2"}}
-    job = JobFactory.create(task_path=SIGN_IN, args=["<b>", "hunter2"], **done)
-    text = f"&lt;b&gt; with {REDACTED}: {REDACTED} (job {job.pk} for root)"
-    assert text in body(root, url("change", job.pk))
-    assert "pgqueue-panel" not in body(staff("view_job"), url("change", job.pk))
-    assert "pgqueue-panel" not in body(root, url("change", JobFactory.create().pk))
+    ended = {"done": True, "result": {"accessToken": "hunter2"}}
+    job = JobFactory.create(task_path=SIGN_IN, args=["<b>", "hunter2"], **ended)
+    assert f"&lt;b&gt; with {REDACTED}: {REDACTED} (job {job.pk} for root)" in page(root, job)
     odd = JobFactory.create(task_path="../../confirm_action")
-    assert "pgqueue-panel" not in body(root, url("change", odd.pk))
+    for client, other in ((staff("view_job"), job), (root, JobFactory.create()), (root, odd)):
+        assert "pgqueue-panel" not in page(client, other)
 
 
-@pytest.mark.django_db
 @pytest.mark.promise("panels-hide-nothing")
 def test_a_panel_that_fails_does_not_hide_the_page(root: Client, caplog: pytest.LogCaptureFixture) -> None:
-    page = body(
-        root, url("change", JobFactory.create(task_path=secret_tasks.many.module_path, args=["a"]).pk)
-    )
-    assert "The panel of this task failed; see the log." in page
+    job = JobFactory.create(task_path=secret_tasks.many.module_path, args=["a"])
+    assert "The panel of this task failed; see the log." in page(root, job)
     assert "TemplateDoesNotExist: no_such_template.html" in caplog.text
 
 
@@ -199,7 +366,6 @@ def own() -> Iterator[None]:
     page_module._declared.update(before)
 
 
-@pytest.mark.django_db
 @pytest.mark.promise("panels-need-permission")
 def test_a_project_declares_links_for_its_tasks(root: Client, own: None) -> None:
     @links_for(secret_tasks.sign_in, "shop.tasks.x")
@@ -207,157 +373,176 @@ def test_a_project_declares_links_for_its_tasks(root: Client, own: None) -> None
         return [(f"Account of {job.args[0]}", f"/accounts/{job.args[0]}/")]
 
     job = JobFactory.create(task_path=SIGN_IN, args=["<b>", "x"])
-    assert '<a href="/accounts/&lt;b&gt;/">Account of &lt;b&gt;</a>' in body(root, url("change", job.pk))
-    assert "Account of" not in body(staff("view_job"), url("change", job.pk))
+    assert '<a href="/accounts/&lt;b&gt;/">Account of &lt;b&gt;</a>' in page(root, job)
+    assert "Account of" not in page(staff("view_job"), job)
     broken = JobFactory.create(task_path="shop.tasks.x", args=[])
-    assert "The links of this task failed" in body(root, url("change", broken.pk))
+    assert "The links of this task failed" in page(root, broken)
 
 
-@pytest.mark.django_db
+# The unique key.
+
+WAITS = "no other job with this key while this one waits"
+RUNS = "no other job with this key until this one has finished"
+TAKEN = "has the key now"
+WINDOW = "by its window"
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("job", "twin", "window", "told"),
+    [
+        (KEY, False, None, (WAITS,)),
+        ({**KEY, "unique_scope": "live"}, False, None, (RUNS,)),
+        (KEY, False, HOUR, (WAITS, WINDOW)),
+        (KEY, False, -HOUR, (WAITS,)),
+        (KEY | {"done": True}, False, None, (WAITS,)),
+        *((KEY | {state: True}, True, None, (WAITS, TAKEN)) for state in ("running", "done", "cancelled")),
+    ],
+)
+def test_the_page_shows_the_key_how_long_it_holds_and_who_has_it(
+    root: Client, job: dict[str, Any], twin: bool, window: timedelta | None, told: tuple[str, ...]
+) -> None:
+    pages = [JobFactory.create(**job), *([JobFactory.create(**KEY)] if twin else [])]
+    if window:
+        UniqueWindow.objects.create(unique_key="doc-7", job_id=pages[0].pk, until=timezone.now() + window)
+    first, *other = [page(root, each).replace("<wbr>", "") for each in pages]
+    assert ">doc-7</code>" in first
+    assert [text for text in (WAITS, RUNS, TAKEN, WINDOW) if text in first] == list(told)
+    if twin:
+        assert f'<a href="{url("change", pages[1].pk)}">job {pages[1].pk}</a> has the key now' in first
+        assert TAKEN not in other[0]
+
+
+# Progress, which a script reads anew.
+
+
+def reporting(done: float, total: float | None = None, note: str = "", **fields: Any) -> Job:
+    job: Job = JobFactory.create(**{"running": True, "marks": 8, **fields})
+    JobProgress.objects.create(job=job, done=done, total=total, note=note)
+    return job
+
+
+def live_part(html: str) -> str:
+    found = re.search(r'<div id="pgqueue-progress.*?</div>', html, re.DOTALL)
+    return found.group() if found else ""
+
+
+@pytest.mark.parametrize("place", ["page", "list"])
+def test_a_running_job_has_a_bar_with_words(root: Client, place: str) -> None:
+    job = reporting(4500, 10_000, "<b>reading</b>", current_step="load")
+    html = page(root, job) if place == "page" else body(root, url("changelist"))
+    part = live_part(html)
+    assert '<progress class="pgqueue-bar" max="100" value="45" aria-label="Progress"' in part
+    assert part.count("4,500 of 10,000 (45 %)") == 2, "for eyes, and for screen readers"
+    assert "&lt;b&gt;reading&lt;/b&gt;" in part
+    assert "step load" in part
+    assert f'data-pgqueue-source="{url("progress")}" data-pgqueue-key="{job.pk}"' in part
+    assert "django_pgqueue/live.js" in html
+    assert "style=" not in part, "a Content-Security-Policy would refuse it"
+
+
+def test_only_a_running_job_is_read_anew(root: Client) -> None:
+    waiting = page(root, reporting(1, 2, running=False))
+    assert "1 of 2 (50 %)" in waiting
+    assert live_part(waiting) == live_part(page(root, JobFactory.create(done=True))) == ""
+    assert live_part(page(root, JobFactory.create(running=True))).endswith("></div>")
+
+
+def test_the_script_reads_running_jobs_in_one_query(root: Client) -> None:
+    amounts: list[tuple[float, float | None, str, str]] = [
+        (1, 2, "1 of 2 (50 %)", "50"), (7, None, "7 done", ""), (0, 0, "0 of 0 (100 %)", "100"),
+        (12, 10, "12 of 10 (100 %)", "100"), (999, 1000, "999 of 1,000 (99 %)", "99"),
+        (0.5, 2, "0.50 of 2 (25 %)", "25"),
+    ]  # fmt: skip
+    jobs = [reporting(done, total) for done, total, _words, _value in amounts]
+    over, silent = JobFactory.create(done=True), JobFactory.create(running=True)
+    keys = [*(job.pk for job in jobs), over.pk, silent.pk]
+    with CaptureQueriesContext(connection) as queries:
+        answer = root.get(url("progress"), {"keys": ",".join(map(str, [*keys, "x", "²", 10**30]))})
+    assert sum("pgqueue_job" in query["sql"] for query in queries) == 1
+    assert "no-store" in answer.headers["Cache-Control"]
+    found = re.findall(
+        r'<div id="pgqueue-progress-(\d+)"( data-pgqueue-source)?(.*?)</div>', answer.content.decode()
+    )
+    assert [int(key) for key, _source, _words in found] == keys
+    assert [bool(source) for _key, source, _words in found] == [key != over.pk for key in keys]
+    for (_done, _total, words, value), (_key, _source, told) in zip(amounts, found, strict=False):
+        assert words in told
+        assert re.findall(r'value="(\d+)"', told) == ([value] if value else [])
+
+
+# The payload, and the job in the admin of its payload.
+
+
+def payload_on(client: Client, key: int) -> str:
+    html = body(client, url("change", key))
+    return html.split('id="pgqueue-payload"')[1].split("</section>")[0] if "pgqueue-payload" in html else ""
+
+
+def page_of(row: Receipt | None = None) -> str:
+    if row is None:
+        return reverse("admin:receipts_receipt_changelist")
+    return reverse("admin:receipts_receipt_change", args=[row.pk])
+
+
 def test_a_payload_has_a_link_to_where_its_model_is_shown(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = Receipt.objects.create(order=Order.objects.create(), email="a@b.c")
-    address = url("change", row.pk)
-    assert "/receipts/" not in body(root, address).split("pgqueue-payload")[1].split("</section>")[0].replace(
-        "/admin/receipts/", ""
-    )
+    job = receipt()
     monkeypatch.setattr(Receipt, "get_absolute_url", lambda row: f"/receipts/{row.pk}/", raising=False)
-    page = body(root, address)
-    assert f'<a href="/receipts/{row.pk}/">Receipt</a>' in page
-    assert "field-arguments" not in page  # a payload is the call
+    assert f'<a href="/receipts/{job.pk}/">Receipt</a>' in payload_on(root, job.pk)
     monkeypatch.setattr(Receipt, "get_absolute_url", lambda row: 1 / 0)
-    assert "a@b.c" in body(root, address)
+    assert "&lt;b&gt;@c.d" in payload_on(root, job.pk)
 
 
-@pytest.mark.django_db
-def test_the_address_of_a_job_is_absolute_and_works_with_its_alias(root: Client) -> None:
-    job = JobFactory.create()
-    page = body(root, url("change", job.pk) + "?_changelist_filters=status%3Dfailed")
-    assert f'<a href="http://testserver{url("change", job.pk)}" data-pgqueue-copy>' in page
-    assert str(job.pk) in body(root, url("change", f"default:{job.pk}"))
-    assert root.get(url("change", f"other:{job.pk}")).status_code == 302
+def test_a_row_that_is_gone_or_whose_model_is_gone(root: Client) -> None:
+    job = receipt()
+    Receipt.objects.all().delete()
+    assert "The row does not exist." in payload_on(root, job.pk)
+    DeclaredTask.objects.filter(model="receipts.Charge").update(model="elsewhere.Charge")
+    charge = Charge.objects.create(order=Order.objects.create(), email="c@b.c").job
+    assert payload_on(root, charge.pk) == ""
 
 
-CLONE = ("view_job", "view_arguments_job", "clone_job")
+def test_a_model_without_an_admin_needs_its_own_permission() -> None:
+    job, charge = receipt(), Charge.objects.create(order=Order.objects.get(), email="c@b.c")
+    client = staff("view_job", "view_arguments_job")
+    User.objects.get().user_permissions.add(Permission.objects.get(codename="view_charge"))
+    assert "c@b.c" in payload_on(client, charge.pk)
+    assert "href" not in payload_on(client, charge.pk)
+    assert payload_on(client, job.pk) == ""
 
 
-def clone(client: Client, job: Job, **values: Any) -> Any:
-    """Fill in the form as it is shown, with some other values."""
-    form = client.get(url("clone", job.pk)).context["form"]
-    given = {name: form[name].value() for name in form.fields}
-    texts = {name: "" if value is None else str(value) for name, value in {**given, **values}.items()}
-    return client.post(url("clone", job.pk), texts)
-
-
-@pytest.mark.django_db
-def test_a_copy_has_other_values_and_those_that_are_not_shown() -> None:
-    client = staff(*CLONE)
-    job = JobFactory.create(
-        task_path=SIGN_IN, args=["ann", "hunter2"], kwargs={"api_key": "k-1"}, failed=True, priority=3,
-        queue_name="mail", metadata={"request": 7},
-    )  # fmt: skip
-    page = body(client, url("clone", job.pk))
-    assert "hunter2" not in page
-    assert "k-1" not in page
-    soon = timezone.localtime() + timedelta(hours=1)
-    response = clone(client, job, args=json.dumps(["bob", REDACTED]), run_after=f"{soon:%Y-%m-%dT%H:%M:%S}")
-    made = Job.objects.exclude(pk=job.pk).get()
-    assert response.url == url("change", made.pk)
-    assert (made.args, made.kwargs) == (["bob", "hunter2"], {"api_key": "k-1"})
-    assert (made.task_path, made.queue_name, made.priority) == (SIGN_IN, "mail", 3)
-    assert (made.metadata, made.status, made.max_attempts) == ({"request": 7}, "pending", 1)
-    assert abs(made.run_after - soon) < timedelta(seconds=2)
-    assert {(entry.object_id, str(entry)) for entry in LogEntry.objects.all()} == {
-        (str(job.pk), f"Changed “{job}” — Enqueued again as job {made.pk}."),
-        (str(made.pk), f"Added “{made}”."),
-    }
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"args": '["ann"]'}, "missing a required argument: 'password'"),
-        ({"args": "[", "kwargs": "{}"}, "Enter a valid JSON."),
-        ({"args": '{"user": "ann"}'}, "Enter a JSON list."),
-        ({"kwargs": "[]"}, "Enter a JSON object."),
-        ({"kwargs": '{"more": 1}'}, "got an unexpected keyword argument 'more'"),
-        ({"kwargs": '{"api_key": "a\\u0000b"}'}, "contains a NUL character"),
-        ({"args": f'["ann", "x", "{REDACTED}"]'}, "Replace each “[redacted]” by a value"),
-        ({"priority": "101"}, "less than or equal to 100"),
-        ({"queue_name": "no queue!"}, "queue"),
-    ],
-)
-def test_a_copy_is_checked_as_an_enqueue_is(root: Client, values: dict[str, str], words: str) -> None:
-    job = JobFactory.create(task_path=SIGN_IN, args=["ann", "hunter2"])
-    response = clone(root, job, **values)
-    assert response.status_code == 200
-    [errors] = re.findall(r'<ul class="errorlist[^>]*>.*?</ul>', response.content.decode())[:1]
-    assert words in html.unescape(errors)
-    assert Job.objects.count() == 1
-    assert LogEntry.objects.count() == 0
-
-
-@pytest.mark.django_db
-def test_a_task_that_is_gone_has_no_copy(root: Client) -> None:
-    job = JobFactory.create(task_path="gone.tasks.x", args=[])
-    response = clone(root, job)
-    assert "no task &#x27;gone.tasks.x&#x27;" in response.content.decode()
-
-
-@pytest.mark.django_db
-def test_a_copy_with_a_unique_key_that_is_taken_is_the_other_job(root: Client) -> None:
-    job = enqueue(unique_tasks.index, 5)
-    response = clone(root, job)
-    assert (Job.objects.count(), response.url) == (1, url("change", job.pk))
-    assert "has the unique key of this call" in body(root, response.url)
-    once = enqueue(unique_tasks.once, "a")
-    assert (
-        f"Job {once.pk} has the unique key"
-        in html.unescape(clone(root, once).content.decode()).split("errorlist")[1]
+def test_a_row_shows_its_job_with_a_link_for_those_who_may_view_jobs(root: Client) -> None:
+    cancelled = receipt()
+    cancel(cancelled)
+    waiting, gone = (Receipt.objects.create(order=Order.objects.get(), email=f"{n}@b.c") for n in "wg")
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM pgqueue_job WHERE id = %s", [gone.pk])
+        cursor.execute("UPDATE pgqueue_job_live SET status = 'blocked', waiting_reason = 'paused: <i>'")
+    rows = body(root, page_of())
+    for text in ("pgqueue-cancelled", "pgqueue-blocked", "paused: &lt;i&gt;", "no longer kept", "g@b.c"):
+        assert text in rows
+    link = f'<a href="{url("change", waiting.pk)}">{waiting.pk}</a>'
+    assert link in rows
+    assert url("change", gone.pk) not in rows
+    assert all(
+        text in body(root, page_of(waiting)) for text in ("pgqueue-blocked", url("change", waiting.pk))
     )
+    assert "job_status" not in body(root, reverse("admin:receipts_receipt_add"))
+    client = staff()
+    User.objects.get(username__startswith="staff").user_permissions.set(
+        Permission.objects.filter(codename="view_receipt")
+    )
+    seen = body(client, page_of())
+    assert "pgqueue-blocked" in seen
+    assert link not in seen
 
 
-@pytest.mark.django_db
-def test_a_copy_that_replaces_the_arguments_of_a_waiting_job_is_told_as_such(root: Client) -> None:
-    over = enqueue(unique_tasks.render, 5, "old")
-    cancel(over)
-    waiting = enqueue(unique_tasks.render, 5, "new")
-    response = clone(root, over, args='[5, "old"]')
-    assert response.url == url("change", waiting.pk)
-    assert f"job {waiting.pk}, which has the unique key" in body(root, response.url)
-    assert Job.objects.get(pk=waiting.pk).args == [5, "old"]
-    [entry] = LogEntry.objects.all()
-    assert (entry.object_id, entry.action_flag) == (str(waiting.pk), CHANGE)
-    assert entry.get_change_message() == f"Got the values of a copy of job {over.pk}."
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("missing", CLONE)
-def test_who_may_copy(missing: str) -> None:
-    job = JobFactory.create()
-    client = staff(*(name for name in CLONE if name != missing))
-    assert client.get(url("clone", job.pk)).status_code == 403
-    assert client.post(url("clone", job.pk), {"args": "[1, 2]"}).status_code == 403
-    if missing != "view_job":
-        assert "/clone/" not in body(client, url("change", job.pk))
-    assert Job.objects.count() == 1
-
-
-@pytest.mark.django_db
-def test_a_payload_is_copied_by_adding_a_row(root: Client) -> None:
-    row = Receipt.objects.create(order=Order.objects.create(), email="a@b.c")
-    assert "/clone/" not in body(root, url("change", row.pk))
-    assert root.get(url("clone", row.pk)).headers["Location"] == url("change", row.pk)
-    assert root.get(url("clone", 0)).status_code == 302
-
-
-@pytest.mark.django_db
-def test_large_values_are_folded_and_a_script_may_copy_them(root: Client) -> None:
-    job = JobFactory.create(args=["x" * 3000], kwargs={"n": ["y" * 150]})
-    page = body(root, url("change", job.pk))
-    assert page.count('<details class="pgqueue-long">') == 1
-    assert "3,004 characters" in page
-    assert page.count("data-pgqueue-json") == 2
-    assert 'data-pgqueue-words="Copy" data-pgqueue-done="Copied"' in page
+def test_the_list_of_payloads_takes_one_query_for_all_jobs(
+    root: Client, django_assert_max_num_queries: pytest_django.DjangoAssertNumQueries
+) -> None:
+    order = Order.objects.create()
+    Receipt.objects.bulk_create([Receipt(order=order, email="x@b.c") for _ in range(20)])
+    with django_assert_max_num_queries(7):
+        body(root, page_of())
