@@ -132,12 +132,13 @@ def _link(name: str, value: Any) -> Link:
                 f"after has the result {value.id!r} of the backend {value.backend!r}, which is not one of "
                 "django_pgqueue."
             ) from None
-    hint = ""
+    hint, it = "", f"{value!r:.200}"
     if isinstance(value, str):
         hint = " Pass the Job or the TaskResult, or the id as an int."
     elif type(value).__name__ in ("BoundTask", "Task", "DjangoMadeTask"):
+        it = "a call" if type(value).__name__ == "BoundTask" else f"the task {value.module_path}"
         hint = " A task has no end, but its job has: pass what enqueue() has returned, or use chain()."
-    raise InvalidTask(f"after must be jobs, batches or their ids. It has {value!r:.200}.{hint}")
+    raise InvalidTask(f"after must be jobs, batches or their ids. It has {it}.{hint}")
 
 
 #: The longest alias with which every id is shorter than 64 characters, which `django.tasks` promises.

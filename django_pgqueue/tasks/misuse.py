@@ -2,7 +2,7 @@
 
 ``send.delay(5)``, ``@task(retries=3)``, ``job.get()``: without this, Python says that there is no such name.
 The words are in ``misuse.txt``, which is read at the first mistake. A word that is not there keeps Python's
-own error. ``tests/tasks/test_habits.py`` tries all words of the other queues.
+own error. ``tests/tasks/test_misuse.py`` tries the words of other queues.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def checked(name: str, value: Any) -> Any:
 
 def wrong(name: str, what: str, value: Any) -> InvalidTask:
     """Return the error for a bad value."""
-    return InvalidTask(f"{name} must be {what}. It is {value!r}.")
+    return InvalidTask(f"{name} must be {what}{'' if what.endswith('?') else '.'} It is {value!r}.")
 
 
 def priority(value: Any) -> int:

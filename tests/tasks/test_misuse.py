@@ -8,13 +8,24 @@ import pickle
 import re
 from datetime import timedelta
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import celery
 import django
+import procrastinate
 import pytest
 from asgiref.sync import async_to_sync
+from celery.app.task import Task as CeleryTask
+from celery.canvas import Signature
+from celery.result import AsyncResult
+from celery.schedules import crontab
 from django.template import Context, Engine
 from django.utils.module_loading import import_string
+from procrastinate.jobs import Job as ProcrastinateJob
+from procrastinate.jobs import JobDeferrer
+from procrastinate.tasks import ConfigureTaskOptions
+from procrastinate.tasks import Task as ProcrastinateTask
 
 import django_pgqueue.testing
 from django_pgqueue import (
@@ -29,10 +40,14 @@ from django_pgqueue import (
     chain,
     enqueue,
     pause,
+    reset_limit,
+    resume,
     schedule,
     set_limit,
     task,
 )
+from django_pgqueue.compat import PACKAGES, DjangoTask, TaskResult
+from django_pgqueue.jobs.results import QueueTaskResult
 from django_pgqueue.models import Job
 from django_pgqueue.models.current import CurrentJob
 from django_pgqueue.tasks import misuse
@@ -41,25 +56,56 @@ from tests.app.tasks import mail
 
 TASK: Any = mail
 
+FUNCTIONS: list[Any] = [
+    task, TASK.using, Unique, Concurrency, RateLimit, schedule, pause, resume, set_limit, reset_limit, Batch,
+    RetryLater, Snooze,
+]  # fmt: skip
+#: What the words of a section of misuse.txt are keywords of, or attributes.
+CALLED = {function.__qualname__: function for function in FUNCTIONS}
+USED: dict[str, Any] = {
+    "a task": mail, "a call": mail.bind(1), "a job": Job(), "a batch": Batch(),
+    "a result": object.__new__(QueueTaskResult), "django_pgqueue": django_pgqueue,
+    "django_pgqueue.testing": django_pgqueue.testing,
+}  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("name", "ours"),
-    [
-        ("delay", "enqueue(mail, ...)"),
-        ("apply_async", "enqueue(mail.using(...), ...)"),
-        ("si", "enqueue_many(mail.bind(...) for ...)"),
-        ("defer_async", "await aenqueue(mail, ...)"),
-        ("apply", "mail.call(...)"),
-        ("link_error", "enqueue(other.using(after=job), ...)"),
-        ("chunks", "chain([mail.bind(...), ...]), or a Batch"),
-        ("retry", "raise RetryLater(delay) in the task"),
-    ],
-)
-def test_attributes_of_other_queues(name: str, ours: str) -> None:
-    with pytest.raises(AttributeError) as caught:
-        getattr(TASK, name)
-    assert str(caught.value) == f"The task tests.app.tasks.mail has no {name!r}. Write {ours}."
-    assert not hasattr(TASK, name)
+
+def answer(owner: str, word: str, value: Any = 1) -> str:
+    """Return what the error for a word says."""
+    try:
+        if owner in CALLED:
+            CALLED[owner](**{word: value})
+        else:
+            getattr(USED[owner], word)
+    except (TypeError, AttributeError, ImportError) as error:
+        return str(error)
+    raise AssertionError(f"{owner} has {word}")
+
+
+def test_every_word_of_another_queue_names_ours() -> None:
+    assert misuse.words().keys() == {*CALLED, *USED}
+    for owner, words in misuse.words().items():
+        for word in words:
+            text = answer(owner, word)
+            assert re.search(rf" has no ('{word}'|{word}=)\. (Write|Use) .+", text), (owner, word)
+            assert not re.search(r"\{\w+\}", text), text
+
+
+SAMPLES: list[tuple[Any, ...]] = [
+    ("Task.using", "countdown", 3), ("Task.using", "delay", timedelta(3)),
+    ("Task.using", "schedule_in", {"minutes": 3}), ("Task.using", "eta", 5), ("Task.using", "queue", "mail"),
+    ("Task.using", "retries", 3), ("Task.using", "rate_limit", 3), ("Task.using", "lock", "a"),
+    ("task", "retries", 3), ("task", "max_retries", None), ("task", "bind", True),
+    ("task", "autoretry_for", ValueError), ("task", "rate", "10/s"), ("Unique", "by", "order_id"),
+    ("Concurrency", "max", 1), ("RateLimit", "period", 60), ("schedule", "minutes", 5),
+    ("set_limit", "rate", "5/h"), ("RetryLater", "countdown", 60), ("a task", "delay"), ("a task", "retry"),
+    ("a call", "delay"), ("a job", "get"), ("a job", "state"), ("a batch", "then"), ("a result", "revoke"),
+    ("django_pgqueue", "shared_task"), ("django_pgqueue", "get_task_logger"),
+    ("django_pgqueue.testing", "drain"),
+]  # fmt: skip
+
+
+def test_what_they_say(wording: Any) -> None:
+    assert "\n".join(answer(*sample) for sample in SAMPLES) == wording
 
 
 def test_other_attributes_and_calls() -> None:
@@ -82,55 +128,15 @@ def test_copies_and_templates() -> None:
 def plain(order_id: int) -> None: ...
 
 
-OPTIONS: Any = task, TASK.using, Unique, Concurrency, RateLimit, schedule, pause, set_limit, RetryLater
-declare, using, unique, concurrency, rate, scheduled, paused, limited, later = OPTIONS
-
-
-@pytest.mark.parametrize(
-    ("function", "given", "ours"),
-    [
-        (using, {"countdown": 3}, "run_after=timedelta(seconds=3)"),
-        (using, {"delay": timedelta(3)}, "run_after=datetime.timedelta(days=3)"),
-        (using, {"schedule_in": {"minutes": 3}}, "run_after=timedelta(minutes=3)"),
-        (using, {"eta": 5}, "run_after=5"),
-        (using, {"queue": "mail"}, "queue_name='mail'"),
-        (using, {"expires": 60}, "expires_after=60"),
-        (using, {"group": 7}, "group_key=7; or batch=..., for jobs that belong together"),
-        (using, {"concurrency_key": "a"}, "limit_key='a'"),
-        (using, {"lock": "a"}, "limit_key='a'; with @task(concurrency=1)"),
-        (using, {"queueing_lock": "a"}, "unique_key='a'"),
-        (using, {"retries": 3}, "max_attempts=4; it counts the first attempt"),
-        (using, {"rate_limit": 3}, "@task(rate_limit=...): it is declared, not set for one call"),
-        (declare, {"retries": 3}, "max_attempts=4; it counts the first attempt"),
-        (declare, {"max_retries": None}, "max_attempts=...; it counts the first attempt"),
-        (declare, {"queue": "mail"}, "queue_name='mail'"),
-        (declare, {"bind": True}, "current_job() in the task"),
-        (declare, {"autoretry_for": ValueError}, "retry_on=..."),
-        (declare, {"time_limit": 60}, "timeout=60; it is in seconds"),
-        (declare, {"rate": "10/s"}, "rate_limit=RateLimit(10, per=1)"),
-        (declare, {"lock": "a"}, "concurrency=1"),
-        (unique, {"by": "order_id"}, "key='order_id'"),
-        (concurrency, {"by": "order_id"}, "key='order_id'"),
-        (concurrency, {"max": 1}, "Concurrency(1)"),
-        (rate, {"period": 60}, "per=60"),
-        (scheduled, {"minutes": 5}, "every=timedelta(minutes=5)"),
-        (paused, {"queue_name": "mail"}, "queue='mail'"),
-        (limited, {"rate": "5/h"}, "rate_limit=RateLimit(5, per=3600)"),
-        (later, {"countdown": 60}, "delay=60"),
-    ],
-)
-def test_keywords_of_other_queues(function: Any, given: dict[str, Any], ours: str) -> None:
-    (word,) = given
-    with pytest.raises(TypeError) as caught:
-        function(**given)
-    assert str(caught.value) == f"{function.__qualname__}() has no {word}=. Write {ours}."
+declare: Any = task
+rate: Any = RateLimit
 
 
 def test_several_keywords_and_those_of_nobody() -> None:
     with pytest.raises(TypeError, match=r"has no eta=\. Write run_after=1\. Task\.using\(\) has no queue=\."):
-        using(eta=1, queue="x")
+        TASK.using(eta=1, queue="x")
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'colour'"):
-        using(colour=1)
+        TASK.using(colour=1)
     with pytest.raises(TypeError, match=r"^Snooze takes a delay"):
         Snooze()
 
@@ -148,59 +154,34 @@ def test_decorated_functions_keep_their_signature() -> None:
     assert copy.copy(Unique(key=())) == pickle.loads(pickle.dumps(Unique(key=())))  # noqa: S301
 
 
-@pytest.mark.parametrize(
-    ("rate", "ours"),
-    [
-        ("100/m", "RateLimit(100, per=60)"),
-        ("10/s", "RateLimit(10, per=1)"),
-        ("5/h", "RateLimit(5, per=3600)"),
-        ("2/day", "RateLimit(2, per=86400)"),
-        (7, "RateLimit(7, per=1)"),
-        (("a", 1), "RateLimit(100, per=60)"),
-    ],
-)
-def test_the_rates_of_celery(rate: Any, ours: str) -> None:
+def test_the_rates_of_celery(wording: Any) -> None:
+    said = []
+    rates: list[Any] = ["100/m", "10/s", "5/h", "2/day", 7, ("a", 1)]
+    for given in rates:
+        with pytest.raises(InvalidTask) as caught:
+            declare(rate_limit=given)(plain)
+        said.append(str(caught.value))
     with pytest.raises(InvalidTask) as caught:
-        declare(rate_limit=rate)(plain)
-    assert str(caught.value) == f"rate_limit must be a RateLimit(...): write {ours}. It is {rate!r}."
-
-
-def test_a_rate_in_a_rate() -> None:
-    with pytest.raises(InvalidTask, match=r"It is '100/m'\. Write RateLimit\(100, per=60\)\.$"):
         rate("100/m", per=60)
+    assert "\n".join([*said, str(caught.value)]) == wording
 
 
-@pytest.mark.parametrize(
-    ("given", "hint"),
-    [
-        (
-            {"countdown": 3},
-            "'countdown'. {before} enqueue(mail.using(run_after=timedelta(seconds=3)), 1).",
-        ),
-        (
-            {"priority": 5, "queue_name": "slow"},
-            "'priority'. {before} enqueue(mail.using(priority=5, queue_name='slow'), 1).",
-        ),
-        (
-            {"sync": True},
-            "'sync'. In place of sync=, write call(...), which runs the function here.",
-        ),
-        (
-            {"max_retries": 2},
-            "'max_retries'. {before} enqueue(mail.using(max_attempts=3), 1). {remark}",
-        ),
-        ({"color": "red"}, "'color'"),
-    ],
-)
-def test_options_among_the_arguments(given: dict[str, Any], hint: str) -> None:
-    hint = hint.format(
-        before="Options go before the arguments:", remark="max_attempts=3: it counts the first attempt."
-    )
+def test_options_among_the_arguments(wording: Any) -> None:
+    said: list[str] = []
+    wrong: list[dict[str, Any]] = [
+        {"countdown": 3}, {"priority": 5, "queue_name": "slow"}, {"sync": True}, {"max_retries": 2},
+        {"color": "red"},
+    ]  # fmt: skip
     calls: list[Any] = [enqueue, type(TASK).enqueue, type(TASK).bind]
-    for call in calls:
-        with pytest.raises(TypeError) as caught:
-            call(TASK, 1, **given)
-        assert str(caught.value) == f"tests.app.tasks.mail() got an unexpected keyword argument {hint}"
+    for given in wrong:
+        texts = set()
+        for call in calls:
+            with pytest.raises(TypeError) as caught:
+                call(TASK, 1, **given)
+            texts.add(str(caught.value))
+        said += texts
+    assert len(said) == len(wrong), "the same, whatever is called"
+    assert "\n".join(said) == wording
 
 
 def test_a_hint_shows_no_texts_of_the_arguments() -> None:
@@ -215,34 +196,6 @@ def test_a_literal_key_and_calls_without_a_list() -> None:
         chain(mail.bind(1), mail.bind(2))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "ours"),
-    [
-        ("get", "job.join(), then job.status and job.result"),
-        ("wait", "job.join(), then job.status and job.result"),
-        ("ready", "job.is_finished"),
-        ("successful", "job.status == 'done'"),
-        ("state", "job.status"),
-        ("revoke", "job.cancel()"),
-    ],
-)
-def test_a_job_is_no_result_of_celery(name: str, ours: str) -> None:
-    with pytest.raises(AttributeError) as caught:
-        getattr(Job(), name)
-    assert str(caught.value) == f"A job has no {name!r}. Write {ours}."
-
-
-@pytest.mark.django_db
-def test_a_result_is_no_result_of_celery() -> None:
-    result: Any = mail.enqueue(1)
-    with pytest.raises(AttributeError, match=r"^A result has no 'get'\. Write result\.join\(\), then"):
-        result.get(timeout=3)
-    with pytest.raises(AttributeError, match=r"Write result\.job\.cancel\(\)\.$"):
-        result.revoke()
-    with pytest.raises(AttributeError, match=r"^'QueueTaskResult' object has no attribute 'gett'"):
-        _ = result.gett
-
-
 def test_other_attributes_of_a_job_are_those_of_python() -> None:
     job: Any = Job(task_path="x")
     with pytest.raises(AttributeError, match=r"^'Job' object has no attribute 'statuss'") as caught:
@@ -250,7 +203,6 @@ def test_other_attributes_of_a_job_are_those_of_python() -> None:
     assert (caught.value.name, caught.value.obj) == ("statuss", job)
     assert not hasattr(job, "resolve_expression")
     assert copy.deepcopy(job).task_path == pickle.loads(pickle.dumps(job)).task_path == "x"  # noqa: S301
-    assert not set(misuse.words()["a job"]) & {*dir(Job)}
 
 
 def test_an_error_in_a_property_of_a_job_is_not_hidden() -> None:
@@ -259,51 +211,18 @@ def test_an_error_in_a_property_of_a_job_is_not_hidden() -> None:
         _ = running.batch
 
 
-@pytest.mark.parametrize("name", misuse.words()["django_pgqueue"])
-def test_names_that_are_imported_by_habit(name: str) -> None:
-    ours = misuse.words()["django_pgqueue"][name].partition(":")[0].format(word=name)
-    if "." not in ours:
-        assert ours in django_pgqueue.__all__
-    elif not ours.startswith("django.tasks.") or django.VERSION >= (6, 0):
-        import_string(ours)
-    with pytest.raises(ImportError, match=rf"^django_pgqueue has no '{name}'\. Use {ours}"):
-        getattr(django_pgqueue, name)
-    # While a submodule is imported, Python asks the package for its name.
-    assert find_spec(f"django_pgqueue.{name}") is None
-
-
-def test_no_word_of_another_queue_is_ours() -> None:
-    functions = (
-        TASK.using, task, Unique, Concurrency, RateLimit, schedule, pause, set_limit, RetryLater,
-    )  # fmt: skip
-    for function in functions:
-        assert not set(misuse.words()[function.__qualname__]) & set(inspect.signature(function).parameters)
-
-
-@pytest.mark.parametrize(
-    ("value", "ours"),
-    [("pk", "Unique(key='pk')"), (["pk"], "Unique(key=('pk',))"), (len, "Unique(key=...)")],
-)
-def test_a_key_in_place_of_unique(value: Any, ours: str) -> None:
-    with pytest.raises(InvalidTask, match=re.escape(f"such as {ours}.")):
-        mail.using(unique=value)
-
-
-@pytest.mark.parametrize(
-    ("name", "ours"),
-    [
-        ("then", "enqueue(task.using(after=batch), ...)"),
-        ("enqueue", "batch.add([task.bind(...)])"),
-        ("wait", "batch.join()"),
-    ],
-)
-def test_attributes_of_a_batch(name: str, ours: str) -> None:
-    batch: Any = Batch()
-    with pytest.raises(AttributeError) as caught:
-        getattr(batch, name)
-    assert str(caught.value) == f"A batch has no {name!r}. Write {ours}."
-    assert not hasattr(batch, "nothing_like_it")
-    assert not set(misuse.words()["a batch"]) & {*dir(Batch)}
+def test_names_that_are_imported_by_habit_lead_to_names_that_exist() -> None:
+    for name, text in misuse.words()["django_pgqueue"].items():
+        ours = text.partition(":")[0].format(word=name)
+        if "." not in ours:
+            assert ours in django_pgqueue.__all__
+        elif not ours.startswith("django.tasks.") or django.VERSION >= (6, 0):
+            import_string(ours)
+        # While a submodule is imported, Python asks the package for its name.
+        assert find_spec(f"django_pgqueue.{name}") is None
+    with pytest.raises(ImportError, match=r"has no 'drain'\. Use run_jobs"):
+        from django_pgqueue.testing import drain  # type: ignore[attr-defined]  # noqa: F401
+    assert set(misuse.words()["django_pgqueue.testing"].values()) <= set(django_pgqueue.testing.__all__)
 
 
 def test_options_of_a_batch() -> None:
@@ -325,7 +244,57 @@ def test_a_number_is_no_time_to_run_after() -> None:
         enqueue(mail, 1, run_after=60)  # type: ignore[call-arg]
 
 
-def test_names_that_people_look_for_in_the_test_kit() -> None:
-    with pytest.raises(ImportError, match=r"has no 'drain'\. Use run_jobs"):
-        from django_pgqueue.testing import drain  # type: ignore[attr-defined]  # noqa: F401
-    assert set(misuse.words()["django_pgqueue.testing"].values()) <= set(django_pgqueue.testing.__all__)
+# -- the words of installed queues
+
+
+def public(thing: Any) -> set[str]:
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def options(*given: Any) -> set[str]:
+    """The keywords of functions, and the attributes of classes of tasks, which decorators take, too."""
+    return {
+        name
+        for each in given
+        for name in (public(each) if isinstance(each, type) else inspect.signature(each).parameters)
+        if not isinstance(each, type) or not callable(inspect.getattr_static(each, name))
+    } - {"self", "fun", "args", "kwargs", "options", "name"}
+
+
+CONFIGURE = {*ConfigureTaskOptions.__annotations__}
+TYPED = {
+    "a task": public(CeleryTask) | public(ProcrastinateTask),
+    "a call": public(Signature) - public(dict) | public(JobDeferrer),
+    "a job": public(AsyncResult) | public(ProcrastinateJob) | {*ProcrastinateJob.__annotations__},
+    "a result": public(AsyncResult),
+    "task": options(CeleryTask, procrastinate.App.task, mail.using),
+    "Task.using": options(CeleryTask.apply_async, celery.Celery.send_task, task) | CONFIGURE,
+    "schedule": options(procrastinate.App.periodic, crontab) | CONFIGURE,
+    "RetryLater": options(CeleryTask.retry),
+    "django_pgqueue": {name for name in (*celery.__all__, *procrastinate.__all__) if name[0] != "_"},
+}
+
+
+def is_bare(owner: str, word: str) -> bool:
+    """Return whether a word ends in an error that names none of ours."""
+    if owner in CALLED:
+        function = CALLED[owner]
+        return word not in inspect.signature(function).parameters and ". Write " not in answer(owner, word)
+    is_there = hasattr(type(USED[owner]), word) or word in dir(USED[owner])
+    return not is_there and not re.search(r"\. (Write|Use) ", answer(owner, word))
+
+
+def test_words_of_other_queues_work_or_name_ours_or_were_looked_at() -> None:
+    """Who adds a word to ``looked_at.txt`` has decided that Python's own error is enough."""
+    text = Path(__file__).with_name("looked_at.txt").read_text()
+    listed = {
+        owner: {*words.split()} for owner, words in re.findall(r"^\[(.+)\]\n([^\[]*)", text, re.MULTILINE)
+    }
+    bare = {owner: {word for word in words if is_bare(owner, word)} for owner, words in TYPED.items()}
+    assert bare == listed, "give them a hint in tasks/misuse.txt, or add them to looked_at.txt"
+
+
+def test_all_words_of_django_work() -> None:
+    assert {word for word in public(DjangoTask) if is_bare("a task", word)} == set()
+    assert {word for word in public(TaskResult) if not hasattr(QueueTaskResult, word)} == set()
+    assert PACKAGES
