@@ -1,16 +1,18 @@
+"""Cancel, retry, run_now, edit and extend: what each does to a job in each state, and how jobs are given."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import pytest
-from django.db import connection, connections
+from django.db import DataError, connection, connections, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue import acancel, aretry, cancel, enqueue, enqueue_many, retry
+from django_pgqueue import acancel, aedit, aextend, aretry, cancel, edit, enqueue, enqueue_many, extend, retry
 from django_pgqueue.compat import BaseTaskBackend
 from django_pgqueue.exceptions import WrongBackend
 from django_pgqueue.models import Job, Queue
@@ -18,136 +20,175 @@ from django_pgqueue.models.changes import arun_now, run_now
 from tests.app.tasks import elsewhere, noop
 from tests.support import jobs as support
 from tests.support.coroutines import run
+from tests.support.factories import JobFactory
+from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db
 
-DAY = timedelta(days=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
+LEFT = {"crash_count": 2, "waiting_reason": "why"}  # by what was before
 
 
-def raw(alias: str = "default") -> Any:
+def raw() -> Any:
     """Django's own psycopg connection: these tests are in its transaction."""
-    connections[alias].ensure_connection()
-    return connections[alias].connection
+    connection.ensure_connection()
+    return connection.connection
 
 
-def running() -> Job:
-    job = enqueue(noop)
-    assert [row.id for row in support.claim(raw())] == [job.pk]
-    return job
+def row_of(job: Job) -> dict[str, Any]:
+    return dict(Job.objects.using(job._state.db).values().get(pk=job.pk))
 
 
-def failed() -> Job:
-    job = running()
-    assert support.finish(
-        raw(), [job.pk], "failed", error='{"class": "E", "worker": "3"}', fingerprint="f"
-    ) == [job.pk]
-    return job
+def changed(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Return the names of the columns that differ."""
+    return " ".join(sorted(name for name in before if before[name] != after[name]))
 
 
-def fresh(job: Job) -> Job:
-    return Job.objects.using(job._state.db).get(pk=job.pk)
+# -- each change, to a job of each state
+
+STATES: dict[str, dict[str, Any]] = {
+    "due": {"run_after": datetime.fromisoformat("2020-01-01T00:00Z")},
+    "scheduled": {"scheduled": True, "expires_at": timezone.now() + DAY},
+    "retrying": {"retrying": True},
+    "blocked": {"blocked": True},
+    "paused": {"blocked": True, "scheduled": True, "waiting_reason": "paused by ann"},
+    "running": {"running": True, "deadline": timezone.now()},
+    "asked to stop": {"running": True, "deadline": timezone.now(), "cancel_requested_at": timezone.now()},
+    "done": {"done": True},
+    "failed": {"failed": True, "deadline": timezone.now(), "expires_at": timezone.now() + DAY, "lease": 5},
+    "cancelled": {"cancelled": True, "cancel_requested_at": timezone.now()},
+}
 
 
-# -- cancel
+class Change(NamedTuple):
+    """What a call does: the status then, and which columns change, for each state that it changes."""
+
+    function: Callable[..., int]
+    given: dict[str, Any]
+    does: dict[str, str]
 
 
-@pytest.mark.promise("cancel")
-def test_what_has_not_started_is_cancelled_at_once() -> None:
-    job = enqueue(noop, 1)
-    assert cancel(job) == 1
-    found = fresh(job)
-    assert (found.status, found.shelf, found.args, found.attempts) == ("cancelled", 1, [1], 0)
-    assert found.cancel_requested_at is not None
-    assert found.finished_at is not None
-    assert cancel(job) == 0, "it is over already"
+CANCELLED = "cancelled: cancel_requested_at finished_at shelf status waiting_reason"
+MOVED = "priority queue_name run_after waiting_reason"
+FRESH = {
+    "due": "pending: crash_count run_after waiting_reason",
+    "scheduled": "pending: crash_count expires_at run_after waiting_reason",
+    "retrying": "retry: crash_count forgiven_attempts run_after waiting_reason",
+    "paused": "blocked: crash_count run_after",
+    "failed": "pending: crash_count deadline expires_at finished_at forgiven_attempts lease run_after shelf"
+    " status waiting_reason worker",
+    "cancelled": "pending: cancel_requested_at crash_count finished_at forgiven_attempts run_after shelf"
+    " status waiting_reason worker",
+}
+AGAIN = {
+    "done": "pending: crash_count finished_at forgiven_attempts result run_after shelf status waiting_reason"
+    " worker"
+}
+CHANGES = {
+    "cancel": Change(
+        cancel,
+        {},
+        dict.fromkeys(["due", "scheduled", "retrying", "blocked", "paused"], CANCELLED)
+        | {"running": "running: cancel_requested_at"},
+    ),
+    "retry": Change(retry, {}, FRESH),
+    "retry, done too": Change(retry, {"done": True}, FRESH | AGAIN),
+    "run_now": Change(
+        run_now,
+        {},
+        {
+            "scheduled": "pending: run_after waiting_reason",
+            "retrying": "retry: run_after waiting_reason",
+            "paused": "blocked: run_after",
+        },
+    ),
+    "edit": Change(
+        edit,
+        {"priority": 5, "run_after": HOUR, "queue_name": "slow"},
+        dict.fromkeys(["due", "scheduled"], f"pending: {MOVED}")
+        | {"retrying": f"retry: {MOVED}"}
+        | dict.fromkeys(["blocked", "paused"], "blocked: priority queue_name run_after"),
+    ),
+    "extend": Change(
+        extend, {"duration": HOUR}, dict.fromkeys(["running", "asked to stop"], "running: deadline")
+    ),
+}
 
 
-@pytest.mark.promise("cancel")
-def test_what_runs_is_asked_to_stop() -> None:
-    job = running()
-    assert cancel(job) == 1
-    found = fresh(job)
-    assert (found.status, found.shelf, found.finished_at) == ("running", 0, None)
-    assert found.cancel_requested
-    assert cancel(job) == 0, "it was asked already"
+def by_sql(change: Change, jobs: list[Job]) -> int:
+    given = ", ".join(f"{name} => %({name})s" for name in change.given)
+    name = change.function.__name__.removesuffix("_ids")
+    query = f"SELECT cardinality(pgqueue_{name}(%(ids)s{', ' * bool(given)}{given}))"
+    with connection.cursor() as cursor:
+        values = {**change.given, "ids": [job.pk for job in jobs]}
+        if values.get("run_after"):
+            query = query.replace("run_after =>", "delay =>")
+        cursor.execute(query, values)
+        return int(cursor.fetchone()[0])
 
 
-def test_what_is_blocked_or_to_be_retried_is_cancelled_at_once() -> None:
-    again, blocked = running(), enqueue(noop)
-    support.finish(raw(), [again.pk], "retry", delay=60.0)
-    Job.objects.filter(pk=blocked.pk).update(status="blocked", waiting_reason="waits for job 7")
-    assert cancel(blocked) + cancel(again) == 2
-    assert {fresh(blocked).status, fresh(again).status} == {"cancelled"}
-    assert fresh(blocked).waiting_reason == "", "it was cancelled because somebody asked for it"
+def call(function: Callable[..., Any], change: Change, *jobs: Any) -> Any:
+    if change.function is extend:  # whose duration has no name
+        return function(*jobs, *change.given.values())
+    return function(*jobs, **change.given)
 
 
-def test_what_is_over_is_not_cancelled() -> None:
-    job = failed()
-    assert cancel(job) == 0
-    assert fresh(job).status == "failed"
+def by_function(change: Change, jobs: list[Job]) -> int:
+    return int(call(change.function, change, jobs))
 
 
-# -- retry
+def by_queryset(change: Change, jobs: list[Job]) -> int:
+    rows = Job.objects.filter(pk__in=[job.pk for job in jobs])
+    return int(call(getattr(rows, change.function.__name__.removesuffix("_ids")), change))
+
+
+def by_methods(change: Change, jobs: list[Job]) -> int:
+    return sum(call(getattr(job, change.function.__name__.removesuffix("_ids")), change) for job in jobs)
+
+
+@pytest.mark.parametrize("level", [by_sql, by_function, by_queryset, by_methods])
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.promise("cancel", case="cancel")
+@pytest.mark.promise("edit-all-or-none", case="edit")
+@pytest.mark.promise("edit-waiting", case="edit")
+@pytest.mark.promise("retry-done", case="retry")
+@pytest.mark.promise("run-now", case="run_now")
+def test_what_a_change_does_to_a_job(name: str, level: Callable[..., int]) -> None:
+    change = CHANGES[name]
+    jobs = {state: JobFactory.create(**{**LEFT, **traits}) for state, traits in STATES.items()}
+    before = {state: row_of(job) for state, job in jobs.items()}
+    assert level(change, list(jobs.values())) == len(change.does)
+    after = {state: row_of(job) for state, job in jobs.items()}
+    found = {
+        state: f"{row['status']}: {changed(before[state], row)}"
+        for state, row in after.items()
+        if row != before[state]
+    }
+    assert found == change.does
+    assert all(row["waiting_reason"] in ("", before[state]["waiting_reason"]) for state, row in after.items())
+
+
+# -- what else holds
 
 
 @pytest.mark.promise("id-stays", "retry")
 def test_a_retry_runs_the_same_job_again_with_a_fresh_budget() -> None:
-    job = failed()
-    old = fresh(job)
-    assert retry(job) == 1
-    new = fresh(job)
-    assert (new.status, new.shelf, new.pk) == ("pending", 0, job.pk)
-    assert (new.attempts, new.forgiven_attempts) == (1, 1)
-    assert (new.errors, new.error_fingerprint) == (old.errors, "f")
-    assert (new.started_at, new.last_attempted_at, new.enqueued_at) == (
-        old.started_at, old.last_attempted_at, old.enqueued_at,
-    )  # fmt: skip
-    for name in ("worker", "lease", "deadline", "finished_at", "result", "expires_at", "cancel_requested_at"):
-        assert getattr(new, name) is None, name
-    assert (new.crash_count, new.waiting_reason) == (0, "")
-    assert new.run_after >= old.finished_at  # type: ignore[operator]
-    assert retry(job) == 1, "it waits, so it comes first"
-    assert support.claim(raw())[0].attempts == 2
-
-
-@pytest.mark.parametrize("kind", ["cancelled", "failed"])
-def test_whatever_did_not_succeed_can_be_retried(kind: str) -> None:
-    job = running()
-    support.finish(raw(), [job.pk], kind)
-    assert retry(job) == 1
-    assert fresh(job).status == "pending"
-
-
-@pytest.mark.promise("retry-done")
-def test_a_done_job_runs_again_only_if_that_is_asked_for() -> None:
-    job = running()
-    support.finish(raw(), [job.pk], "done", result="1")
-    rows = Job.objects.filter(pk=job.pk)
-    assert retry(job) == retry(rows) == rows.retry() == 0
-    assert not job.retry()
-    assert fresh(job).result == 1
-    assert retry([job], done=True) == 1
-    assert fresh(job).status == "pending"
-    assert Job.objects.filter(pk=job.pk).count() == 1
-
-
-def test_what_waits_comes_first_with_a_fresh_budget() -> None:
-    job = running()
-    support.finish(raw(), [job.pk], "retry", delay=3600.0, reason="later")
-    Job.objects.filter(pk=job.pk).update(crash_count=2, expires_at=timezone.now() + DAY)
-    assert retry(job) == 1
+    job = JobFactory.create(failed=True, attempts=3, lease=5, worker=7, cancel_requested_at=timezone.now())
+    assert (retry(job), retry(job)) == (1, 1), "it waits, so it comes first"
     found = fresh(job)
-    assert (found.status, found.attempts, found.forgiven_attempts, found.crash_count) == ("retry", 1, 1, 0)
-    assert (found.expires_at, found.waiting_reason) == (None, "")
+    assert (found.pk, found.attempts, found.forgiven_attempts, found.crash_count) == (job.pk, 3, 3, 0)
+    for name in ("worker", "lease", "deadline", "finished_at", "result", "expires_at", "cancel_requested_at"):
+        assert getattr(found, name) is None, name
+    assert found.run_after >= job.finished_at  # type: ignore[operator]
+    assert support.claim(raw())[0].attempts == 4
+
+
+@pytest.mark.parametrize("change", [retry, run_now, lambda job: edit(job, run_after=timezone.now() - HOUR)])
+def test_what_waits_for_another_attempt_can_be_claimed_now(change: Callable[[Job], int]) -> None:
+    job = JobFactory.create(retrying=True, run_after=timezone.now() + DAY)
+    assert change(job) == 1
     assert [row.id for row in support.claim(raw())] == [job.pk]
-
-
-def test_what_runs_or_is_blocked_is_left_alone() -> None:
-    job, blocked = running(), enqueue(noop)
-    Job.objects.filter(pk=blocked.pk).update(status="blocked")
-    assert retry(job) + retry(blocked) == 0
-    assert (fresh(job).status, fresh(blocked).status) == ("running", "blocked")
 
 
 def test_a_job_that_was_not_kept_cannot_be_retried() -> None:
@@ -157,25 +198,92 @@ def test_a_job_that_was_not_kept_cannot_be_retried() -> None:
     assert retry(job) == 0
 
 
-# -- run now
+# -- an edit changes what it is given
 
 
-@pytest.mark.promise("run-now")
-def test_run_now_lets_a_job_that_waits_run_and_changes_nothing_else() -> None:
-    job = running()
-    support.finish(raw(), [job.pk], "retry", delay=3600.0, reason="later")
-    Job.objects.filter(pk=job.pk).update(crash_count=2)
-    before: dict[str, Any] = dict(Job.objects.values().get(pk=job.pk))
-    assert run_now(job) == 1
-    after: dict[str, Any] = dict(Job.objects.values().get(pk=job.pk))
-    assert {name for name in after if after[name] != before[name]} == {"run_after", "waiting_reason"}
-    assert run_now(job) == 0, "it is due"
-    assert [row.id for row in support.claim(raw())] == [job.pk]
-    assert run_now(job) == 0, "it runs"
-    assert run_now(failed()) == 0
+EDITS: list[tuple[str, dict[str, Any], str]] = [
+    ("scheduled", {"priority": 5}, "priority"),
+    ("scheduled", {"queue_name": "slow"}, "queue_name"),
+    ("scheduled", {"run_after": 2 * HOUR}, "run_after waiting_reason"),
+    ("scheduled", {"priority": 3, "queue_name": "default"}, ""),  # it has these
+    ("scheduled", {"priority": 0}, "priority"),
+    ("due", {"priority": 5}, "priority run_after waiting_reason"),
+    ("due", {"queue_name": "slow"}, "queue_name run_after waiting_reason"),
+    ("due", {"queue_name": "slow", "run_after": timezone.now() - DAY}, "queue_name run_after waiting_reason"),
+    ("due", {"run_after": timezone.now() - HOUR}, ""),
+    ("blocked", {"priority": 5, "queue_name": "slow"}, "priority queue_name"),
+    ("blocked", {"run_after": HOUR}, "run_after"),
+]
 
 
-# -- arguments
+@pytest.mark.parametrize(("state", "values", "columns"), EDITS)
+def test_an_edit_leaves_the_rest_and_a_due_job_is_due_from_now_on(
+    state: str, values: dict[str, Any], columns: str
+) -> None:
+    job = JobFactory.create(**{**LEFT, "priority": 3, **STATES[state]})
+    before = row_of(job)
+    now = support.value(raw(), "SELECT clock_timestamp()")
+    assert edit(job, **values) == bool(columns)
+    after = row_of(job)
+    assert changed(before, after) == columns
+    if "run_after" in columns:
+        asked = values.get("run_after")
+        delay = asked if isinstance(asked, timedelta) else timedelta(0)
+        assert now + delay <= after["run_after"] < now + delay + timedelta(seconds=30)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"priority": 101}, "priority must be a whole number between -100 and 100"),
+    ({"priority": 1.5}, "priority must be a whole number"),
+    ({"queue_name": ""}, "queue_name must be 1 to 100 letters"),
+    ({"queue_name": "a b"}, "queue_name must be 1 to 100 letters"),
+    ({"run_after": timedelta(seconds=-1)}, "run_after must not be negative"),
+    ({"run_after": datetime(2030, 1, 1)}, "has no time zone"),  # noqa: DTZ001
+    ({"run_after": timezone.now() + timedelta(days=40_000)}, "within 100 years"),
+    ({"run_after": 5}, "must be an aware datetime or a timedelta"),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), BAD)
+@pytest.mark.promise("edit-checked")
+def test_bad_values_are_refused(values: dict[str, Any], words: str) -> None:
+    job = JobFactory.create()
+    before = row_of(job)
+    for change in (job.edit, Job.objects.filter(pk=job.pk).edit, lambda **values: edit(job, **values)):
+        with pytest.raises(ValueError, match=words):
+            change(**values)
+    assert row_of(job) == before
+
+
+def test_an_edit_without_a_value_is_refused() -> None:
+    with pytest.raises(TypeError, match="give it a priority, run_after or queue_name"):
+        edit(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("priority => 101", "priority 101 must be from -100 to 100"),
+        ("queue_name => ''", "queue_name '' must be 1 to 100 letters"),
+        ("run_after => 'infinity'", "more than 100 years ahead"),
+        ("run_after => '-infinity'", "before the year 1"),
+        ("priority => NULL", "edit: give a priority, run_after or queue_name"),
+        ("run_after => now(), delay => '1 s'", "not both"),
+        ("delay => '-1 s'", "from 0 to 100 years, not -00:00:01"),
+        ("delay => '101 years'", "from 0 to 100 years"),
+    ],
+)
+@pytest.mark.promise("edit-checked")
+def test_bad_values_are_refused_in_sql(arguments: str, words: str) -> None:
+    job = JobFactory.create()
+    before = row_of(job)
+    with pytest.raises(DataError, match=words) as refusal, transaction.atomic():
+        connections["default"].cursor().execute(f"SELECT pgqueue_edit(ARRAY[{job.pk}], {arguments})")
+    assert getattr(refusal.value.__cause__, "sqlstate", "") == "22023"
+    assert row_of(job) == before
+
+
+# -- the jobs that a change is given
 
 
 @pytest.mark.parametrize(
@@ -185,6 +293,7 @@ def test_run_now_lets_a_job_that_waits_run_and_changes_nothing_else() -> None:
         lambda job: job.pk,
         lambda job: str(job.pk),
         lambda job: f"default:{job.pk}",
+        lambda job: noop.get_result(str(job.pk)),
         lambda job: Job.objects.filter(pk=job.pk),
         lambda job: Job.objects.filter(pk=job.pk).order_by("-run_after"),
         lambda job: Job.objects.filter(pk=job.pk)[:5],
@@ -198,8 +307,9 @@ def test_a_job_an_id_or_a_queryset_in_one_statement(
     form: Callable[[Job], Any], function: Callable[..., int]
 ) -> None:
     job, other = enqueue(noop), enqueue(noop)
+    given = form(job)
     with CaptureQueriesContext(connection) as queries:
-        assert function(form(job)) == 1
+        assert function(given) == 1
     assert len(queries) == 1
     assert fresh(other).status == "pending"
     assert fresh(job).status == ("cancelled" if function is cancel else "pending")
@@ -207,62 +317,26 @@ def test_a_job_an_id_or_a_queryset_in_one_statement(
 
 def test_several_jobs_of_any_form() -> None:
     jobs = enqueue_many(noop.bind(number) for number in range(6))
-    result = noop.enqueue(7)
-    given: list[Any] = [
-        jobs[0],
-        jobs.ids[1],
-        str(jobs.ids[2]),
-        result,
-        Job.objects.filter(pk__in=jobs.ids[3:5]),
-    ]
+    some = Job.objects.filter(pk__in=jobs.ids[3:5])
+    given: list[Any] = [jobs[0], jobs.ids[1], str(jobs.ids[2]), noop.enqueue(7), some]
     with CaptureQueriesContext(connection) as queries:
         assert cancel(given) == 6
     assert len(queries) == 2  # one for the queryset, one for all the others
     assert retry(jobs) == 6  # the last one waits, and comes first
     assert cancel(iter(jobs.ids)) == 6
-    assert cancel([]) == 0
+    assert cancel([]) == Job.objects.none().cancel() == Job.objects.filter(pk__in=[]).retry() == 0
+    assert cancel(999_999) == retry(999_999) == run_now(999_999) == 0
 
 
-@pytest.mark.django_db(databases=["default", "other"])
-def test_jobs_of_several_databases() -> None:
-    jobs = [enqueue(noop), enqueue(elsewhere, 1), enqueue(noop)]
-    assert cancel(jobs) == 3
-    assert {fresh(job).status for job in jobs} == {"cancelled"}
-
-
-def test_the_methods_of_a_job() -> None:
-    job = enqueue(noop.using(run_after=DAY))
-    assert (job.run_now(), job.run_now()) == (True, False)
-    assert (job.edit(priority=5), job.edit(priority=5)) == (True, False)
+def test_the_methods_of_jobs_and_querysets_change_data() -> None:
+    job = JobFactory.create()
     assert job.why().job_id == job.pk
-    assert (job.cancel(), job.cancel()) == (True, False)
-    assert (job.retry(), fresh(job).status) == (True, "pending")
-    assert not job.extend(60)
     assert (job.send_event("go", 5), job.send_event("go")) == (True, False)
-    with pytest.raises(ValueError, match="priority"):
-        job.edit(priority=1000)
-    for name in ("cancel", "retry", "run_now", "edit", "extend", "send_event"):
-        assert getattr(job, name).alters_data
-        assert getattr(job, f"a{name}").alters_data
-
-
-def test_a_result_of_django_tasks() -> None:
-    result = noop.enqueue(1)
-    assert cancel(result) == 1
-    assert retry(result) == 1
-
-
-def test_the_methods_of_querysets() -> None:
-    enqueue_many(noop.bind(number) for number in range(5))
-    assert Job.objects.filter(args=[3]).cancel() == 1
-    assert Job.objects.all().cancel() == 4
-    assert Job.objects.filter(status="cancelled").retry() == 5
-    assert Job.objects.none().cancel() == 0
-    assert Job.objects.filter(pk__in=[]).retry() == 0
-    assert Job.objects.order_by("-id")[:2].cancel() == 2
-    assert Job.objects.filter(status="pending").run_now() == 0
-    assert Job.objects.all().extend(60) == 0
-    for name in ("cancel", "acancel", "retry", "aretry", "run_now", "arun_now", "extend", "aextend"):
+    names = ["cancel", "retry", "run_now", "edit", "extend"]
+    for name in [*names, "send_event"]:
+        assert getattr(Job(), name).alters_data
+        assert getattr(Job(), f"a{name}").alters_data
+    for name in [*names, *(f"a{name}" for name in names)]:
         assert not hasattr(Job.objects, name), "a manager would mean all jobs there are"
         assert getattr(Job.objects.all(), name).alters_data
 
@@ -276,11 +350,11 @@ def test_the_database_of_the_job_its_id_or_its_queryset() -> None:
         lambda job: Job.objects.using("other").filter(pk=job.pk),
     ):
         there = enqueue(elsewhere, 1)
-        assert cancel(form(there)) == 1
-        assert fresh(there).status == "cancelled"
+        assert (edit(form(there), priority=4), cancel(form(there))) == (1, 1)
+        assert (row_of(there)["priority"], row_of(there)["status"]) == (4, "cancelled")
         assert retry(form(there)) == 1
-    result = elsewhere.enqueue(1)
-    assert cancel(result) == 1
+    assert cancel(elsewhere.enqueue(1)) == 1
+    assert cancel([enqueue(noop), enqueue(elsewhere, 1)]) == 2
     with override_settings(TASKS={"default": {**OURS, "OPTIONS": {"database": "other"}}}):
         there = enqueue(elsewhere, 1)
         assert cancel(there.pk) == 1  # the number of a row, in the database that jobs go to
@@ -305,53 +379,34 @@ def test_the_database_of_the_job_its_id_or_its_queryset() -> None:
         (Queue.objects.all(), TypeError, "queryset of Queue does not contain jobs"),
     ],
 )
-@pytest.mark.parametrize("function", [cancel, retry, run_now])
-def test_what_is_no_job_is_refused(
-    function: Callable[..., int], what: Any, kind: type[Exception], message: str
-) -> None:
-    with pytest.raises(kind, match=message):
-        function(what)
+def test_what_is_no_job_is_refused(what: Any, kind: type[Exception], message: str) -> None:
+    for function in (cancel, retry, run_now):
+        with pytest.raises(kind, match=message):
+            function(what)
 
 
 def test_a_result_of_another_backend_is_refused(settings: Any) -> None:
-    settings.TASKS = {
-        "default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"},
-        "theirs": {"BACKEND": f"{BaseTaskBackend.__module__.rpartition('.')[0]}.dummy.DummyBackend"},
-    }
+    theirs = f"{BaseTaskBackend.__module__.rpartition('.')[0]}.dummy.DummyBackend"
+    settings.TASKS = {"default": OURS, "theirs": {"BACKEND": theirs}}
     result = noop.enqueue(1)
     object.__setattr__(result, "backend", "theirs")
     with pytest.raises(WrongBackend, match="'theirs'"):
         cancel(result)
 
 
-def test_an_id_that_there_is_not_changes_nothing() -> None:
-    assert cancel(999_999) == retry(999_999) == run_now(999_999) == 0
-
-
 @pytest.mark.django_db(transaction=True)
 def test_async_code() -> None:
-    async def all_of_them(job: Job) -> list[int]:
-        later = await noop.using(run_after=DAY).aenqueue()
-        return [
-            await acancel(job),
-            await aretry(job.pk),
-            await Job.objects.all().acancel(),
-            await Job.objects.all().aretry(),
-            await arun_now(later),
-            await Job.objects.all().arun_now(),
-            await Job.objects.all().aextend(60),
-        ]
-
-    async def by_methods(job: Job) -> list[bool]:
+    async def changes(job: Job) -> list[int]:
+        rows = Job.objects.filter(pk=job.pk)
         assert (await job.awhy()).job_id == job.pk
         return [
-            await job.arun_now(),
-            await job.aedit(priority=3),
-            await job.aextend(5),
-            await job.asend_event("go"),
-            await job.acancel(),
-            await job.aretry(),
-        ]
+            await arun_now(job), await job.arun_now(), await rows.arun_now(),
+            await aedit(job, priority=2), await job.aedit(priority=3), await rows.aedit(priority=3),
+            await aextend(job, 5), await job.aextend(5), await rows.aextend(60),
+            await acancel(job), await job.acancel(), await rows.acancel(),
+            await aretry(job), await job.aretry(), await rows.aretry(),
+            await job.asend_event("go"), await job.asend_event("go"),
+        ]  # fmt: skip
 
-    assert run(all_of_them(enqueue(noop))) == [1, 1, 2, 2, 0, 0, 0]
-    assert run(by_methods(enqueue(noop.using(run_after=DAY)))) == [True, True, False, True, True, True]
+    found = run(changes(enqueue(noop.using(run_after=DAY))))
+    assert found == [1, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 1, 1, 1, True, False]

@@ -1,4 +1,4 @@
-"""What is paused: stored, ended and refused alike by Python, SQL, the command and the page of the admin."""
+"""Pauses: stored, ended and refused alike by Python, SQL, the command and the page. Workers are drained."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from django.db import DataError, IntegrityError, connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue import apause, aresume, pause, resume
-from django_pgqueue.models import Pause
+from django_pgqueue import adrain_worker, apause, aresume, drain_worker, pause, resume
+from django_pgqueue.models import Pause, Worker
 from tests.admin.helpers import url
 from tests.app.tasks import noop
 from tests.support.coroutines import run
+from tests.support.factories import WorkerFactory
 from tests.support.sessions import Connect
 
 pytestmark = pytest.mark.django_db
@@ -195,23 +196,27 @@ def test_it_is_part_of_the_transaction() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_workers_are_told_at_the_commit(connect: Connect) -> None:
-    listener = connect(autocommit=True)
+    worker, listener = WorkerFactory.create(), connect(autocommit=True)
     [channel] = listener.execute("SELECT _pgqueue_channel()").fetchone() or [""]
     listener.execute(f'LISTEN "{channel}"')
     pause(queue="mail")
     resume(queue="mail")
     resume(queue="mail")
-    heard = [note.payload for note in listener.notifies(timeout=20, stop_after=2)]
-    assert heard == ["pause", "pause"]
+    with transaction.atomic():
+        assert drain_worker(worker)
+        heard = [note.payload for note in listener.notifies(timeout=20, stop_after=2)]
+        assert heard == ["pause", "pause"]
+    assert [note.payload for note in listener.notifies(timeout=20, stop_after=1)] == ["drain"]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_pauses_from_async_code() -> None:
-    async def both() -> tuple[Pause, bool]:
-        return await apause(queue="mail", reason="down"), await aresume(queue="mail")
+def test_async_code() -> None:
+    async def all_three(worker: Worker) -> tuple[Pause, bool, bool]:
+        drained = await adrain_worker(worker, replace=False)
+        return await apause(queue="mail", reason="down"), await aresume(queue="mail"), drained
 
-    found, was_paused = run(both())
-    assert (found.reason, was_paused) == ("down", True)
+    found, was_paused, drained = run(all_three(WorkerFactory.create()))
+    assert (found.reason, was_paused, drained, Worker.objects.get().drain) == ("down", True, True, "stop")
 
 
 @pytest.mark.django_db(databases=["default", "other"])
@@ -220,3 +225,64 @@ def test_the_database_can_be_named() -> None:
     assert not Pause.objects.exists()
     assert not resume(queue="mail")
     assert resume(queue="mail", using="other")
+
+
+# -- a worker is drained
+
+
+@pytest.mark.promise("drain-stays")
+def test_a_stop_is_not_taken_back() -> None:
+    worker = WorkerFactory.create()
+    assert drain_worker(worker)
+    assert Worker.objects.get().drain == "replace"
+    assert drain_worker(worker.pk, replace=False)
+    assert drain_worker(worker)
+    assert Worker.objects.get().drain == "stop"
+    assert not drain_worker(worker.pk + 1)
+
+
+def test_plain_sql_drains_a_worker() -> None:
+    first, second = WorkerFactory.create_batch(2)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pgqueue_drain_worker(%s), pgqueue_drain_worker(%s, false),"
+            " pgqueue_drain_worker(worker => -1, replace => false)",
+            [first.pk, second.pk],
+        )
+        assert cursor.fetchone() == (True, True, False)
+    assert dict(Worker.objects.values_list("pk", "drain")) == {first.pk: "replace", second.pk: "stop"}
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_the_database_is_that_of_the_worker_or_the_one_that_is_named() -> None:
+    here, there = WorkerFactory.create(), WorkerFactory.create()
+    Worker.objects.using("other").create(**Worker.objects.values().get(pk=there.pk))
+    there.delete()
+    row = Worker.objects.using("other").get()
+    assert not drain_worker(row.pk)
+    assert drain_worker(row)
+    assert drain_worker(row.pk, replace=False, using="other")
+    assert Worker.objects.using("other").get().drain == "stop"
+    here.refresh_from_db()
+    assert here.drain == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"worker": "app-1:77"}, TypeError, "takes a Worker or its id, not 'app-1:77'"),
+        ({"worker": True}, TypeError, "takes a Worker or its id"),
+        ({"worker": 2**63}, ValueError, "is not the id of a worker"),
+        ({"worker": 1, "replace": "stop"}, TypeError, "takes True or False, not 'stop'"),
+    ],
+)
+def test_bad_values_of_a_drain_are_refused(given: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        drain_worker(given.pop("worker"), **given)
+
+
+def test_a_drain_by_sql_is_told_whether_to_replace() -> None:
+    words = "replace must be true or false, not NULL"
+    with pytest.raises(DataError, match=words) as refusal, connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_drain_worker(1, NULL)")
+    assert getattr(refusal.value.__cause__, "sqlstate", "") == "22023"
