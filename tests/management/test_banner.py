@@ -117,7 +117,7 @@ def test_a_site_without_pages_does_not_lead_to_another_one() -> None:
         del sys.modules[urls.__name__]
 
 
-@pytest.mark.parametrize("urlconf", ["tests.processes.no_urls", "tests.no_such_module"])
+@pytest.mark.parametrize("urlconf", ["tests.processes", "tests.no_such_module"])
 def test_without_an_admin_in_the_urls_the_line_is_left_out(urlconf: str) -> None:
     with override_settings(ROOT_URLCONF=urlconf):
         assert "Admin" not in shown()

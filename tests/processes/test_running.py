@@ -1,173 +1,263 @@
-"""Running worker processes: start, bursts, queues, several processes, replacement."""
+"""Workers at work: several processes, replacement, alerts, and what surrounds them: a service manager, a
+container, a pooler.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.utils import timezone
 
-from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue import cancel, drain_worker, enqueue, pause, resume
 from django_pgqueue.models import Job, Worker
+from tests.app import process_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
-from tests.support.commands import SLOW, Command, databases
-from tests.support.databases import alias, in_schema, migrate
+from tests.support.commands import SLOW, Start, begun, children_of, databases, gone, left_behind, over
+from tests.support.factories import JobFactory
+from tests.support.poolers import Pooler, pgbouncer
+from tests.support.sessions import open_raw
 from tests.support.workers import fresh, until
 
-Start = Callable[..., Command]
 
-
-def all_done(ids: list[int]) -> bool:
-    return Job.objects.filter(pk__in=ids, status="done").count() == len(ids)
-
-
-def processes() -> set[int]:
-    """Return the processes that ran `count_runs` jobs."""
-    return {int(note) for note in Entry.objects.values_list("note", flat=True)}
-
-
-def test_a_burst_runs_what_is_due_and_exits_with_0(start: Start) -> None:
-    ids = enqueue_many(tasks.add.bind(number) for number in range(200)).ids
-    command = start("--burst")
-    assert command.wait() == 0, command.log
-    assert all_done(ids)
-    assert not Worker.objects.exists()
-
-
-def test_a_burst_with_nothing_to_do_exits_with_0(start: Start) -> None:
-    command = start("--burst", "--processes", "2")
-    assert command.wait() == 0, command.log
-
-
-def test_a_worker_waits_for_jobs_until_it_is_told_to_stop(start: Start) -> None:
-    command = start()
+def test_a_worker_runs_jobs_and_tells_of_problems_until_ctrl_c(start: Start) -> None:
+    unserved = JobFactory.create(queue_name="slow", run_after=timezone.now() - timedelta(hours=1))
+    command = start(
+        "--queues", "default", ALERTS="tests.app.receivers.write", ALERTS_INTERVAL=1, ALERTS_CLEAR_AFTER=0
+    )
     (worker,) = command.workers()
-    assert worker.queues == []
+    assert worker.queues == ["default"]
     job, frozen = enqueue(tasks.whole_process), enqueue(tasks.frozen)
-    until(lambda: all_done([job.pk, frozen.pk]), seconds=SLOW)
+    over(job, frozen)
     result: Any = fresh(job).result
     assert result[:2] == [worker.pid, command.process.pid]
     counts: Any = fresh(frozen).result
     loaded, others = counts
     assert loaded > others > 0, "what it has loaded is excluded from garbage collection"
-    command.process.terminate()
+    told(*("age raised", "unserved raised"))
+    assert cancel(unserved)
+    told(*("age over", "unserved over"))
+    assert "slow: served by 0 of at least 1 worker" in Entry.objects.values_list("note", flat=True)
+    command.send(signal.SIGINT)
     assert command.wait() == 0, command.log
     assert not Worker.objects.exists()
+    assert "Stopping: no jobs are running." in command.log
+    assert "alerts" not in command.log
+    assert "Traceback" not in command.log
 
 
-def test_queues_and_verbosity(start: Start) -> None:
-    jobs = {name: enqueue(tasks.noop.using(queue_name=name)) for name in ("a", "b", "c", "d")}
-    command = start("--queues", "a,b", "--burst", "--verbosity", "2")
-    assert command.wait() == 0, command.log
-    assert {name: fresh(job).status for name, job in jobs.items()} == {
-        "a": "done", "b": "done", "c": "pending", "d": "pending",
-    }  # fmt: skip
-    assert f"job {jobs['a'].pk} tests.app.worker_tasks.noop done (queue a, attempt 1" in command.log
-    quiet = start("--exclude-queues", "d", "--burst", "--verbosity", "0")
-    assert quiet.wait() == 0
-    assert (fresh(jobs["c"]).status, fresh(jobs["d"]).status) == ("done", "pending")
-    assert quiet.log == ""
+def told(*alerts: str) -> None:
+    found = Entry.objects.filter(key__in=alerts).values("key").distinct()
+    until(lambda: found.count() == len(alerts), seconds=SLOW, what=f"alerts: {alerts}")
 
 
-@pytest.mark.django_db(transaction=True, databases=["default", "other"])
-def test_another_database(start: Start) -> None:
-    job = enqueue(tasks.noop.using(database="other"))
-    here = enqueue(tasks.noop)
-    assert start("--database", "other", "--burst").wait() == 0
-    assert Job.objects.using("other").get(pk=job.pk).status == "done"
-    assert fresh(here).status == "pending"
-
-
-def test_several_processes_share_the_work_and_no_socket(start: Start) -> None:
+@pytest.mark.promise("drain")
+def test_several_processes_share_the_work_and_no_socket_and_stop_together(start: Start) -> None:
     command = start("--processes", "2", "--threads", "1")
     workers = command.workers(2)
     no_socket_is_shared(command.process.pid, *(worker.pid for worker in workers))
-    # One slot each: both must take one of two jobs that wait for each other to start.
-    ids = enqueue_many(tasks.wait_for_entry.bind("go") for _ in range(2)).ids
-    until(lambda: Entry.objects.filter(key="go runs").count() == 2, seconds=SLOW)
+    jobs = [enqueue(tasks.wait_for_entry, "go") for _ in workers]
+    begun("go", 2)  # one slot each: both have taken one
+    assert drain_worker(workers[0], replace=False)
+    # The other one ends, too, although only the row of the first was changed.
+    until(lambda: not Worker.objects.exclude(state="draining").exists(), seconds=SLOW)
     Entry.objects.create(key="go")
-    until(lambda: all_done(ids), seconds=SLOW)
-    assert {fresh(pk).worker for pk in ids} == {worker.pk for worker in workers}
-    assert {worker.supervisor for worker in workers} == {workers[0].supervisor}
+    assert command.wait() == 0, command.log
+    assert {(fresh(job).status, fresh(job).worker) for job in jobs} == {("done", each.pk) for each in workers}
+    assert workers[0].supervisor == workers[1].supervisor
+    assert not Worker.objects.exists()
 
 
 def no_socket_is_shared(*pids: int) -> None:
-    owners: dict[int, set[int]] = {}
+    """Look at the TCP and Unix sockets that each process has open, beside its standard streams."""
+    found: list[str] = []
     for pid in pids:
-        for socket in sockets(pid):
-            owners.setdefault(socket, set()).add(pid)
-    assert owners
-    assert all(len(sharing) == 1 for sharing in owners.values()), owners
+        links = [link for link in Path(f"/proc/{pid}/fd").iterdir() if int(link.name) > 2]
+        found += {name for link in links if (name := str(link.readlink())).startswith("socket:[")}
+    assert len(found) == len(set(found)) > 0, found
 
 
-def sockets(pid: int) -> set[int]:
-    """The inodes of the TCP and Unix sockets that a process has open, beside its standard streams."""
-    found = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        target = str(link.readlink())
-        if int(link.name) > 2 and target.startswith("socket:["):
-            found.add(int(target[8:-1]))
-    return found
-
-
-def test_max_jobs_replaces_processes(start: Start) -> None:
-    ids = enqueue_many(tasks.count_runs.bind("x") for _ in range(30)).ids
-    command = start("--burst", "--max-jobs", "10")
-    assert command.wait() == 0, command.log
-    assert all_done(ids)
-    assert Entry.objects.count() == 30
-    assert len(processes()) >= 3
-    assert "is replaced" in command.log
-
-
-def test_max_rss_replaces_processes_that_have_worked(start: Start) -> None:
-    ids = [enqueue(tasks.count_runs, "x").pk]
-    command = start("--max-memory", "1", "--threads", "1")
-    until(lambda: all_done(ids), seconds=SLOW)
+def test_a_process_is_replaced_after_its_number_of_jobs(start: Start, tmp_path: Path) -> None:
+    """It says for which job it waits, and the programs that its tasks have left are asked to end."""
+    alive = tmp_path / "alive"
+    command = start(
+        "--max-jobs", "2", "--alive-file", str(alive), deadlines={"DRAINING": {"told_after": 0.1}}
+    )
+    (old,) = command.workers()
+    jobs = [enqueue(tasks.wait_for_entry, "go"), enqueue(process_tasks.leave_subprocess, "x", "return")]
+    command.logged("claims no more jobs, and has waited 0.1 s for 1 running job (")
+    assert f"({tasks.wait_for_entry.module_path} " in command.log
+    assert Worker.objects.get().state == "draining"
+    until(lambda: alive.read_text() == "0 of 1 process at work; 1 draining\n", seconds=SLOW)
+    later = enqueue(tasks.noop)
+    Entry.objects.create(key="go")
+    over(*jobs, later)
+    assert {fresh(job).status for job in [*jobs, later]} == {"done"}
     command.logged("is replaced")
-    ids.append(enqueue(tasks.count_runs, "x").pk)
-    until(lambda: all_done(ids), seconds=SLOW)
-    assert len(processes()) == 2
+    gone(left_behind("x"))
+    assert command.workers() != [old]
 
 
-def test_a_changed_retention_is_told_to_the_ring_and_logged(start: Start) -> None:
+class Manager:
+    """The service manager, which reads its socket all the time."""
+
+    def __init__(self, here: socket.socket) -> None:
+        self._messages: Queue[str] = Queue()
+        self._socket = here
+        Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while message := self._socket.recv(4096).decode():
+            self._messages.put(message)
+
+    def hears(self, beginning: str) -> str:
+        """Wait for a message with this prefix."""
+        while not (message := self._messages.get(timeout=SLOW)).startswith(beginning):
+            pass
+        return message
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as here:
+        here.bind(address := str(tmp_path / "notify"))
+        yield Manager(here)
+        here.sendto(b"", address)
+
+
+@pytest.mark.promise("dead-process")
+def test_the_jobs_of_a_killed_process_run_again_at_once_and_systemd_hears_how_it_is(
+    start: Start, manager: Manager, tmp_path: Path
+) -> None:
+    """The programs that its tasks have started end with it."""
+    alive = tmp_path / "alive"
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
+    command = start("--processes", "2", "--alive-file", str(alive), env=environment)
+    manager.hears("STATUS=0 of 2 processes at work")
+    manager.hears("READY=1")
+    workers = command.workers(2)
+    manager.hears("STATUS=2 of 2 processes at work")
+    manager.hears("WATCHDOG=1")
+    assert alive.read_text().endswith(" of 2 processes at work\n")
+    for worker in workers:
+        inherited = Path(f"/proc/{worker.pid}/environ").read_bytes()
+        assert not any(name.encode() in inherited for name in environment)
+    job = enqueue(process_tasks.leave_subprocess, "x", "wait")
+    program = left_behind("x")
+    killed = Worker.objects.get(pk=fresh(job).worker or 0)
+    os.kill(killed.pid, signal.SIGKILL)
+    manager.hears("STATUS=1 of 2 processes at work")
+    over(job)
+    assert (fresh(job).status, fresh(job).attempts, fresh(job).errors) == ("done", 1, [])
+    assert fresh(job).worker != killed.pk
+    gone(program)
+    manager.hears("STATUS=2 of 2 processes at work")
+    assert "ended with signal SIGKILL" in command.log
+    assert "requeued 1 job of the process that ended" in command.log
+    command.send(signal.SIGTERM)
+    # The grace of 30 s plus a margin.
+    assert manager.hears("STOPPING=1") == "STOPPING=1\nEXTEND_TIMEOUT_USEC=40000000"
+    assert command.wait() == 0, command.log
+    assert not alive.exists()
+
+
+STATE = """
+    SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+        (SELECT count(*) FROM pg_listening_channels()), (SELECT count(*) FROM pg_prepared_statements),
+        (SELECT jsonb_object_agg(name, setting) FROM pg_settings
+            WHERE name IN ('statement_timeout', 'lock_timeout', 'plan_cache_mode', 'synchronous_commit',
+                'default_transaction_isolation', 'tcp_keepalives_count', 'role', 'search_path'))
+"""
+
+
+def state(pooler: Pooler) -> Any:
+    """Return what the pooler's server session holds."""
+    with pooler.connect() as client:
+        return client.execute(STATE).fetchone()
+
+
+@pytest.mark.promise("pooler-worker")
+def test_a_worker_behind_a_pooler_polls_and_leaves_nothing_in_the_session(start: Start) -> None:
+    with pgbouncer() as pooler:
+        given = databases()
+        given["default"].update(pooler.address())
+        command = start(env={"TEST_DATABASES": json.dumps(given)}, POLL_INTERVAL=0.2)
+        (worker,) = command.workers()
+        assert not worker.holds_lock
+        over(enqueue(tasks.backend), enqueue(tasks.add, 1), enqueue(tasks.raise_odd, "nul"))
+        with open_raw(options="-c lock_timeout=0") as direct:
+            nothing = direct.execute(STATE).fetchone()
+        assert nothing is not None
+        assert nothing[:3] == (0, 0, 0)
+        assert state(pooler) == nothing
+
+        pooler.stop()
+        command.logged("no connection yet", times=2)
+        pooler.start()
+        command.logged("connected again", times=2)
+        pause(task=tasks.noop)
+        # Until the worker has read the pause it may run such jobs.
+        job = until(lambda: blocked(enqueue(tasks.noop)), seconds=SLOW)
+        resume(task=tasks.noop)
+        over(job)
+        assert fresh(job).status == "done"
+        assert state(pooler) == nothing
+        assert drain_worker(worker, replace=False)
+        assert command.wait() == 0, command.log
+    assert command.log.count("is behind a transaction pooler: the worker polls every 0.2 s") == 1
+    assert command.log.count("Traceback") == 1  # the failed job's
+
+
+def blocked(job: Job) -> Job | None:
+    """Wait until the worker has run the job or put it aside. Return it in the second case."""
+    until(lambda: fresh(job).status in {"blocked", "done"}, seconds=SLOW)
+    return job if fresh(job).status == "blocked" else None
+
+
+UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+if os.getuid():
+    UNSHARE[1:1] = ["--user", "--map-root-user"]
+
+
+def namespaces_are_allowed() -> bool:
+    """Return whether processes may be started in a separate namespace here."""
     try:
-        command = start("--burst", RETENTION=3600 * 24 * 3)
-        assert command.wait() == 0
-        assert "retention changed from 7 days, 0:00:00 to 3 days, 0:00:00" in command.log
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT retention = '3 days' FROM pgqueue_ring")
-            assert cursor.fetchone() == (True,)
-        again = start("--burst", RETENTION=3600 * 24 * 3)
-        assert again.wait() == 0
-        assert "retention" not in again.log
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("UPDATE pgqueue_ring SET retention = '7 days'")
+        return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
-def test_a_schema_in_the_search_path(start: Start) -> None:
-    """The tables and functions are in a separate schema, which only OPTIONS names."""
-    with connection.cursor() as cursor:
-        cursor.execute("DROP SCHEMA IF EXISTS queue_only CASCADE")
-        cursor.execute("CREATE SCHEMA queue_only")
-    try:
-        with alias("schema", OPTIONS=in_schema("queue_only")) as name:
-            migrate(name)
-            with connections[name].cursor() as cursor:
-                cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')")
-            given = databases()
-            given["default"]["OPTIONS"] = in_schema("queue_only")
-            command = start("--burst", env={"TEST_DATABASES": json.dumps(given)})
-            assert command.wait() == 0, command.log
-            with connections[name].cursor() as cursor:
-                cursor.execute("SELECT status FROM pgqueue_job")
-                assert cursor.fetchall() == [("done",)]
-        assert not Job.objects.exists()
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("DROP SCHEMA queue_only CASCADE")
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces of processes are Linux'")
+@pytest.mark.skipif(not namespaces_are_allowed(), reason="unshare --pid is not there or not allowed")
+def test_the_first_process_of_a_container_reaps_orphans_and_stops_in_order(start: Start) -> None:
+    command = start(through=UNSHARE)
+    command.workers()
+    (init,) = children_of(command.process.pid)
+    assert Path(f"/proc/{init}/ns/pid").readlink() != Path("/proc/self/ns/pid").readlink()
+    for _ in range(3):
+        over(enqueue(process_tasks.daemonise))
+    # Only the worker process is left: no grandchild and no zombie.
+    until(lambda: len(children_of(init)) == 1, seconds=SLOW, what="no zombies")
+    # It still gets the exit codes of its own children.
+    crash = enqueue(process_tasks.exit_once, "x", 7)
+    command.logged("ended with exit code 7")
+    over(crash)
+    job = enqueue(tasks.wait_for_entry, "go")
+    begun("go")
+    os.kill(init, signal.SIGTERM)
+    command.logged("Stopping: waiting")
+    Entry.objects.create(key="go")
+    assert command.wait() == 0, command.log
+    assert (fresh(crash).status, fresh(job).status) == ("done", "done")

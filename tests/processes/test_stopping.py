@@ -7,81 +7,53 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.limits import drain_worker
 from django_pgqueue.models import Job, Worker
+from tests.app import process_tasks
+from tests.app import timing_tasks as timing
 from tests.app import worker_tasks as tasks
+from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
-from tests.support.commands import SLOW, Command, is_alive
+from tests.support.commands import SLOW, Start, begun, gone, is_alive, left_behind, over
 from tests.support.sessions import Connect
-from tests.support.workers import fresh, until
-
-Start = Callable[..., Command]
+from tests.support.workers import fresh, run_due, until
 
 
-def runs(key: str, count: int = 1) -> None:
-    """Wait until this many `wait_for_entry` jobs run."""
-    until(lambda: Entry.objects.filter(key=f"{key} runs").count() >= count, seconds=SLOW, what=f"{key} runs")
+def draining(count: int = 1) -> None:
+    until(lambda: Worker.objects.filter(state="draining").count() == count, seconds=SLOW, what="draining")
 
 
 @pytest.mark.promise("sigterm")
 def test_sigterm_lets_running_jobs_finish_and_gives_the_rest_back(start: Start) -> None:
-    command = start("--threads", "2")
-    running = enqueue_many(tasks.wait_for_entry.bind("go") for _ in range(2)).ids
-    runs("go", 2)
-    waiting = enqueue_many(tasks.noop.bind() for _ in range(50)).ids
-    command.send(signal.SIGTERM)
-    until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
-    Entry.objects.create(key="go")
-    assert command.wait() == 0, command.log
-    assert [fresh(pk).status for pk in running] == ["done", "done"]
-    left = Job.objects.filter(pk__in=waiting)
-    assert set(left.values_list("status", "attempts")) == {("pending", 0)}
-    assert not Worker.objects.exists()
-    # The next worker runs the rest.
-    assert start("--burst").wait() == 0
-    assert left.filter(status="done", attempts=1).count() == 50
-
-
-def test_prefetched_jobs_go_back_at_sigterm(start: Start) -> None:
-    """Fast jobs are claimed in batches. Some are claimed but not started when the signal comes."""
+    """Fast jobs are claimed in batches, so that some are claimed but not started when the signal comes."""
     command = start("--threads", "1")
-    warm = enqueue_many(tasks.noop.bind() for _ in range(500)).ids
-    until(lambda: Job.objects.filter(pk__in=warm, status="done").count() == 500, seconds=SLOW)
-    enqueue(tasks.wait_for_entry, "go")
-    rest = enqueue_many(tasks.count_runs.bind("x") for _ in range(300)).ids
-    runs("go")
+    over(*enqueue_many(tasks.noop.bind() for _ in range(500)).ids)
+    running = enqueue(tasks.wait_for_entry, "go")
+    rest = Job.objects.filter(pk__in=enqueue_many(tasks.count_runs.bind("x") for _ in range(100)).ids)
+    begun("go")
     command.send(signal.SIGTERM)
+    draining()
     Entry.objects.create(key="go")
     assert command.wait() == 0, command.log
-    assert not Job.objects.filter(status="running").exists()
-    assert start("--burst").wait() == 0
-    assert Job.objects.filter(pk__in=rest, status="done", attempts=1).count() == 300
-    assert Entry.objects.filter(key="x").count() == 300
+    assert fresh(running).status == "done"
+    assert set(rest.values_list("status", "attempts")) == {("pending", 0)}
+    assert not Worker.objects.exists()
+    run_due()
+    assert set(rest.values_list("status", "attempts")) == {("done", 1)}
+    assert Entry.objects.filter(key="x").count() == 100
 
 
-@pytest.mark.promise("told-to-stop", "grace-costs-no-attempt", "stop-costs-no-attempt")
-def test_what_outlives_the_grace_goes_back_without_spending_an_attempt(start: Start) -> None:
-    command = start("--grace", "0")
-    job = enqueue(tasks.wait_for_entry, "never")
-    runs("never")
-    command.send(signal.SIGTERM)
-    assert command.wait() == 0, command.log
-    back = fresh(job)
-    assert (back.status, back.attempts, back.waiting_reason) == ("pending", 0, "its worker was stopped")
-    assert "did not finish within the grace" in command.log
-
-
-@pytest.mark.promise("second-signal")
-def test_a_second_signal_does_not_wait(start: Start, connect: Connect) -> None:
+@pytest.mark.promise("told-to-stop", "second-signal", "grace-costs-no-attempt", "stop-costs-no-attempt")
+def test_a_second_signal_ends_the_grace_and_costs_no_attempt(start: Start, connect: Connect) -> None:
     command = start("--grace", "600")
     job = enqueue(tasks.wait_for_entry, "never")
-    runs("never")
+    begun("never")
     command.send(signal.SIGTERM)
     command.logged("Stopping: waiting up to 600 s")
     # While its row is locked, the process cannot give the job back before the supervisor has named it.
@@ -91,176 +63,114 @@ def test_a_second_signal_does_not_wait(start: Start, connect: Connect) -> None:
     command.logged("Stopping now.")
     holder.rollback()
     assert command.wait() == 0, command.log
-    assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)
+    back = fresh(job)
+    assert (back.status, back.attempts, back.waiting_reason) == ("pending", 0, "its worker was stopped")
     assert not Worker.objects.exists()
     named = rf"1 running job \({tasks.wait_for_entry.module_path} \d+ s\)"
     assert re.search(rf"Stopping: waiting up to 600 s for {named}\. Send the signal again to", command.log)
     assert re.search(rf"Stopping now\. {named} will be requeued and start over later\.", command.log)
+    assert "did not finish within the grace" in command.log
 
 
-def test_a_terminal_that_closes_lets_running_jobs_finish(start: Start) -> None:
-    """The shell and the kernel may both send the signal, so the second one must not speed up the stop."""
-    command = start("--grace", "600")
-    job = enqueue(tasks.wait_for_entry, "go")
-    runs("go")
-    command.send(signal.SIGHUP)
-    command.logged("Stopping: waiting up to 600 s for 1 running job (")
-    until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
-    command.send(signal.SIGHUP)
-    Entry.objects.create(key="go")
-    assert command.wait() == 0, command.log
-    assert fresh(job).status == "done"
-
-
-def test_ctrl_c_stops_it_too(start: Start) -> None:
-    command = start()
-    command.workers()
-    command.send(signal.SIGINT)
-    assert command.wait() == 0, command.log
-    assert "Traceback" not in command.log
-    assert "Stopping: no jobs are running." in command.log
-
-
-@pytest.mark.promise("dead-process")
-def test_the_jobs_of_a_killed_process_run_again_at_once(start: Start) -> None:
-    command = start()
+def test_a_worker_that_cannot_notice_the_end_of_its_grace_is_killed_with_its_programs(start: Start) -> None:
+    """Its task holds the GIL. The job goes back."""
+    command = start("--grace", "0", env={KILL_AFTER: "1"})
     (worker,) = command.workers()
+    job = enqueue(process_tasks.leave_subprocess, "x", "hold the GIL")
+    program = left_behind("x")
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+    assert "did not stop within the grace" in command.log
+    assert not is_alive(worker.pid)
+    gone(program)
+    assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)
+    assert not Worker.objects.exists()
+
+
+@pytest.mark.promise("drain", "killed-at-deadline")
+def test_a_process_that_hangs_while_it_drains_is_replaced_and_no_job_is_blamed(start: Start) -> None:
+    command = start("--grace", "3", deadlines={"DRAINING": {"killed_after": 1.0}})
+    (old,) = command.workers()
     job = enqueue(tasks.wait_for_entry, "go")
-    runs("go")
-    os.kill(worker.pid, signal.SIGKILL)
-    runs("go", 2)
-    Entry.objects.create(key="go")
-    until(lambda: fresh(job).status == "done", seconds=SLOW)
-    assert (fresh(job).attempts, fresh(job).errors) == (1, [])
+    begun("go")
+    assert drain_worker(old)
+    draining()
+    os.kill(old.pid, signal.SIGSTOP)
+    command.logged("(it did not end within 1 s after its grace period)")
+    begun("go", 2)
     (new,) = command.workers()
-    assert new.pk == fresh(job).worker != worker.pk
-    assert "ended with signal SIGKILL" in command.log
-    assert "requeued 1 job of the process that ended" in command.log
-
-
-@pytest.mark.promise("dead-supervisor")
-def test_the_jobs_of_a_worker_that_vanished_altogether_are_recovered_by_another(start: Start) -> None:
-    command = start(HEARTBEAT=0.2, LEASE=1)
-    (worker,) = command.workers()
-    job = enqueue(tasks.wait_for_entry, "go")
-    runs("go")
-    os.kill(command.process.pid, signal.SIGSTOP)  # so that it cannot replace what is killed next
-    os.kill(worker.pid, signal.SIGKILL)
-    command.send(signal.SIGKILL)
-    other = start(HEARTBEAT=0.2, LEASE=1)
-    runs("go", 2)
+    assert (new.supervisor, new.drain) == (old.supervisor, "")
     Entry.objects.create(key="go")
-    until(lambda: fresh(job).status == "done", seconds=SLOW)
-    assert "found 1 dead worker, requeued 1 job" in other.log
-
-
-def test_a_process_that_is_stopped_long_is_replaced_if_its_tasks_never_end(start: Start) -> None:
-    command = start("--threads", "1", HEARTBEAT=0.2, LEASE=1)
-    (worker,) = command.workers()
-    job = enqueue(tasks.wait_for_entry, "go")
-    runs("go")
-    os.kill(worker.pid, signal.SIGSTOP)
-    try:
-        start(HEARTBEAT=0.2, LEASE=1)
-        runs("go", 2)
-    finally:
-        os.kill(worker.pid, signal.SIGCONT)
-    command.logged("is replaced: lost jobs take all its threads")
-    until(lambda: not is_alive(worker.pid), seconds=SLOW)
-    assert (fresh(job).status, fresh(job).attempts) == ("running", 1)
-    Entry.objects.create(key="go")
-    until(lambda: fresh(job).status == "done", seconds=SLOW)
+    over(job)
+    assert (fresh(job).status, fresh(job).attempts, fresh(job).crash_count) == ("done", 1, 0)
+    assert command.process.poll() is None
 
 
 @pytest.mark.promise("stopped-process", "back-without-leases")
-def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_wakes(start: Start) -> None:
+def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_wakes(
+    start: Start, settings: Any
+) -> None:
     command = start(HEARTBEAT=0.2, LEASE=1)
     (worker,) = command.workers()
     job = enqueue(tasks.wait_for_entry, "go")
-    runs("go")
+    begun("go")
     os.kill(worker.pid, signal.SIGSTOP)
     try:
-        other = start(HEARTBEAT=0.2, LEASE=1)
-        runs("go", 2)
+        until(lambda: fresh(job).status == "pending", seconds=SLOW)
         Entry.objects.create(key="go")
-        until(lambda: fresh(job).status == "done", seconds=SLOW)
-        assert fresh(job).worker != worker.pk
+        settings.PGQUEUE = {"HEARTBEAT": 0.2, "LEASE": 1}
+        call_command("runqueueworker", burst=True, one_process=True, skip_checks=True)
+        assert (fresh(job).status, fresh(job).worker == worker.pk) == ("done", False)
     finally:
         os.kill(worker.pid, signal.SIGCONT)
     command.logged("the lease was lost, so its outcome (done) was refused")
-    assert fresh(job).attempts == 1
+    assert (fresh(job).status, fresh(job).attempts) == ("done", 1)
     # It registers again, and continues to work.
     until(lambda: Worker.objects.filter(pk=worker.pk).exists(), seconds=SLOW)
-    other.send(signal.SIGTERM)
-    assert other.wait() == 0
     after = enqueue(tasks.noop)
-    until(lambda: fresh(after).status == "done", seconds=SLOW)
+    over(after)
+    assert fresh(after).worker == worker.pk
 
 
-#: Settings with other deadlines for the states of processes.
-DEADLINES = """
-import atexit, sys
-from tests.processes.settings import *
-from tests.app import gil
-from django_pgqueue.worker.supervisor import child
-child.{state} = child.{state}._replace({changes})
-if "django_pgqueue.worker" in sys.orig_argv:
-    {at_start}
-"""
-
-
-def with_deadlines(folder: Path, state: str, changes: str, at_start: str = "pass") -> dict[str, str]:
-    """Return the environment of a command with these settings."""
-    (folder / "deadlines.py").write_text(DEADLINES.format(state=state, changes=changes, at_start=at_start))
-    return {"PYTHONPATH": str(folder), "DJANGO_SETTINGS_MODULE": "deadlines"}
-
-
-def test_a_process_that_is_replaced_after_its_last_job_says_for_which_it_waits(
-    start: Start, tmp_path: Path
+@pytest.mark.promise("blame-counts-a-crash", "timeout-gil", "live-worker-keeps-jobs")
+def test_a_task_that_holds_the_gil_keeps_its_lease_until_its_timeout_and_its_neighbour_is_not_blamed(
+    start: Start,
 ) -> None:
-    alive = tmp_path / "alive"
+    # Long enough for the worker to end the process of the isolated job itself, even on a busy machine.
     command = start(
-        "--max-jobs",
-        "2",
-        "--alive-file",
-        str(alive),
-        env=with_deadlines(tmp_path, "DRAINING", "told_after=0.1"),
-    )
-    (old,) = command.workers()
-    jobs = [enqueue(tasks.wait_for_entry, "go"), enqueue(tasks.noop)]
-    command.logged("claims no more jobs, and has waited 0.1 s for 1 running job (")
-    assert f"({tasks.wait_for_entry.module_path} " in command.log
-    assert Worker.objects.get().state == "draining"
-    until(lambda: alive.read_text() == "0 of 1 process at work; 1 draining\n", seconds=SLOW)
-    later = enqueue(tasks.noop)
+        "--threads", "2", "--grace", "0", env={KILL_AFTER: "4"},
+        TIMEOUT_GRACE=0.5, CRASH_LIMIT=2, BACKOFF_BASE=0, HEARTBEAT=0.2,
+    )  # fmt: skip
+    neighbour = enqueue(tasks.wait_for_entry, "go")
+    begun("go")
+    stuck = enqueue(timing.holds_the_gil_for_ever, "stuck")
+    begun("stuck")
+    worker = Worker.objects.get()
+    beats = Worker.objects.filter(pk=worker.pk, heartbeat_at__gt=worker.heartbeat_at)
+    until(beats.exists, what="a heartbeat for a process that cannot send it")
+    assert fresh(stuck).worker == worker.pk
+    command.logged("which cannot end its overdue jobs")
+    # It has ended a process, so it now runs alone, and fails there because of its timeout.
+    over(stuck)
+    failed = fresh(stuck)
+    assert (failed.status, failed.attempts, failed.crash_count) == ("failed", 1, 1)
+    assert failed.errors[0]["class"].endswith("TaskTimeout")
     Entry.objects.create(key="go")
-    until(lambda: {fresh(job).status for job in [*jobs, later]} == {"done"}, seconds=SLOW)
-    assert command.workers() != [old]
+    over(neighbour)
+    done = fresh(neighbour)
+    assert (done.status, done.attempts, done.crash_count) == ("done", 1, 0)
 
 
-def test_a_process_that_hangs_at_its_exit_is_replaced(start: Start, tmp_path: Path) -> None:
-    env = with_deadlines(tmp_path, "ENDING", "killed_after=1.0", "atexit.register(gil.hold_for_ever)")
-    command = start("--max-jobs", "1", env=env)
-    jobs = [enqueue(tasks.noop), enqueue(tasks.noop)]
-    until(lambda: {fresh(job).status for job in jobs} == {"done"}, seconds=SLOW)
-    command.logged("it was done, but an exit handler or a thread kept it from ending within 1 s")
-    command.logged("has ended and is replaced")
-    assert {(fresh(job).attempts, fresh(job).crash_count) for job in jobs} == {(1, 0)}
-
-
-@pytest.mark.promise("killed-at-deadline")
-def test_a_process_that_hangs_while_it_drains_is_replaced_and_no_job_is_blamed(
-    start: Start, tmp_path: Path
+@pytest.mark.django_db(transaction=True)
+def test_neither_an_exit_with_0_nor_a_thread_that_never_ends_counts_as_work(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command = start("--grace", "3", env=with_deadlines(tmp_path, "DRAINING", "killed_after=1.0"))
-    (old,) = command.workers()
-    job = enqueue(tasks.wait_for_entry, "go")
-    runs("go")
-    assert drain_worker(old)
-    until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
-    os.kill(old.pid, signal.SIGSTOP)
-    command.logged("(it did not end within 1 s after its grace period)")
-    runs("go", 2)
-    Entry.objects.create(key="go")
-    until(lambda: fresh(job).status == "done", seconds=SLOW)
-    assert (fresh(job).attempts, fresh(job).crash_count) == (1, 0)
+    """Such a task has not finished the work of its process, and does not keep the process."""
+    ends = enqueue(process_tasks.exit_once.using(priority=1), "x", 0)
+    leaves, reads = enqueue(process_tasks.leave_thread), enqueue(process_tasks.read_input)
+    call_command("runqueueworker", burst=True, threads=1)
+    assert {fresh(job).status for job in (ends, leaves, reads)} == {"done"}
+    assert fresh(reads).result == ["", ""], "standard input is empty for tasks"
+    assert "ended with exit code 0" in caplog.text
+    waits = "does not wait any longer for threads that its tasks have left running: of-a-task"
+    assert waits in capfd.readouterr().err

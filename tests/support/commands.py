@@ -16,6 +16,7 @@ import pytest
 from django.db import connection, connections
 
 from django_pgqueue.models import Job, Worker
+from tests.app.models import Entry
 from tests.support.fork_server import Forked, fork_command
 from tests.support.workers import until
 
@@ -62,6 +63,9 @@ class Command:
         )
 
 
+Start = Callable[..., Command]
+
+
 @pytest.fixture
 def forks() -> bool:
     """Whether commands are forked, which is fast. Tests that are about starting override this fixture."""
@@ -84,7 +88,7 @@ def commands_in(
 
     ``through`` is a program that starts the command, and ``code`` is the folder whose code it runs. If one of
     them is given, or if ``stdout``, ``PYTHONPATH`` or ``LD_PRELOAD`` is given, the command is not forked but
-    started by a new interpreter.
+    started by a new interpreter. ``deadlines`` changes the states of worker processes.
     """
     commands: list[Command] = []
 
@@ -94,10 +98,12 @@ def commands_in(
         through: Sequence[str] = (),
         code: Path = ROOT,
         stdout: int | None = None,
+        deadlines: dict[str, dict[str, float]] | None = None,
         **pgqueue: Any,
     ) -> Command:
         log = folder / f"worker-{len(commands)}.log"
         environment = {**django_environment(code, **pgqueue), **(env or {})}
+        environment["TEST_DEADLINES"] = json.dumps(deadlines or {})
         process: subprocess.Popen[bytes] | Forked
         needs_new = not {"PYTHONPATH", "LD_PRELOAD"}.isdisjoint(environment)
         if forks and not through and stdout is None and not needs_new:
@@ -165,6 +171,23 @@ def over(*jobs: Any) -> None:
     ids = [getattr(job, "pk", job) for job in jobs]
     live = Job.objects.filter(pk__in=ids, status__in=["pending", "running", "retry"])
     until(lambda: not live.exists(), seconds=SLOW, what="all over")
+
+
+def begun(key: str, count: int = 1) -> None:
+    """Wait until tasks have said with an entry, so many times, that they run."""
+    runs = Entry.objects.filter(key=f"{key} runs")
+    until(lambda: runs.count() >= count, seconds=SLOW, what=f"{key} runs")
+
+
+def left_behind(key: str) -> int:
+    """Return the program that a ``leave_subprocess`` job has started."""
+    begun(key)
+    return int(Entry.objects.get(key=f"{key} runs").note)
+
+
+def gone(pid: int) -> None:
+    """Wait until a process has ended."""
+    until(lambda: not is_alive(pid), seconds=SLOW, what=f"process {pid} is gone")
 
 
 def databases() -> dict[str, dict[str, Any]]:

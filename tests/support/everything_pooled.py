@@ -108,9 +108,6 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/processes/test_in_tests.py::test_a_changed_password_is_handed_over",
         "tests/roles/",
     ],
-    "it expects no warning, and a worker warns of the pooler": [
-        "tests/processes/test_running.py::test_queues_and_verbosity",
-    ],
 }
 """Tests that are not run through a pooler, by the beginning of their names, and why."""
 

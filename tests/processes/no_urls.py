@@ -1,5 +1,0 @@
-"""A URLconf without any pages."""
-
-from __future__ import annotations
-
-urlpatterns: list[object] = []
