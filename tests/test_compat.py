@@ -161,7 +161,8 @@ Theirs = getattr(django_tasks.exceptions, "InvalidTask", None) or django_tasks.e
 """
 
 
-def test_exceptions_of_the_backport_catch_ours_beside_django(package: Path) -> None:
+def test_the_backport_beside_django(package: Path) -> None:
+    """Its exceptions catch ours, its signals are sent, and its tasks and backends are known."""
     code = f"""{BESIDE}
 for each in (Theirs, django.tasks.exceptions.InvalidTask):
     try:
@@ -173,34 +174,26 @@ for each in (django_tasks.exceptions, django.tasks.exceptions):
         django_tasks.task_backends["real"].get_result("x")
     except each.TaskResultDoesNotExist as error:
         print(type(error).__name__)
-"""
-    assert told(package, code) == ["InvalidTask"] * 2 + ["TaskResultDoesNotExist"] * 2
-
-
-def test_signals_of_the_backport_are_sent_beside_those_of_django(package: Path) -> None:
-    code = f"""{BESIDE}
-def hear(task_result, **kwargs):
-    print(task_result.task.module_path)
-announcer = Announcer()
-announcer._look()
-print(announcer._started, announcer._finished)
-for each in (task_enqueued, django_tasks.signals.task_enqueued, django_tasks.signals.task_started):
-    each.connect(hear)
-jobs.plain.enqueue(5)
-announcer = Announcer()
-announcer._look()
-print(announcer._started, announcer._finished)
-"""
-    assert told(package, code) == ["False False", "jobs.plain", "jobs.plain", "True False"]
-
-
-def test_tasks_and_backends_of_the_backport_are_known_beside_those_of_django(package: Path) -> None:
-    code = f"""{BESIDE}
 print(type(jobs.moved).__module__, run_checks(tags=["pgqueue"]))
 print(jobs.moved.using(backend="default").enqueue(5).task.module_path)
 print(find_task("jobs.moved").max_attempts)
+def hear(task_result, **kwargs):
+    print("heard", task_result.task.module_path)
+def announced():
+    announcer = Announcer()
+    announcer._look()
+    print(announcer._started, announcer._finished)
+announced()
+for each in (task_enqueued, django_tasks.signals.task_enqueued, django_tasks.signals.task_started):
+    each.connect(hear)
+jobs.plain.enqueue(5)
+announced()
 """
-    assert told(package, code) == ["django_tasks.base []", "jobs.moved", "1"]
+    assert told(package, code) == [
+        "InvalidTask", "InvalidTask", "TaskResultDoesNotExist", "TaskResultDoesNotExist",
+        "django_tasks.base []", "jobs.moved", "1", "False False", "heard jobs.plain", "heard jobs.plain",
+        "True False",
+    ]  # fmt: skip
 
 
 def test_a_backport_that_cannot_be_imported_does_not_matter_beside_django(package: Path) -> None:

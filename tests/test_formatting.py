@@ -2,58 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import django_pgqueue
-from django_pgqueue.formatting import MOST_BYTES, age, counted, exact, get_logger, rate
+from django_pgqueue.formatting import MOST_BYTES, age, counted, exact, get_logger, rate, throughput
+from django_pgqueue.jobs.current import RUNNING
+from django_pgqueue.logs import JobFilter
+from tests.support.rows import claimed
 
 PACKAGE = Path(django_pgqueue.__file__).parent
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(0, "0 jobs"), (1, "1 job"), (2, "2 jobs"), (12_345, "12345 jobs")]
-)
-def test_a_noun_follows_its_number(number: int, text: str) -> None:
-    assert counted(number, "job") == text
-
-
-def test_an_irregular_plural_is_given() -> None:
-    assert [counted(number, "process", "processes") for number in (1, 2)] == ["1 process", "2 processes"]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (0.04, "0.0 s"), (0.42, "0.4 s"), (1.9, "1 s"), (90, "1 min")]
-)
-def test_an_age_below_a_second_has_a_digit(seconds: float, text: str) -> None:
-    assert age(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("found", "text"),
     [
-        (0.5, "0.5 s"), (1, "1 s"), (60, "1 min"), (90, "90 s"), (3600, "1 h"), (3660, "1 h 1 min"),
-        (90_000, "1 d 1 h"), (90_060, "90,060 s"), (0, "0 s"),
+        (counted(0, "job"), "0 jobs"), (counted(1, "job"), "1 job"), (counted(12_345, "job"), "12345 jobs"),
+        (counted(1, "process", "processes"), "1 process"), (counted(2, "index", "indices"), "2 indices"),
+        (age(0), "0 s"), (age(0.04), "0.0 s"), (age(0.42), "0.4 s"), (age(1.9), "1 s"), (age(90), "1 min"),
+        *(
+            (exact(timedelta(seconds=seconds)), text)
+            for seconds, text in {
+                0: "0 s", 0.5: "0.5 s", 1: "1 s", 60: "1 min", 90: "90 s", 3600: "1 h", 3660: "1 h 1 min",
+                90_000: "1 d 1 h", 90_060: "90,060 s",
+            }.items()
+        ),
+        (rate(3, timedelta(seconds=1)), "3 a second"), (rate(100, timedelta(minutes=1)), "100 a minute"),
+        (rate(1_000, timedelta(hours=1)), "1,000 an hour"), (rate(1, timedelta(days=1)), "1 a day"),
+        (rate(100, timedelta(minutes=5)), "100 in 5 min"), (rate(1, timedelta(seconds=90)), "1 in 90 s"),
+        *(
+            (throughput(per_second), text)
+            for per_second, text in {
+                0: "0 jobs/min", 2 / 3600: "< 0.1 jobs/min", 0.2: "12 jobs/min", 0.02: "1.2 jobs/min",
+                2.46: "2.5 jobs/s", 1234: "1,234 jobs/s",
+            }.items()
+        ),
     ],
 )  # fmt: skip
-def test_an_exact_length_leaves_nothing_out(seconds: float, text: str) -> None:
-    assert exact(timedelta(seconds=seconds)) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "seconds", "text"),
-    [
-        (3, 1, "3 a second"), (100, 60, "100 a minute"), (1_000, 3600, "1,000 an hour"),
-        (1, 86_400, "1 a day"), (100, 300, "100 in 5 min"), (1, 90, "1 in 90 s"),
-    ],
-)  # fmt: skip
-def test_a_rate_is_in_words(count: int, seconds: float, text: str) -> None:
-    assert rate(count, timedelta(seconds=seconds)) == text
+def test_counts_lengths_and_rates(found: str, text: str) -> None:
+    assert found == text
 
 
 BELL = "a\x07\x1b[2J\u202egpj.exe"
@@ -65,19 +60,26 @@ class Unprintable(Exception):
         raise ValueError("no text")
 
 
+@contextmanager
+def written(
+    logger: logging.Logger, *filters: logging.Filter, form: str = "%(message)s"
+) -> Iterator[list[str]]:
+    """What a project's own handler writes of a logger."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(handler.format(record))  # type: ignore[method-assign]
+    handler.setFormatter(logging.Formatter(form))
+    for each in filters:
+        handler.addFilter(each)
+    logger.addHandler(handler)
+    yield lines
+    logger.removeHandler(handler)
+
+
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
-    """What a project's own handler writes of a logger of the package."""
-    written: list[str] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            written.append(self.format(record))
-
-    logger, handler = get_logger("django_pgqueue.tests"), Handler()
-    logger.addHandler(handler)
-    yield written
-    logger.removeHandler(handler)
+    with written(get_logger("django_pgqueue.tests")) as lines:
+        yield lines
 
 
 @pytest.mark.parametrize(
@@ -136,3 +138,50 @@ def test_every_logger_of_the_package_is_of_this_kind() -> None:
         "worker/executor/task_signals.py",  # those of Django
         "worker/logs.py",  # sets levels
     }
+
+
+# -- the log records of a job carry its id
+
+
+@pytest.fixture
+def shop() -> Iterator[list[str]]:
+    form = "%(job_id)s %(task_path)s %(queue_name)s %(attempt)s %(message)s"
+    with written(logging.getLogger("shop"), JobFilter(), form=form) as lines:
+        yield lines
+
+
+@pytest.fixture
+def running() -> Iterator[None]:
+    job: Any = SimpleNamespace(
+        row=claimed(7, "shop.tasks.send", queue_name="mail", attempts=3, forgiven_attempts=1)
+    )
+    token = RUNNING.set(job)
+    yield
+    RUNNING.reset(token)
+
+
+@pytest.mark.usefixtures("running")
+def test_a_record_of_a_job_has_its_id(shop: list[str]) -> None:
+    logging.getLogger("shop").warning("sync")
+
+    async def body() -> None:
+        logging.getLogger("shop").warning("async")
+        await asyncio.to_thread(logging.getLogger("shop").warning, "thread")
+
+    asyncio.run(body())
+    assert shop == [f"7 shop.tasks.send mail 2 {where}" for where in ("sync", "async", "thread")]
+
+
+def test_other_records_have_nothing(shop: list[str]) -> None:
+    logging.getLogger("shop").warning("a request")
+    assert shop == ["- - - - a request"]
+    record = logging.makeLogRecord({})
+    assert JobFilter(nothing=None).filter(record)
+    assert (record.__dict__["job_id"], record.__dict__["attempt"]) == (None, None)
+
+
+@pytest.mark.usefixtures("running")
+def test_what_a_record_says_itself_is_kept() -> None:
+    record = logging.makeLogRecord({"job_id": 8})
+    JobFilter().filter(record)
+    assert record.__dict__["job_id"] == 8

@@ -11,12 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_pgqueue import conf, enqueue, redaction
+from django_pgqueue import enqueue, redaction
 from django_pgqueue.backend import PgQueueBackend
-from django_pgqueue.checks.tasks import check_settings
 from django_pgqueue.redaction import (
     FAILED,
     REDACTED,
@@ -125,30 +123,6 @@ def test_if_a_callable_fails_no_value_is_shown(name: str, caplog: pytest.LogCapt
         assert redact_text("hunter2") == FAILED
     assert len(caplog.messages) <= 1  # once, not for each row of a page
     assert "hunter2" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("no.such.redact", "cannot be imported: No module named"),
-        ("tests.app.secret_tasks.NOT_CALLABLE", "is of type int and cannot be called"),
-        ("tests.app.secret_tasks.fail", ""),
-        (["password"], ""),
-    ],
-)
-def test_e022_a_callable_that_is_none(setting: Any, words: str) -> None:
-    with override_settings(PGQUEUE={"REDACT": setting}):
-        messages = check_settings(None)
-    assert [message.id for message in messages] == (["pgqueue.E022"] if words else [])
-    assert all(words in message.msg and "[redaction failed]" in str(message.hint) for message in messages)
-
-
-@pytest.mark.parametrize("setting", ["password", b"password", {"password": 1}, [5], [""], ["re:("], None])
-def test_what_redact_does_not_accept(setting: Any) -> None:
-    with override_settings(PGQUEUE={"REDACT": setting}):
-        with pytest.raises(ImproperlyConfigured, match="a list of names and patterns"):
-            conf.current()
-        assert [each.id for each in check_settings(None)] == ["pgqueue.E003"]
 
 
 def test_a_task_that_could_not_be_imported_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,10 +111,11 @@ NO_CALLABLES = ["no.such.path", "tests.settings.DATABASES", f"{__name__}.queue_o
 BAD_SETTINGS: list[Any] = [
     {"MAX_ATEMPTS": 1}, {"GRACE": -1}, {"BACKOFF_BASE": 7200}, 5,
     {"CONTEXT": ["no.such.tenant"]}, {"CONTEXT": ["tests.app.context_tasks.look"]},
+    {"REDACT": "no.such.redact"}, {"REDACT": "tests.app.secret_tasks.NOT_CALLABLE"},
     {"SETUP": "no.such.setup"}, {"SETUP": "tests.settings.DATABASES"}, {"SETUP": "setup"},
     {"BEFORE_ENQUEUE": [print]},
     # Paths are looked at when the settings are valid.
-    {"CONTEXT": ["no.such.tenant"], "ALERTS": "no.such.receiver", "NO": 1},
+    {"CONTEXT": ["no.such.tenant"], "ALERTS": "no.such.receiver", "GRACEE": 1},
     *(
         {setting: ["builtins.print", path]}
         for setting in ("ALERTS", "BEFORE_ENQUEUE", "AROUND_ATTEMPT")
@@ -123,7 +124,7 @@ BAD_SETTINGS: list[Any] = [
 ]  # fmt: skip
 GOOD_SETTINGS: list[Any] = [
     {}, {"CONTEXT": ["tests.app.context_tasks.TENANT", "language"]}, {"SETUP": "django.setup"},
-    {"SETUP": None},
+    {"SETUP": None}, {"REDACT": "tests.app.secret_tasks.fail"}, {"REDACT": ["password"]},
     {"ALERTS": ["builtins.print"], "BEFORE_ENQUEUE": ["builtins.print"], "AROUND_ATTEMPT": "builtins.print"},
 ]  # fmt: skip
 

@@ -12,7 +12,6 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import pause
-from django_pgqueue.formatting import throughput
 from django_pgqueue.monitoring import health as module
 from django_pgqueue.monitoring.health import judge, read, verdict
 from django_pgqueue.postgres.timeout import TimeLimitReached
@@ -41,21 +40,6 @@ def test_all_is_well() -> None:
     seconds = (timezone.now() - minute(1)).total_seconds()
     assert read("default").per_second == pytest.approx(60_000 / seconds, rel=0.1)
     assert verdict("other").line == "1 problem: no worker claims jobs"
-
-
-@pytest.mark.parametrize(
-    ("rate", "text"),
-    [
-        (0, "0 jobs/min"),
-        (2 / 3600, "< 0.1 jobs/min"),
-        (0.2, "12 jobs/min"),
-        (0.02, "1.2 jobs/min"),
-        (2.46, "2.5 jobs/s"),
-        (1234, "1,234 jobs/s"),
-    ],
-)
-def test_rates(rate: float, text: str) -> None:
-    assert throughput(rate) == text
 
 
 def silent() -> None:

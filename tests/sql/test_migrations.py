@@ -1,18 +1,26 @@
+"""Migrations go back and forth in any schema, survive a dump, and are told to run if they have not."""
+
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from django.core.management import call_command
-from django.db import OperationalError, connections
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, ProgrammingError, connections
+from django.db.migrations.loader import MigrationLoader
+from django.test import override_settings
 
-from django_pgqueue.checks.database import database_problems
+from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue.checks.database import check_database, database_problems
+from django_pgqueue.management import _conditions
+from django_pgqueue.models import Job
 from django_pgqueue.operations import SQL_FOLDER, RunSQLFile
 from example_project import embedded_programs
+from tests.app.tasks import noop
 from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
 from tests.support.installed import operations, sql_files
 from tests.support.jobs import add, cancel, claim, finish, live, over, retry, rotate, statuses, value
@@ -268,3 +276,37 @@ def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
         assert rotate(one) == rotate(other) == "nothing to do"
         assert list(two.notifies(timeout=0)) == []
         assert len(live(one)) == len(live(two)) == 1
+
+
+# -- new code on a database that is not migrated yet
+
+ENQUEUES: list[Callable[[], object]] = [lambda: enqueue(noop, 1), lambda: enqueue_many([noop.bind(1)])]
+
+
+@pytest.mark.promise("not-migrated-worker", "not-migrated-enqueue")
+def test_each_state_before_the_newest_migration() -> None:
+    """This undoes all migrations, one at a time."""
+    with fresh_database() as database, alias("fresh", NAME=database) as fresh:
+        ours = {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "OPTIONS": {"database": fresh}}
+        with override_settings(TASKS={"default": ours}):
+            migrate(fresh)
+            names = MigrationLoader(connections[fresh]).graph.nodes
+            _newest, *before = sorted((name for app, name in names if app == "django_pgqueue"), reverse=True)
+            for name in [*before, "zero"]:
+                migrate(fresh, name)
+                with pytest.raises(CommandError, match=r"manage\.py migrate --database fresh"):
+                    _conditions.check_database(fresh)
+                (warning,) = check_database(None, databases=[fresh])
+                assert warning.id == "pgqueue.W003"
+                for add in ENQUEUES:
+                    enqueues(add, fresh)
+
+
+def enqueues(add: Callable[[], object], fresh: str) -> None:
+    """Enqueue one job, or raise the error that says what to do."""
+    try:
+        add()
+    except ProgrammingError as error:
+        assert f"manage.py migrate django_pgqueue --database={fresh}" in str(error)  # noqa: PT017 - or it works
+    else:
+        assert Job.objects.using(fresh).exists()

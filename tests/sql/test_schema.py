@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -215,15 +214,6 @@ def test_the_live_leaf_is_no_model_of_the_project() -> None:
         "Limit", "Pause", "DeclaredTask", "Queue", "QueueStatus", "RaisedAlert", "RateState", "Ring",
         "Schedule", "ScheduleRun", "StatRollup", "Step", "Tally", "UniqueWindow", "Worker",
     }  # fmt: skip
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("change", [lambda job: job.save(), lambda job: job.delete()])
-def test_a_job_that_exists_is_neither_saved_nor_deleted(change: Callable[[Job], object]) -> None:
-    job = enqueue(noop)
-    with pytest.raises(TypeError, match=r"job\.cancel\(\)"):
-        change(job)
-    assert Job.objects.filter(pk=job.pk, status="pending").exists()
 
 
 @pytest.mark.django_db

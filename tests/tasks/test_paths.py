@@ -19,7 +19,6 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from django_pgqueue import conf
 from django_pgqueue.admin.schedules.admin import suggestions
 from django_pgqueue.checks import tasks as checks
 from django_pgqueue.compat import InvalidTask
@@ -194,14 +193,6 @@ def test_a_module_that_fails_is_named_once_and_stops_nothing(
         assert list(discover()) == [f"{name}.broken"]
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{name}.broken cannot be imported: ")
-
-
-@pytest.mark.parametrize("value", ["tasks", [], [""], ["a-b"], [1], None, ["a..b"]])
-def test_bad_values(value: object) -> None:
-    with override_settings(PGQUEUE={"TASK_MODULES": value}):
-        (problem,) = conf.problems()
-        assert "names of modules in the apps" in problem.hint
-        assert checks.check_tasks(None) == []  # E003 tells
 
 
 @pytest.mark.django_db

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue import CancelJob, RetryLater, Snooze, Task, TaskTimeout, task
+from django_pgqueue import CancelJob, JobExists, RetryLater, Snooze, Task, TaskTimeout, exceptions, task
+from django_pgqueue.backend import BadParameters
 from django_pgqueue.compat import TaskResult
+from django_pgqueue.exceptions import InvalidJSON, Suspended
 from django_pgqueue.tasks import retry
 
 
@@ -133,12 +135,23 @@ def test_a_base_of_zero_does_not_wait() -> None:
         (RetryLater(until=datetime(2030, 1, 1, tzinfo=UTC)), "retry at 2030-01-01 00:00:00+00:00"),
         (CancelJob(reason="gone"), "gone"),
         (TaskTimeout("5 s"), "5 s"),
+        (TaskTimeout(), None),
+        (InvalidJSON("too large"), "too large"),
+        (JobExists("taken", 5), "taken"),
+        (Suspended("sleep", "nap", 5.0), None),
+        (BadParameters("wrong", "right"), None),
     ],
 )
-def test_what_a_task_raises_can_be_printed_and_pickled(error: Exception, text: str) -> None:
+def test_exceptions_can_be_printed_and_pickled(error: Exception, text: str | None) -> None:
+    """They are sent between processes, as by pytest-xdist or a process pool."""
     again = pickle.loads(pickle.dumps(error))  # noqa: S301
-    assert str(error) == str(again) == text
-    assert vars(error) == vars(again)
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+    assert text in (str(error), None)
+
+
+def test_every_exception_with_arguments_of_its_own_is_tested_above() -> None:
+    own = {name for name, value in vars(exceptions).items() if "__init__" in getattr(value, "__dict__", ())}
+    assert own == {"JobExists", "_Later", "RetryLater", "Snooze", "CancelJob", "Suspended", "TaskTimeout"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue import JobExists, Unique, task
+from django_pgqueue import Unique, task
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidKey, PgQueueError
 from django_pgqueue.tasks.task import Task
@@ -151,8 +150,3 @@ def test_a_long_default_is_shortened_in_the_message() -> None:
     with pytest.raises(InvalidTask, match="cannot be written as JSON") as caught:
         task(unique=Unique())(many)
     assert len(str(caught.value)) < 400
-
-
-def test_errors_are_pickled_with_the_id() -> None:
-    error = pickle.loads(pickle.dumps(JobExists("Job 5 has the key.", 5)))  # noqa: S301
-    assert (str(error), error.job_id) == ("Job 5 has the key.", 5)
