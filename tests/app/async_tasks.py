@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextvars import ContextVar
-from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
 
-from django_pgqueue import Snooze, current_job, task
+from django_pgqueue import current_job, task
 
 from .models import Entry
 from .worker_tasks import SEEN, gate
@@ -156,14 +155,3 @@ async def isolated(value: str) -> list[Any]:
     in_thread = await asyncio.to_thread(FLAVOR.get)
     await sync_to_async(FLAVOR.set)(f"{value} again")
     return [before, in_sync, in_thread, FLAVOR.get()]
-
-
-@task(max_attempts=1)
-async def snoozed_in_a_group() -> None:
-    """Snooze inside of a TaskGroup."""
-
-    async def snooze() -> None:
-        raise Snooze(timedelta(hours=1))
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(snooze())

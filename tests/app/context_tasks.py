@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.utils import translation
 
-from django_pgqueue import RetryLater, current_job, enqueue, task
+from django_pgqueue import RetryLater, Snooze, current_job, enqueue, task
+from tests.app import hooks
 
 TENANT: ContextVar[Any] = ContextVar("tenant")
 #: What CONTEXT calls it.
@@ -79,6 +81,18 @@ def fail_loudly() -> None:
 @task(capture_logs=True, atomic=True)
 def log_atomic() -> None:
     logger.info("inside the transaction")
+
+
+@task(capture_logs=True, max_attempts=1)
+async def tell_and_snooze() -> None:
+    """Log what there is of its context and its hooks, and snooze inside of a TaskGroup."""
+    logger.warning("%s, %s", translation.get_language(), hooks.TENANT.get("").partition(" ")[0])
+
+    async def snooze() -> None:
+        raise Snooze(timedelta(hours=1))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(snooze())
 
 
 @task(capture_logs=True)

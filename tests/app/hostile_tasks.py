@@ -184,6 +184,12 @@ class Unprintable(Exception):
         raise Base
 
 
+class Unpicklable(Exception):
+    def __init__(self, *, only_keyword: int) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
 class Lengthy(Exception):
     def __str__(self) -> str:
         return "x" * 2_000_000
@@ -226,7 +232,11 @@ ERRORS: dict[str, Callable[[], Any]] = {
     "StopAsyncIteration": _raise(StopAsyncIteration),
     "RecursionError": _recurse,
     "MemoryError": lambda: bytearray(2**62),
+    "CancelledError": _raise(asyncio.CancelledError),
     "unprintable": lambda: _raise(Unprintable())(),
+    "unpicklable": lambda: _raise(Unpicklable(only_keyword=1))(),
+    "nul": lambda: _raise(ValueError("a\0b"))(),
+    "surrogate": lambda: _raise(ValueError("a\ud800b"))(),
     "lengthy": _raise(Lengthy),
     "recursive": _raise(Recursive),
     "group": lambda: _raise(ExceptionGroup("many", [ValueError(), ExceptionGroup("in", [KeyError()])]))(),
@@ -245,6 +255,13 @@ def raise_(kind: str) -> None:
 async def araise(kind: str) -> None:
     await asyncio.sleep(0)
     ERRORS[kind]()
+
+
+@task(max_attempts=2, backoff=0)
+async def raise_in_child(kind: str) -> None:
+    """Do the same in an asyncio task of its own. asyncio lets SystemExit leave the event loop."""
+    coroutine: Any = araise.func(kind)
+    await asyncio.create_task(coroutine)
 
 
 @task(max_attempts=2, backoff=0)
@@ -316,6 +333,10 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "endless": _endless,
     "hostile dict": lambda: _Dict(a=Base),
     "exception": lambda: ValueError("returned"),
+    "object": object,
+    "set": lambda: {1},
+    "nan": lambda: float("nan"),
+    "nul": lambda: "a\0",
 }
 
 

@@ -175,19 +175,6 @@ def raise_base(name: str) -> None:
     }[name]("from the task")  # fmt: skip
 
 
-@task(max_attempts=1)
-async def araise_base(name: str) -> None:
-    await asyncio.sleep(0)
-    raise_base.func(name)
-
-
-@task(max_attempts=1)
-async def child_raises_base(name: str) -> None:
-    """Do the same in a separate asyncio task. asyncio lets SystemExit leave the event loop."""
-    coroutine: Any = araise_base.func(name)
-    await asyncio.create_task(coroutine)
-
-
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise SystemExit("no")
@@ -195,32 +182,14 @@ class Unprintable(Exception):
     __repr__ = __str__
 
 
-class Unpicklable(Exception):
-    def __init__(self, *, only_keyword: int) -> None:
-        super().__init__()
-        self.lock = threading.Lock()
-
-
 @task(max_attempts=1)
 def raise_odd(kind: str) -> None:
     if kind == "unprintable":
         raise Unprintable
-    if kind == "unpicklable":
-        raise Unpicklable(only_keyword=1)
     if kind == "nul":
         raise ValueError("a\0b")
-    if kind == "surrogate":
-        raise ValueError("a\ud800b")
-    if kind == "huge":
-        raise ValueError("ä" * 1_000_000)
     if kind == "group":
         raise ExceptionGroup("many", [ValueError("one"), KeyError("two")])
-    if kind == "deep":
-        _recurse(0)
-
-
-def _recurse(depth: int) -> int:
-    return _recurse(depth + 1) + 1
 
 
 @task(max_attempts=5, backoff=0)

@@ -38,8 +38,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     ],
     "it is about workers that are notified": [
         "tests/races/test_enqueue_and_sleep.py",
-        "tests/worker/executor/test_cancel_running.py::test_a_sync_task_is_asked_to_stop[by notification]",
-        "tests/worker/executor/test_cancel_running.py::test_an_async_task_is_cancelled[by notification]",
+        "tests/worker/executor/test_interrupts.py::test_jobs_that_are_cancelled_stop[by notif",
         "tests/worker/test_idle_statements.py",
         "tests/worker/producer/test_idle.py",
         "tests/worker/producer/test_notifier.py",

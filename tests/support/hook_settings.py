@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.settings import *  # noqa: F403
+from tests.settings import PGQUEUE as COMMON
 
-PGQUEUE = {"AROUND_ATTEMPT": ["tests.app.hooks.outer"]}
+PGQUEUE = {**COMMON, "AROUND_ATTEMPT": ["tests.app.hooks.outer"]}

@@ -1,7 +1,7 @@
 """Workers for tests: one that runs all jobs that are due and then ends, and one that runs during a block.
 
 They run in this process with real connections and threads, so the jobs must be committed (transactional
-tests).
+tests). What happens to a job, whichever thread runs it, is tested without (``run_here``), in milliseconds.
 """
 
 from __future__ import annotations
@@ -13,19 +13,49 @@ from typing import Any
 
 from django.db import connections
 
+from django_pgqueue import BoundTask, enqueue
 from django_pgqueue.models import Job
+from django_pgqueue.worker.inline import InlineWorker
 from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
 from django_pgqueue.worker.process import build_producer
 from django_pgqueue.worker.producer.producer import Producer
 
 from .waiting import DEADLINE, until
 
-__all__ = ["DEADLINE", "RunningWorker", "backend_of", "fresh", "make_producer", "run_due", "until", "working"]
+__all__ = [
+    "DEADLINE",
+    "RunningWorker",
+    "backend_of",
+    "fresh",
+    "make_producer",
+    "ran",
+    "run_due",
+    "run_here",
+    "until",
+    "working",
+]
 
 
 def fresh(job: Any) -> Job:
     """Return a job, given as an object or as an id, as it is in the database now."""
     return Job.objects.get(pk=getattr(job, "pk", job))
+
+
+def run_here(most: int = 100) -> InlineWorker:
+    """Run the jobs that are due, or so many of them, one by one on this thread and connection."""
+    worker = InlineWorker("default")
+    for _ in range(most):
+        if worker.run_next() is None:
+            break
+    worker.close()
+    return worker
+
+
+def ran(call: BoundTask, most: int = 100) -> Job:
+    """Enqueue a call, and return its job when everything that is due has run here."""
+    job = enqueue(call)
+    run_here(most)
+    return fresh(job)
 
 
 def make_producer(**options: Any) -> Producer:

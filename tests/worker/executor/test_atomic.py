@@ -1,4 +1,7 @@
-"""Atomic tasks: the body and the finish of the job are one transaction, so both are committed, or neither."""
+"""Atomic tasks: the body and the finish of the job are one transaction, so both are committed, or neither.
+
+If the transaction is lost with its connection, the job runs again, and the attempt does not count.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +9,44 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, OperationalError, connection, connections, transaction
+from django.db import DatabaseError, InternalError, OperationalError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 
-from django_pgqueue import cancel, enqueue, retry, task
+from django_pgqueue import BoundTask, cancel, enqueue, task
 from django_pgqueue.compat import InvalidTask, task_started
 from django_pgqueue.models import Job
-from django_pgqueue.tasks.task import Task
 from django_pgqueue.testing import run_jobs
+from django_pgqueue.worker.executor import outcomes
+from django_pgqueue.worker.executor.task_signals import Announcer
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
+from tests.support.rows import claimed
+from tests.support.sessions import Connect
 from tests.support.workers import fresh, run_due, until, working
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
 
 @contextmanager
-def held(key: str) -> Iterator[Job]:
+def held(call: BoundTask) -> Iterator[Job]:
     """Run an atomic job that has written its row and waits, uncommitted. It continues at the end of the
-    block.
+    block, until it has ended.
     """
-    job = enqueue(tasks.effect, key, then="wait")
+    job = enqueue(call)
     with working():
-        assert tasks.gate(f"{key} runs").wait(tasks.DEADLINE)
+        assert tasks.gate("a runs").wait(tasks.DEADLINE)
         yield job
-        tasks.gate(key).set()
+        tasks.gate("a").set()
+        until(lambda: not (left := Job.objects.filter(pk=job.pk).first()) or left.status != "running")
 
 
-def test_effect_and_finish_are_both_there() -> None:
-    job = enqueue(tasks.effect, "a")
-    run_due()
-    done = fresh(job)
-    assert (done.status, done.result, done.attempts) == ("done", "a", 1)
-    assert done.started_at is not None
-    assert Entry.objects.count() == 1
+EFFECT = tasks.effect.bind("a", then="wait")
 
 
 @pytest.mark.promise("atomic-exactly-once")
@@ -57,34 +59,27 @@ def test_effect_and_finish_have_one_transaction() -> None:
         cursor.execute("SELECT xmin FROM pgqueue_job WHERE id = %s", [job.pk])
         (finish,) = cursor.fetchone()
     assert effect == finish
+    done = fresh(job)
+    assert (done.status, done.result, done.attempts) == ("done", "a", 1)
+    assert done.started_at is not None
 
 
+@pytest.mark.parametrize(
+    ("then", "status", "attempts"),
+    [("raise", "failed", 2), ("bad result", "failed", 1), ("snooze", "pending", 0)],
+)
 @pytest.mark.promise("atomic-exactly-once")
-def test_a_failure_takes_the_effect_back() -> None:
-    job = enqueue(tasks.effect, "a", then="raise")
+def test_what_is_no_success_takes_the_effect_back(then: str, status: str, attempts: int) -> None:
+    job = enqueue(tasks.effect, "a", then=then)
     run_due()
-    assert (fresh(job).status, fresh(job).attempts, len(fresh(job).errors)) == ("failed", 2, 2)
-    assert tasks.SEEN == [1, 2]
-    assert not Entry.objects.exists()
-
-
-def test_a_result_that_cannot_be_stored_takes_the_effect_back() -> None:
-    job = enqueue(tasks.effect, "a", then="bad result")
-    run_due()
-    assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
-    assert not Entry.objects.exists()
-
-
-def test_snooze_takes_the_effect_back() -> None:
-    job = enqueue(tasks.effect, "a", then="snooze")
-    run_due()
-    assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)
+    assert (fresh(job).status, fresh(job).attempts, len(fresh(job).errors)) == (status, attempts, attempts)
+    assert [1, 2][: attempts or 1] == tasks.SEEN
     assert not Entry.objects.exists()
 
 
 @pytest.mark.promise("atomic-after-takeover")
 def test_a_lost_lease_raises_and_takes_the_effect_back(caplog: pytest.LogCaptureFixture) -> None:
-    with held("a") as job, connection.cursor() as cursor:
+    with held(EFFECT) as job, connection.cursor() as cursor:
         # This is what a recovery does. The job now belongs to another worker.
         cursor.execute(
             "UPDATE pgqueue_job_live SET status = 'pending', worker = NULL, lease = NULL,"
@@ -95,18 +90,10 @@ def test_a_lost_lease_raises_and_takes_the_effect_back(caplog: pytest.LogCapture
     assert not Entry.objects.exists()
 
 
-def test_a_job_that_is_gone_raises_and_takes_the_effect_back(caplog: pytest.LogCaptureFixture) -> None:
-    with held("a"), connection.cursor() as cursor:
-        cursor.execute("DELETE FROM pgqueue_job_live")
-    assert "there is no live job" in caplog.text
-    assert not Entry.objects.exists()
-
-
 def test_a_cancel_that_comes_late_does_not_undo_the_work() -> None:
-    with held("a") as job:
+    with held(EFFECT) as job:
         assert cancel(job) == 1
-    assert fresh(job).status == "done"
-    assert Entry.objects.count() == 1
+    assert (fresh(job).status, Entry.objects.count()) == ("done", 1)
 
 
 @pytest.mark.promise("atomic-serialization")
@@ -118,57 +105,73 @@ def test_a_serialization_failure_is_done_again() -> None:
         until(lambda: tasks.SEEN.count("read") == 2)
         tasks.gate("counter").set()
         until(lambda: all(fresh(job).status == "done" for job in jobs))
-    assert Entry.objects.get().note == "2"
-    assert len(tasks.SEEN) == 3
+    assert (Entry.objects.get().note, len(tasks.SEEN)) == ("2", 3)
     assert [fresh(job).attempts for job in jobs] == [1, 1]
 
 
-def test_an_atomic_job_can_be_retried_and_runs_anew() -> None:
-    job = enqueue(tasks.effect, "a")
-    run_due()
-    assert retry(job, done=True) == 1
-    run_due()
-    assert Entry.objects.count() == 2
+CONFLICTS: list[list[Exception]] = []
 
 
-def test_an_async_task_cannot_be_atomic() -> None:
+@task(atomic=True, max_attempts=1)
+def conflicts_in_a_group() -> None:
+    if CONFLICTS:
+        conflict = OperationalError()
+        conflict.__cause__ = psycopg.errors.SerializationFailure()
+        raise ExceptionGroup("group", [conflict, *CONFLICTS.pop()])
+
+
+@pytest.mark.parametrize(("beside", "status"), [([], "done"), ([ValueError()], "failed")])
+def test_a_serialization_failure_in_a_group_is_done_again(beside: list[Exception], status: str) -> None:
+    CONFLICTS[:] = [beside]
+    job = enqueue(conflicts_in_a_group)
+    run_due()
+    assert (fresh(job).status, fresh(job).attempts) == (status, 1)
+
+
+def test_the_job_must_lie_where_the_task_works() -> None:
+    with pytest.raises(InvalidTask, match=r"works on the database 'default'.*in\s+'other'"):
+        enqueue(tasks.effect.using(database="other"), "a")
+    with connections["other"].cursor() as cursor:  # SQL can enqueue it all the same
+        cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.effect', '[\"a\"]'::jsonb)")
+    run_due(alias="other")
+    job = Job.objects.using("other").get()
+    assert (job.status, tasks.SEEN) == ("failed", [])
+    assert "one transaction cannot span both" in job.errors[0]["message"]
     with pytest.raises(InvalidTask, match="atomic"):
 
         @task(atomic=True)
         async def never() -> None: ...
 
 
-def test_the_job_must_lie_where_the_task_works() -> None:
-    with pytest.raises(InvalidTask, match=r"works on the database 'default'.*in\s+'other'"):
-        enqueue(tasks.effect.using(database="other"), "a")
-
-
-@pytest.mark.django_db(transaction=True, databases=["default", "other"])
-def test_a_job_that_lies_elsewhere_all_the_same_fails() -> None:
-    """A job that SQL enqueued on the wrong database does not run."""
-    with connections["other"].cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.effect', '[\"a\"]'::jsonb)")
-    run_due(alias="other")
-    # max_attempts 2, backoff 0: both attempts are refused.
-    job = Job.objects.using("other").get()
-    assert (job.status, tasks.SEEN) == ("failed", [])
-    assert "one transaction cannot span both" in job.errors[0]["message"]
-
-
-AFTER_COMMIT: list[str] = []
+# -- transactions that do not end as they should
 
 
 @task(atomic=True, max_attempts=1)
 def raises_after_the_commit() -> str:
     Entry.objects.create(key="a")
-    transaction.on_commit(lambda: AFTER_COMMIT.append("before"))
+    transaction.on_commit(lambda: tasks.SEEN.append("before"))
     transaction.on_commit(lambda: [][0])
     return "done"
 
 
+def test_a_job_whose_on_commit_function_raises_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    job = enqueue(raises_after_the_commit)
+    run_due()
+    assert (fresh(job).status, fresh(job).result, fresh(job).errors) == ("done", "done", [])
+    assert (Entry.objects.count(), tasks.SEEN) == (1, ["before"])
+    assert f"job {job.pk} (" in caplog.text
+    assert "is done, but a function that it has passed to on_commit() raised an exception" in caplog.text
+    assert "IndexError" in caplog.text
+    assert "lost its lease" not in caplog.text
+    # A test sees the exception.
+    enqueue(raises_after_the_commit)
+    with pytest.raises(IndexError), transaction.atomic():
+        run_jobs()
+
+
 @task(atomic=True, max_attempts=1)
-def ends_its_transaction(how: str, then: str = "") -> None:
-    Entry.objects.create(key="a")
+def ends_its_transaction(how: str, then: str) -> None:
+    Entry.objects.create(key=f"{how} {then}")
     try:
         if how == "psycopg":
             connection.connection.rollback()
@@ -179,44 +182,24 @@ def ends_its_transaction(how: str, then: str = "") -> None:
         if then != "goes on":
             raise
     if then == "writes":
-        Entry.objects.create(key="b")
+        Entry.objects.create(key="after it")
 
 
-def test_a_job_whose_on_commit_function_raises_is_done(caplog: pytest.LogCaptureFixture) -> None:
-    job = enqueue(raises_after_the_commit)
-    run_due()
-    assert (fresh(job).status, fresh(job).result, fresh(job).errors) == ("done", "done", [])
-    assert (Entry.objects.count(), AFTER_COMMIT) == (1, ["before"])
-    AFTER_COMMIT.clear()
-    assert f"job {job.pk} (" in caplog.text
-    assert "is done, but a function that it has passed to on_commit() raised an exception" in caplog.text
-    assert "IndexError" in caplog.text
-    assert "lost its lease" not in caplog.text
-
-
-def test_a_test_sees_what_an_on_commit_function_of_an_atomic_job_raises() -> None:
-    enqueue(raises_after_the_commit)
-    with pytest.raises(IndexError), transaction.atomic():
-        run_jobs()
-    AFTER_COMMIT.clear()
-
-
-@pytest.mark.parametrize("then", ["", "writes", "goes on"])
-@pytest.mark.parametrize("how", ["ROLLBACK", "COMMIT", "psycopg"])
 @pytest.mark.promise("atomic-own-rollback")
-def test_an_atomic_job_that_ends_its_transaction_is_not_done(how: str, then: str) -> None:
-    job = enqueue(ends_its_transaction, how, then)
-    run_due()
-    failed = fresh(job)
-    assert failed.status == "failed"
-    assert "has ended its transaction, with a COMMIT or ROLLBACK of its own" in failed.errors[0]["message"]
-    assert not Entry.objects.filter(key="b").exists()
-
-
-def test_the_next_job_is_not_affected_by_one_that_ended_its_transaction() -> None:
-    jobs = [enqueue(ends_its_transaction, "ROLLBACK"), enqueue(tasks.effect, "a"), enqueue(tasks.noop)]
+def test_an_atomic_job_that_ends_its_transaction_is_not_done_and_does_not_affect_the_next() -> None:
+    ways = ("ROLLBACK", "COMMIT", "psycopg")
+    calls = [ends_its_transaction.bind(how, then) for how in ways for then in ("", "writes", "goes on")]
+    jobs = [(enqueue(call), enqueue(tasks.effect, "next"), enqueue(tasks.noop)) for call in calls]
     run_due(threads=1)
-    assert [fresh(job).status for job in jobs] == ["failed", "done", "done"]
+    for call, (job, *after) in zip(calls, jobs, strict=True):
+        failed = fresh(job)
+        assert failed.status == "failed", call.args
+        assert (
+            "has ended its transaction, with a COMMIT or ROLLBACK of its own" in failed.errors[0]["message"]
+        )
+        assert [fresh(each).status for each in after] == ["done", "done"], call.args
+    assert not Entry.objects.filter(key="after it").exists()
+    assert Entry.objects.filter(key="next").count() == 9
 
 
 @task(max_attempts=1)
@@ -241,47 +224,35 @@ async def uses_any_thread(what: str) -> None:
     await asyncio.to_thread(leaves_a_transaction_open.func, what)
 
 
-@pytest.fixture(params=["worker", "inline"])
-def run_them(request: pytest.FixtureRequest) -> Callable[[], object]:
-    return (
-        partial(run_due, threads=1) if request.param == "worker" else partial(run_jobs, raise_failures=False)
-    )
+INLINE = partial(run_jobs, raise_failures=False)
+WORKER = partial(run_due, threads=1)
 
 
 @pytest.mark.parametrize(
-    ("what", "status"), [("writes", "failed"), ("breaks", "failed"), ("reads", "done"), ("nothing", "done")]
+    ("left", "run_them"),
+    [
+        (leaves_a_transaction_open, WORKER),
+        (leaves_a_transaction_open, INLINE),
+        (borrows_a_thread, WORKER),
+        (borrows_a_thread, INLINE),
+        (uses_any_thread, WORKER),
+    ],
+    ids=["sync", "sync, inline", "async", "async, inline", "to_thread"],
 )
 @pytest.mark.promise("open-transaction-fails")
 def test_a_job_that_leaves_a_transaction_open_is_not_done_if_that_loses_something(
-    what: str, status: str, run_them: Callable[[], object]
+    left: Any, run_them: Callable[[], object]
 ) -> None:
-    job, atomic = enqueue(leaves_a_transaction_open, what), enqueue(tasks.effect, "a")
+    kinds = {"writes": "failed", "breaks": "failed", "reads": "done", "nothing": "done"}
+    jobs = {kind: (enqueue(left, kind), enqueue(tasks.effect, kind)) for kind in kinds}
     run_them()
     connection.close()  # what is not committed is lost
-    assert (fresh(job).status, fresh(atomic).status) == (status, "done")
-    assert [entry.key for entry in Entry.objects.all()] == ["a"]
-    if status == "failed":
-        assert "has left a transaction open in the database default" in fresh(job).errors[0]["message"]
-
-
-@pytest.mark.promise("open-transaction-fails")
-def test_an_async_job_that_leaves_a_transaction_open_is_not_done_either(
-    run_them: Callable[[], object],
-) -> None:
-    _loses_what_it_wrote(borrows_a_thread, run_them)
-
-
-def test_a_call_on_another_thread_that_leaves_a_transaction_open_raises() -> None:
-    _loses_what_it_wrote(uses_any_thread, run_due)
-
-
-def _loses_what_it_wrote(async_task: Task[[str], Any], run_them: Callable[[], object]) -> None:
-    jobs = [enqueue(async_task, what) for what in ("writes", "reads")]
-    run_them()
-    connection.close()
-    assert [fresh(job).status for job in jobs] == ["failed", "done"]
-    assert not Entry.objects.exists()
-    assert "has left a transaction open in the database default" in fresh(jobs[0]).errors[0]["message"]
+    for kind, (job, after) in jobs.items():
+        assert (fresh(job).status, fresh(after).status) == (kinds[kind], "done"), kind
+        if kinds[kind] == "failed":
+            message = fresh(job).errors[0]["message"]
+            assert "has left a transaction open in the database default" in message
+    assert {entry.key for entry in Entry.objects.all()} == {*kinds}
 
 
 def test_an_atomic_job_commits_although_autocommit_is_off_before() -> None:
@@ -297,20 +268,114 @@ def test_an_atomic_job_commits_although_autocommit_is_off_before() -> None:
     assert (fresh(job).status, Entry.objects.count()) == ("done", 1)
 
 
-CONFLICTS: list[list[Exception]] = []
+# -- lost transactions
+
+LOST_SESSIONS = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'idle in transaction'"
+)
 
 
-@task(atomic=True, max_attempts=1)
-def conflicts_in_a_group() -> None:
-    if CONFLICTS:
-        conflict = OperationalError()
-        conflict.__cause__ = psycopg.errors.SerializationFailure()
-        raise ExceptionGroup("group", [conflict, *CONFLICTS.pop()])
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let lost jobs run again without a delay."""
+    monkeypatch.setattr(outcomes, "DELAYS", (0.0, 0.0))
 
 
-@pytest.mark.parametrize(("beside", "status"), [([], "done"), ([ValueError()], "failed")])
-def test_a_serialization_failure_in_a_group_is_done_again(beside: list[Exception], status: str) -> None:
-    CONFLICTS[:] = [beside]
-    job = enqueue(conflicts_in_a_group)
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.promise("atomic-attempt-back")
+def test_a_terminated_session_takes_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    with held(EFFECT) as job, connection.cursor() as cursor:
+        cursor.execute(LOST_SESSIONS)
+        tasks.gate("a").set()
+        until(lambda: fresh(job).status == "done")
+    assert (fresh(job).attempts, fresh(job).errors, tasks.SEEN) == (1, [], [1, 1])
+    assert Entry.objects.count() == 1
+    assert f"job {job.pk} is requeued, because its transaction was lost" in caplog.text
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_timeouts_of_the_role_take_no_attempt_at_the_end_of_the_job(
+    caplog: pytest.LogCaptureFixture, connect: Connect
+) -> None:
+    """Race: somebody else has the row of the job for a moment when an atomic task ends."""
+    with held(tasks.hurry.bind("a")) as job:
+        other = connect()
+        other.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", [job.pk])
+        tasks.gate("a").set()
+        until(lambda: "its transaction was lost: canceling statement due to lock timeout" in caplog.text)
+        other.rollback()
+        until(lambda: fresh(job).status == "done")
+    assert (fresh(job).attempts, fresh(job).errors, tasks.SEEN) == (1, [], [1, 1])
+    assert Entry.objects.count() == 1
+
+
+TWO_ANSWERS = InternalError("received 2 results from command 'COMMIT'"), psycopg.InternalError()
+CRASHED = OperationalError("server conn crashed?"), psycopg.errors.ProtocolViolation()
+
+
+@pytest.mark.parametrize(("error", "cause"), [TWO_ANSWERS, CRASHED], ids=["beside an answer", "pgbouncer"])
+def test_the_error_of_a_pooler_takes_no_attempt(error: Exception, cause: Exception) -> None:
+    """A pooler sends one when a session is ended, maybe beside the answer to the COMMIT. psycopg refuses two
+    answers to one statement.
+    """
+    connection.ensure_connection()
+    error.__cause__ = cause
+    running: Any = SimpleNamespace(
+        row=claimed(1), task=SimpleNamespace(on_lost="rerun"), told=None, is_finishing=True,
+        session=outcomes.session_of("default"),
+    )  # fmt: skip
+    decide = outcomes.Outcomes("default", 1, Announcer())._lost_transaction
+    assert decide(running, error) is None, "the session is still there"
+    connection.close()
+    connection.ensure_connection()
+    outcome = decide(running, error)
+    assert outcome is not None
+    assert outcome.kind == "release"
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("call", "on_lost", "status", "runs"),
+    [
+        pytest.param(tasks.meet_full_disk.bind(), "rerun", "done", 2, id="a full disk"),
+        pytest.param(
+            tasks.meet_full_disk.bind("configuration_limit_exceeded"), "rerun", "failed", 1,
+            id="of the other limits of a server, a task may exceed one by itself",
+        ),
+        pytest.param(
+            tasks.meet_full_disk.bind("lock_not_available"), "rerun", "failed", 1,
+            id="a timeout of the task itself",
+        ),
+        pytest.param(
+            tasks.end_session.bind(), "rerun", "failed", outcomes.MOST_GIVEN_BACK + 1,
+            id="the task is the reason each time",
+        ),
+        pytest.param(tasks.end_session.bind(), "fail", "failed", 1, id="it must not run twice"),
+        pytest.param(
+            tasks.end_session.bind("other"), "rerun", "failed", 1, id="the session of another database"
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.promise("atomic-attempt-back", case="a full disk")
+@pytest.mark.promise("atomic-attempts-end", case="the task is the reason each time")
+def test_which_errors_of_the_server_take_an_attempt(
+    call: BoundTask, on_lost: str, status: str, runs: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = enqueue(call)
+    Job.objects.filter(pk=job.pk).update(on_lost=on_lost)
     run_due()
     assert (fresh(job).status, fresh(job).attempts) == (status, 1)
+    assert [1] * runs == tasks.SEEN
+    assert Entry.objects.count() == (status == "done")
+    assert (f"job {job.pk} is requeued" in caplog.text) == (runs > 1)
+
+
+def test_a_row_whose_transaction_was_lost_says_why_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "DELAYS", (600.0, 600.0))
+    job = enqueue(tasks.end_session)
+    run_due()
+    waiting = fresh(job)
+    assert (waiting.status, waiting.attempts) == ("pending", 0)
+    assert waiting.waiting_reason == outcomes.CONNECTION_LOST
+    assert waiting.run_after > waiting.enqueued_at

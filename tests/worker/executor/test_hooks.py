@@ -10,7 +10,6 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import connection
 from django.test import override_settings
 
 from django_pgqueue import CancelJob, RetryLater, Snooze, enqueue
@@ -20,10 +19,12 @@ from tests.app import hooks
 from tests.app.hooks import SEEN
 from tests.receipts.models import Charge, Order, Receipt, Reminder
 from tests.receipts.tasks import charge, remind, send
-from tests.support.workers import fresh, run_due
+from tests.support.workers import fresh, make_producer, run_due, run_here
 
-in_transactions = pytest.mark.django_db(transaction=True)
-ORDER = ["outer enters", "inner enters", "task", "inner leaves", "outer leaves"]
+pytestmark = pytest.mark.django_db
+
+committed = pytest.mark.django_db(transaction=True)
+OUTER, INNER = ["outer enters", "outer leaves"], ["inner enters", "inner leaves"]
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +37,24 @@ def around(*names: str) -> Any:
     return override_settings(PGQUEUE={"AROUND_ATTEMPT": [f"tests.app.hooks.{name}" for name in names]})
 
 
-def attempt(task: Any, **options: Any) -> Job:
-    job = enqueue(task.using(metadata={"tenant": "acme"}, **options))
-    run_due(threads=1)
+def seen() -> list[str]:
+    """Return what was seen, in this transaction or outside of one."""
+    return [what.removesuffix(" in a transaction") for what in SEEN]
+
+
+def attempt(task: Any, run: Callable[[], Any] = run_here) -> Job:
+    job = enqueue(task.using(metadata={"tenant": "acme"}))
+    run()
     return fresh(job)
+
+
+def in_a_worker(task: Any) -> Any:
+    return attempt(task, run_due).result
+
+
+def in_one_process(task: Any) -> Any:
+    command = {"burst": True, "one_process": True, "verbosity": 0}
+    return attempt(task, lambda: call_command("runqueueworker", **command)).result
 
 
 def in_memory(task: Any) -> Any:
@@ -56,98 +71,74 @@ def at_once(task: Any) -> Any:
 
 
 def in_test(task: Any) -> Any:
-    enqueue(task.using(metadata={"tenant": "acme"}))
-    (ran,) = run_jobs()
-    return ran.result
+    return attempt(task, run_jobs).result
 
 
-def in_one_process(task: Any) -> Any:
-    job = enqueue(task.using(metadata={"tenant": "acme"}))
-    call_command("runqueueworker", burst=True, one_process=True, verbosity=0)
-    return fresh(job).result
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(in_a_worker, marks=committed),
+        pytest.param(in_one_process, marks=committed),
+        in_test,
+        at_once,
+        in_memory,
+        in_memory_async,
+    ],
+)
+def test_the_first_hook_is_the_outermost_and_in_the_thread_of_a_sync_task(way: Any) -> None:
+    for task, result in ((hooks.look, "acme, same thread"), (hooks.alook, "acme")):
+        SEEN.clear()
+        with around("outer", "Inner"):
+            assert way(task) == result
+        assert seen() == [OUTER[0], INNER[0], "task", INNER[1], OUTER[1]]
 
 
-WAYS: list[Callable[[Any], Any]] = [
-    lambda task: attempt(task).result,
-    in_one_process,
-    in_test,
-    at_once,
-    in_memory,
-    in_memory_async,
-]
-
-
-@in_transactions
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("task", [hooks.look, hooks.alook])
-def test_the_first_hook_is_the_outermost(task: Any, way: Any) -> None:
-    with around("outer", "Inner"):
-        result = way(task)
-    assert (result.partition(",")[0], SEEN) == ("acme", ORDER)
-
-
-@in_transactions
-def test_a_sync_hook_is_in_the_thread_of_the_task() -> None:
-    with around("outer"):
-        assert attempt(hooks.look).result == "acme, same thread"
-
-
-@in_transactions
-def test_an_async_task_has_async_and_sync_hooks() -> None:
+def test_an_async_task_has_async_and_sync_hooks_and_a_sync_task_only_these() -> None:
     with around("outer", "awaited"):
         assert attempt(hooks.alook).result == "awaited"
-    assert SEEN == ["outer enters", "awaited enters", "task", "awaited leaves", "outer leaves"]
+    assert seen() == [OUTER[0], "awaited enters", "task", "awaited leaves", OUTER[1]]
+    with around("awaited"):
+        job = attempt(hooks.look)
+    (error,) = job.errors
+    assert (job.status, error["class"]) == ("retry", "builtins.TypeError")
+    assert error["message"] == (
+        "AROUND_ATTEMPT: tests.app.hooks.awaited has returned an async context manager, but "
+        "tests.app.hooks.look is a sync task. Return one that has __enter__ and __exit__ as well."
+    )
 
 
-@in_transactions
-def test_the_transaction_of_an_atomic_task_is_inside() -> None:
+@committed
+def test_the_transaction_of_an_atomic_task_is_inside_of_the_hooks() -> None:
     with around("outer"):
         assert attempt(hooks.look_atomic).result == "acme"
-    assert SEEN == ["outer enters", "task in a transaction", "outer leaves"]
+        assert [OUTER[0], "task in a transaction", OUTER[1]] == SEEN
+        SEEN.clear()
+        attempt(hooks.leave)  # it loses its lease
+    assert [OUTER[0], "outer sees IntegrityError", OUTER[1]] == SEEN
 
 
-@in_transactions
-def test_a_lost_lease_passes_the_hooks_of_an_atomic_task() -> None:
-    with around("outer"):
-        attempt(hooks.leave)
-    assert SEEN == ["outer enters", "outer sees IntegrityError", "outer leaves"]
-
-
-@in_transactions
 @pytest.mark.parametrize(("model", "task"), [(Receipt, send), (Reminder, remind), (Charge, charge)])
 def test_a_task_with_a_payload_has_them(model: Any, task: Any) -> None:
     order = Order.objects.create(total=5)
     with around("outer"):
         model.objects.create(order=order, email="a@b.c")
-        run_due(threads=1)
+        run_here()
         call_task(send, Receipt(order=order, email="a@b.c"))
     assert Job.objects.get().status == "done"
-    assert SEEN == ["outer enters", "outer leaves"] * 2
+    assert seen() == OUTER * 2
 
 
-@in_transactions
-def test_a_job_in_its_own_process_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.support.hook_settings")
-    job = enqueue(hooks.look.using(metadata={"tenant": "acme"}))
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
-    run_due()
-    assert fresh(job).result == "acme, same thread"
-
-
-@in_transactions
 @pytest.mark.parametrize("task", [hooks.fail, hooks.afail])
 def test_no_hook_hides_an_exception(task: Any) -> None:
     with around("outer", "Inner"):
         job = attempt(task)
     assert (job.status, job.errors[-1]["class"]) == ("failed", "builtins.KeyError")
     assert "executor" not in job.errors[-1]["traceback"]
-    assert SEEN[2:] == ["inner leaves KeyError", "outer sees KeyError", "outer leaves"]
+    assert seen()[2:] == ["inner leaves KeyError", "outer sees KeyError", OUTER[1]]
     with around("Inner"), pytest.raises(KeyError):
         call_task(task)
 
 
-@in_transactions
 @pytest.mark.parametrize("place", ["enter", "exit"])
 @pytest.mark.parametrize("task", [hooks.look, hooks.alook])
 @pytest.mark.parametrize(
@@ -163,13 +154,11 @@ def test_no_hook_hides_an_exception(task: Any) -> None:
 def test_what_a_hook_raises_counts_as_the_tasks(error: Any, status: str, task: Any, place: str) -> None:
     hooks.RAISES[place] = error
     with around("outer", "troubled"):
-        job = attempt(task)
-    assert job.status == status
-    assert ("task" in SEEN) is (place == "exit")
-    assert SEEN[-1] == "outer leaves"
+        assert attempt(task).status == status
+    assert ("task" in seen()) is (place == "exit")
+    assert seen()[-1] == OUTER[1]
 
 
-@in_transactions
 def test_a_hook_may_raise_something_else_than_the_task() -> None:
     hooks.RAISES["instead"] = lambda: Snooze(timedelta(hours=1))
     with around("outer", "translating"):
@@ -177,38 +166,37 @@ def test_a_hook_may_raise_something_else_than_the_task() -> None:
     assert "outer sees Snooze" in SEEN
 
 
-@in_transactions
+@committed
 def test_an_atomic_task_is_done_before_its_hooks_are_left(caplog: pytest.LogCaptureFixture) -> None:
     hooks.RAISES["exit"] = lambda: ValueError("too late")
     with around("outer", "troubled"):
-        assert attempt(hooks.look_atomic).status == "done"
+        assert attempt(hooks.look_atomic, run_due).status == "done"
         assert "is done, and its transaction is committed, but a hook of AROUND_ATTEMPT" in caplog.text
         enqueue(hooks.look_atomic)
         with pytest.raises(ValueError, match="too late"):
             run_jobs()
     hooks.RAISES["enter"] = hooks.RAISES["exit"]
     with around("troubled"):
-        assert attempt(hooks.look_atomic).status == "retry"
+        assert attempt(hooks.look_atomic, run_due).status == "retry"
 
 
-@in_transactions
-@pytest.mark.parametrize("task", [hooks.endure, hooks.aendure])
-def test_a_timeout_leaves_the_hooks(task: Any) -> None:
-    with around("outer"):
-        job = attempt(task, timeout=1)
-    assert job.errors[-1]["class"].endswith("TaskTimeout")
-    assert SEEN == ["outer enters", "outer sees TaskTimeout", "outer leaves"]
+@committed
+@pytest.mark.parametrize(
+    ("names", "tasks"),
+    [
+        (["outer"], [hooks.endure, hooks.aendure]),
+        (["outer", "slow"], [hooks.look]),
+    ],
+    ids=["the task takes too long", "a hook leaves no time to the task"],
+)
+def test_a_timeout_leaves_the_hooks(names: list[str], tasks: list[Any]) -> None:
+    with around(*names):
+        jobs = [enqueue(task.using(timeout=1)) for task in tasks]
+        run_due()
+    assert all(fresh(job).errors[-1]["class"].endswith("TaskTimeout") for job in jobs)
+    assert sorted(SEEN) == sorted([*OUTER, "outer sees TaskTimeout"] * len(tasks))
 
 
-@in_transactions
-def test_a_hook_that_takes_all_the_time_leaves_none_to_the_task() -> None:
-    with around("outer", "slow"):
-        job = attempt(hooks.look, timeout=1)
-    assert job.errors[-1]["class"].endswith("TaskTimeout")
-    assert SEEN == ["outer enters", "outer sees TaskTimeout", "outer leaves"]
-
-
-@in_transactions
 def test_something_that_is_no_context_manager() -> None:
     with (
         around("nothing"),
@@ -220,22 +208,10 @@ def test_something_that_is_no_context_manager() -> None:
     assert "Decorate it with contextlib.contextmanager" in job.errors[-1]["message"]
 
 
-@in_transactions
-def test_a_sync_task_has_no_async_hook() -> None:
-    with around("awaited"):
-        job = attempt(hooks.look)
-    (error,) = job.errors
-    assert (job.status, error["class"]) == ("retry", "builtins.TypeError")
-    assert error["message"] == (
-        "AROUND_ATTEMPT: tests.app.hooks.awaited has returned an async context manager, but "
-        "tests.app.hooks.look is a sync task. Return one that has __enter__ and __exit__ as well."
-    )
-
-
-@in_transactions
+@committed
 def test_a_worker_does_not_start_without_its_hooks() -> None:
     with around("missing"):
         with pytest.raises(ImproperlyConfigured, match=r"AROUND_ATTEMPT'\] names 'tests.app.hooks.missing'"):
-            run_due()
+            make_producer()
         with pytest.raises(CommandError, match="cannot be imported"):
             call_command("runqueueworker", burst=True, one_process=True, verbosity=0, skip_checks=True)

@@ -1,4 +1,6 @@
-"""The process of an isolated job as its worker sees it, when the job has started and when it has not."""
+"""Jobs that have crashed run isolated, in a process of their own: what it tells its worker, when the job has
+started and when it has not, and what of the job comes along and goes back.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,15 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import translation
 
 from django_pgqueue import enqueue
 from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.worker import isolation
+from tests.app import context_tasks
 from tests.app import worker_tasks as tasks
-from tests.support.workers import fresh, until, working
+from tests.app.models import Entry
+from tests.support.workers import fresh, run_due, until, working
 
 # Each word is sent after the previous one was read, so that it arrives separately.
 SPEAKER = """
@@ -86,6 +91,12 @@ def test_what_a_task_writes_into_the_pipe_is_no_outcome(line: bytes) -> None:
     assert isolation._ended(line) is None
 
 
+def have_crashed() -> None:
+    """All jobs have crashed once."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1")
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> dict[str, Any]:
@@ -93,8 +104,7 @@ def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.M
 
     monkeypatch.setattr(isolation, "child_environment", broken)
     job = enqueue(tasks.noop)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
+    have_crashed()
     with working() as worker:
         until(lambda: fresh(job).waiting_reason)
         assert worker.producer.jobs._started_jobs.begun() == []
@@ -103,3 +113,27 @@ def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.M
     back = fresh(job)
     assert (back.status, back.attempts, back.crash_count) == ("pending", 0, 1)
     assert "could not start" in back.waiting_reason
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.promise("context-everywhere")
+def test_an_isolated_job_has_its_context_and_hooks_and_reports_its_end_and_its_logs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.support.hook_settings")
+    with translation.override("de"):
+        job = enqueue(context_tasks.tell_and_snooze.using(metadata={"tenant": "acme"}))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pgqueue_enqueue('tests.app.worker_tasks.effect', '[\"a\"]', '{\"key\": \"a\"}')"
+        )
+        (wrong,) = cursor.fetchone()
+    have_crashed()
+    run_due(threads=2)
+    assert (fresh(job).status, fresh(job).errors) == ("pending", [])
+    ((line,),) = [attempt["lines"] for attempt in fresh(job).logs or []]
+    assert line["message"] == "de, acme"
+    # Arguments that do not fit fail a job at once, as in any other process.
+    assert (fresh(wrong).status, fresh(wrong).attempts, Entry.objects.exists()) == ("failed", 1, False)
+    message = "tests.app.worker_tasks.effect(): multiple values for argument 'key'"
+    assert fresh(wrong).errors[0]["traceback"] == f"TypeError: {message}\n"

@@ -16,9 +16,9 @@ from django_pgqueue import enqueue, retry
 from django_pgqueue.jobs.current import RUNNING
 from django_pgqueue.worker.executor.running_job import _HANDLER, LogCapture
 from tests.app import context_tasks as tasks
-from tests.support.workers import fresh, run_due
+from tests.support.workers import fresh, ran, run_due, run_here
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
@@ -30,70 +30,56 @@ def _levels() -> Iterator[None]:
     logging.root.removeHandler(_HANDLER)
 
 
-def test_a_process_whose_jobs_keep_no_logs_has_no_handler() -> None:
-    enqueue(tasks.log_never)
-    run_due()
-    assert _HANDLER not in logging.root.handlers
-    enqueue(tasks.log, 2)
-    run_due()
-    assert _HANDLER in logging.root.handlers
-
-
-def logs(job: Any) -> Any:
-    return fresh(job).logs
-
-
 def messages(job: Any) -> list[list[str]]:
-    return [[line["message"] for line in each["lines"]] for each in logs(job)]
+    return [[line["message"] for line in each["lines"]] for each in fresh(job).logs or []]
 
 
-def test_lines_are_kept_in_their_order() -> None:
-    job = enqueue(tasks.log, 2)
-    run_due()
-    (entry,) = logs(job)
+def attempts(job: Any) -> list[int]:
+    return [entry["attempt"] for entry in fresh(job).logs or []]
+
+
+def test_lines_are_kept_in_their_order_and_a_process_without_any_has_no_handler() -> None:
+    assert ran(tasks.log_never.bind()).logs is None
+    assert _HANDLER not in logging.root.handlers
+    job = ran(tasks.log.bind(2))
+    assert _HANDLER in logging.root.handlers
+    (entry,) = job.logs or []
     assert (entry["attempt"], set(entry)) == (1, {"attempt", "lines"})
     assert [set(line) for line in entry["lines"]] == [{"at", "level", "logger", "message"}] * 2
-    assert [line["message"] for line in entry["lines"]] == ["line 0", "line 1"]
+    assert messages(job) == [["line 0", "line 1"]]
     assert (entry["lines"][0]["level"], entry["lines"][0]["logger"]) == ("INFO", "tests.shop")
 
 
 def test_each_attempt_has_its_own_with_tracebacks_and_from_its_level_on() -> None:
-    job = enqueue(tasks.fail_loudly)
-    run_due()
-    assert fresh(job).status == "failed"
+    job = ran(tasks.fail_loudly.bind())
+    assert job.status == "failed"
     (first,), (second,) = messages(job)
     assert first.startswith("it is about to fail in attempt 1\nTraceback (most recent call last)")
     assert first.endswith("ValueError: a detail")
     assert second.startswith("it is about to fail in attempt 2")
     retry(job)
-    assert len(logs(job)) == 2
-    run_due()
-    assert [entry["attempt"] for entry in logs(job)] == [1, 2, 3, 4]
+    assert attempts(job) == [1, 2]
+    run_here()
+    assert attempts(job) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("keep", [1, 2])
 def test_the_first_and_the_last_attempts_are_kept(keep: int, settings: Any) -> None:
     settings.PGQUEUE = {"KEEP_ERRORS": keep}
     job = enqueue(tasks.fail_loudly.with_values({"max_attempts": 6}))
-    run_due()
-    assert [entry["attempt"] for entry in logs(job)] == [*range(1, keep + 1), *range(7 - keep, 7)]
+    run_here()
+    assert attempts(job) == [*range(1, keep + 1), *range(7 - keep, 7)]
 
 
-@pytest.mark.parametrize("task", [tasks.log_atomic, tasks.alog])
-def test_atomic_and_async_tasks_have_theirs(task: Any) -> None:
-    job = enqueue(task)
-    run_due()
-    expected = ["inside the transaction"] if task is tasks.log_atomic else ["on the loop", "in a thread"]
-    assert messages(job) == [expected]
-
-
-def test_an_isolated_job_reports_them_from_its_process() -> None:
-    job = enqueue(tasks.fail_loudly.with_values({"max_attempts": 1}))
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
-    run_due()
-    ((line,),) = messages(job)
-    assert line.startswith("it is about to fail in attempt 1")
+@pytest.mark.django_db(transaction=True)
+def test_jobs_of_all_kinds_at_the_same_time_do_not_mix() -> None:
+    jobs = [enqueue(tasks.log, 3, f"{number} %d") for number in range(8)]
+    atomic, on_loop = enqueue(tasks.log_atomic), enqueue(tasks.alog)
+    run_due(threads=4)
+    for number, job in enumerate(jobs):
+        assert messages(job) == [[f"{number} {line}" for line in range(3)]]
+    assert messages(atomic) == [["inside the transaction"]]
+    assert messages(on_loop) == [["on the loop", "in a thread"]]
 
 
 @pytest.mark.parametrize(
@@ -110,32 +96,19 @@ def test_an_isolated_job_reports_them_from_its_process() -> None:
 )
 def test_a_queue_asks_for_it_in_the_settings(given: dict[str, Any], kept: bool, settings: Any) -> None:
     settings.PGQUEUE = given
-    job, never = enqueue(tasks.log_by_queue), enqueue(tasks.log_never)
-    run_due()
-    assert logs(job) == ([{"attempt": 1, "lines": logs(job)[0]["lines"]}] if kept else None)
-    assert logs(never) is None
-
-
-def test_jobs_at_the_same_time_do_not_mix() -> None:
-    jobs = [enqueue(tasks.log, 3, f"{number} %d") for number in range(8)]
-    run_due(threads=4)
-    assert [messages(job) for job in jobs] == [
-        [[f"{number} {line}" for line in range(3)]] for number in range(8)
-    ]
+    assert attempts(ran(tasks.log_by_queue.bind())) == [1] * kept
+    assert ran(tasks.log_never.bind()).logs is None
 
 
 def test_lines_that_do_not_fit_are_left_out_in_the_middle(settings: Any) -> None:
     settings.PGQUEUE = {"LOG_LINES": 4}
-    job = enqueue(tasks.log, 10)
-    run_due()
-    (entry,) = logs(job)
-    assert [line["message"] for line in entry["lines"]] == ["line 0", "line 1", "line 8", "line 9"]
+    job = ran(tasks.log.bind(10))
+    assert messages(job) == [["line 0", "line 1", "line 8", "line 9"]]
+    (entry,) = job.logs or []
     assert (entry["left_out"], entry["after"]) == (6, 2)
 
 
-@pytest.mark.parametrize(
-    ("message", "count"), [("x" * 100_000 + "%d", 5), ("ä%d" * 1, 100), ("a\0\ud800%d", 3)]
-)
+@pytest.mark.parametrize(("message", "count"), [("x" * 100_000 + "%d", 5), ("ä%d", 100), ("a\0\ud800%d", 3)])
 def test_the_size_is_bounded_whatever_is_logged(message: str, count: int) -> None:
     log = LogCapture(logging.INFO, 1000, 4000)
     for number in range(count):

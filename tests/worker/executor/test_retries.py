@@ -1,216 +1,181 @@
-"""Failed attempts: which are retried, when, what is stored on the job, and when it fails for good."""
+"""How attempts end: which are retried, and when, what is stored on the job, and when it fails for good."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import logging
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from django_pgqueue import RetryLater, enqueue, enqueue_many, retry
+from django_pgqueue import (
+    BoundTask,
+    CancelJob,
+    EventTimeout,
+    LeaseLost,
+    RetryLater,
+    Snooze,
+    TaskTimeout,
+    current_job,
+    enqueue,
+    enqueue_many,
+    retry,
+    send_event,
+    task,
+)
 from django_pgqueue.compat import TaskResultStatus
 from django_pgqueue.models import Job, Queue
+from django_pgqueue.testing import run_jobs
 from tests.app import worker_tasks as tasks
-from tests.support.workers import fresh, run_due
+from tests.support.workers import fresh, ran, run_due, run_here
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
+
+HOUR, CENTURY = 3600, 100 * 365.25 * 24 * 3600
+DEFAULT = 7.5, 15.0  # the first pause, which is shortened at random
 
 
-def wait(job: Job) -> float:
-    """Seconds from the end of the last attempt to the next."""
-    job = fresh(job)
+def seconds_left(job: Job, since: datetime | None = None) -> float:
+    """Seconds to the next attempt, from the end of the last one that failed."""
     assert job.status in ("retry", "pending"), job.status
-    return (job.run_after - datetime.fromisoformat(job.errors[-1]["finished_at"])).total_seconds()
+    since = since or datetime.fromisoformat(job.errors[-1]["finished_at"])
+    return (job.run_after - since).total_seconds()
 
 
-@pytest.mark.promise("retried")
-def test_a_job_that_fails_once_runs_again() -> None:
-    job = enqueue(tasks.fail_once)
-    run_due()
-    done = fresh(job)
-    assert (done.status, done.result, done.attempts, len(done.errors)) == ("done", "second", 2, 1)
-    assert done.worker_ids == [str(done.worker)] * 2
+@pytest.mark.promise("retried", case="fails once")
+@pytest.mark.promise("fail-on", case="fail_on")
+@pytest.mark.promise("broken-backoff", case="backoff raises")
+@pytest.mark.promise("snooze-costs-nothing", case="snooze")
+@pytest.mark.parametrize(
+    ("call", "status", "attempts", "seconds"),
+    [
+        pytest.param(tasks.fail_once.bind(), "done", 2, None, id="fails once"),
+        pytest.param(tasks.fail.bind(), "failed", 3, None, id="fails always"),
+        pytest.param(tasks.choosy.bind("key"), "failed", 1, None, id="fail_on"),
+        pytest.param(tasks.choosy.bind("type"), "failed", 1, None, id="not in retry_on"),
+        pytest.param(tasks.choosy.bind("index"), "failed", 3, None, id="retry_on"),
+        pytest.param(tasks.slow_backoff.bind(), "retry", 1, DEFAULT, id="default backoff"),
+        pytest.param(tasks.called_backoff.bind(500), "retry", 1, (500, 500), id="backoff is called"),
+        pytest.param(tasks.called_backoff.bind(None), "failed", 1, None, id="backoff says None"),
+        pytest.param(tasks.called_backoff.bind("raise"), "retry", 1, DEFAULT, id="backoff raises"),
+        pytest.param(tasks.called_backoff.bind("soon"), "retry", 1, DEFAULT, id="backoff says a word"),
+        pytest.param(tasks.called_backoff.bind(-1), "retry", 1, DEFAULT, id="backoff is negative"),
+        pytest.param(tasks.called_backoff.bind(True), "retry", 1, DEFAULT, id="backoff is a boolean"),
+        pytest.param(tasks.called_backoff.bind(0), "failed", 3, None, id="backoff is 0"),
+        pytest.param(tasks.retry_later.bind(50), "retry", 1, (50, 50), id="RetryLater"),
+        pytest.param(tasks.retry_later.bind(0), "failed", 2, None, id="RetryLater spends attempts"),
+        pytest.param(tasks.retry_later.bind(), "retry", 1, (1000, 1000), id="RetryLater asks the backoff"),
+        pytest.param(tasks.snooze.bind(600), "pending", 0, (600, 600), id="snooze"),
+        pytest.param(tasks.snooze.bind(600, absolute=True), "pending", 0, (599, 600), id="snooze until"),
+        pytest.param(
+            tasks.snooze_to_the_end_of_time.bind(), "pending", 0, (CENTURY, CENTURY), id="snooze for ever"
+        ),
+        pytest.param(tasks.cancel_itself.bind("no such customer"), "cancelled", 1, None, id="CancelJob"),
+    ],
+)
+def test_the_end_of_an_attempt(call: BoundTask, status: str, attempts: int, seconds: Any) -> None:
+    before = timezone.now()
+    job = ran(call)
+    assert (job.status, job.attempts) == (status, attempts)
+    assert len(job.errors) == attempts - (status in ("done", "cancelled"))
+    if seconds is not None:
+        low, high = seconds
+        assert low <= seconds_left(job, before) < high + 10
+    if call.task is tasks.called_backoff:
+        assert len(tasks.SEEN) == min(attempts, 2), "it is not asked after the last attempt"
+    # The text of the task may contain any character.
+    assert job.waiting_reason == ("no such customer\\x00" if status == "cancelled" else "")
+    assert job.worker_ids == [str(job.worker)] * len(job.worker_ids) or status in ("retry", "pending")
 
 
 @pytest.mark.promise("errors-kept")
-def test_the_last_failed_attempt_fails_the_job_and_all_are_remembered() -> None:
+def test_all_failed_attempts_are_remembered() -> None:
     job = enqueue(tasks.fail, "broken")
-    producer = run_due()
+    worker = run_here()
     failed = fresh(job)
-    assert (failed.status, failed.attempts, failed.result) == ("failed", 3, None)
+    assert (failed.status, failed.result, len(failed.error_fingerprint)) == ("failed", None, 40)
     assert [error["attempt"] for error in failed.errors] == [1, 2, 3]
     for error in failed.errors:
-        assert error["class"] == "builtins.ValueError"
-        assert error["message"] == "broken"
+        assert (error["class"], error["message"]) == ("builtins.ValueError", "broken")
         assert error["traceback"].startswith("Traceback (most recent call last):")
         assert "in fail\n" in error["traceback"]
         assert "django_pgqueue/worker" not in error["traceback"]
-        assert error["worker"] == str(producer.worker)
-        assert error["started_at"] <= error["finished_at"]
-    assert len(failed.error_fingerprint) == 40
+        assert error["worker"] == str(worker.worker)
+        started, finished = map(datetime.fromisoformat, (error["started_at"], error["finished_at"]))
+        assert started <= finished <= timezone.now()
+        assert json.loads(json.dumps(error)) == error
+    assert failed.worker_ids == [str(worker.worker)] * 3
 
 
-def test_failures_with_one_cause_have_one_fingerprint() -> None:
-    one, two = enqueue(tasks.fail, "one"), enqueue(tasks.fail, "two")
-    other = enqueue(tasks.choosy, "key")
-    run_due()
-    assert fresh(one).error_fingerprint == fresh(two).error_fingerprint
-    assert fresh(other).error_fingerprint != fresh(one).error_fingerprint
-
-
-@pytest.mark.parametrize(("name", "attempts"), [("key", 1), ("type", 1), ("index", 3)])
-@pytest.mark.promise("fail-on")
-def test_fail_on_and_retry_on(name: str, attempts: int) -> None:
-    job = enqueue(tasks.choosy, name)
-    run_due()
-    assert (fresh(job).status, fresh(job).attempts) == ("failed", attempts)
+def test_a_failed_attempt_before_its_retry_names_the_exception_of_the_task() -> None:
+    assert ran(tasks.retry_later.bind(50)).errors[0]["class"] == f"{RetryLater.__module__}.RetryLater"
 
 
 @pytest.mark.promise("backoff")
 def test_the_wait_doubles_with_jitter_up_to_the_ceiling(settings: Any) -> None:
     settings.PGQUEUE = {"BACKOFF_BASE": 100, "BACKOFF_CEILING": 150}
     jobs = [enqueue(tasks.slow_backoff) for _ in range(3)]
-    run_due()
-    assert all(50 <= wait(job) <= 100.1 for job in jobs)
-    assert len({round(wait(job), 3) for job in jobs}) == 3
-    Job.objects.update(run_after=timezone.now())
-    run_due()
-    assert all(75 <= wait(job) <= 150.1 for job in jobs)
+    for low, high in ((50, 100), (75, 150)):
+        Job.objects.update(run_after=timezone.now())
+        run_here()
+        waits = [seconds_left(fresh(job)) for job in jobs]
+        assert all(low <= wait < high + 10 for wait in waits)
+        assert len({round(wait, 3) for wait in waits}) == 3
 
 
 def test_a_queue_has_its_own_base_and_ceiling() -> None:
     Queue.objects.create(name="patient", backoff_base=10_000, backoff_ceiling=10_000)
     Queue.objects.create(name="based", backoff_base=1_000)
     Queue.objects.create(name="capped", backoff_ceiling=2)
-    jobs = {
-        name: enqueue(tasks.slow_backoff.using(queue_name=name))
-        for name in ("patient", "based", "capped", "other")
-    }
-    run_due()
-    assert 5_000 <= wait(jobs["patient"]) <= 10_000.1
-    assert 500 <= wait(jobs["based"]) <= 1_000.1
-    assert 1 <= wait(jobs["capped"]) <= 2.1
-    assert 7.5 <= wait(jobs["other"]) <= 15.1
+    bounds = {"patient": (5_000, 10_000), "based": (500, 1_000), "capped": (1, 2), "other": DEFAULT}
+    jobs = {name: enqueue(tasks.slow_backoff.using(queue_name=name)) for name in bounds}
+    run_here()
+    for name, (low, high) in bounds.items():
+        assert low <= seconds_left(fresh(jobs[name])) < high + 3, name
 
 
 def test_backoff_as_seconds_and_as_a_sequence() -> None:
-    constant, sequence = enqueue(tasks.constant_backoff), enqueue(tasks.sequence_backoff)
-    waits = []
-    for _ in range(3):
+    jobs = [enqueue(tasks.constant_backoff), enqueue(tasks.sequence_backoff)]
+    for waits in ([100, 100], [100, 200], [100, 200]):
         Job.objects.update(run_after=timezone.now())
-        run_due()
-        waits.append((round(wait(constant)), round(wait(sequence))))
-    assert waits == [(100, 100), (100, 200), (100, 200)]
+        run_here()
+        assert [10 * int(seconds_left(fresh(job)) / 10) for job in jobs] == waits
 
 
 def test_a_callable_backoff_gets_the_failed_attempt() -> None:
     job = enqueue(tasks.called_backoff, 500)
-    producer = run_due()
-    assert round(wait(job)) == 500
+    worker = run_here()
     ((error, result),) = tasks.SEEN
     assert isinstance(error, ValueError)
-    assert result.id == str(job.pk)
-    assert result.status == TaskResultStatus.FAILED
-    assert result.attempts == 1
-    assert result.worker_ids == [str(producer.worker)]
+    assert (result.id, result.status, result.attempts) == (str(job.pk), TaskResultStatus.FAILED, 1)
+    assert (result.worker_ids, result.args) == ([str(worker.worker)], [500])
     assert result.errors[-1].exception_class is ValueError
     assert "called_backoff" in result.errors[-1].traceback
-    assert result.args == [500]
-
-
-def test_a_callable_backoff_that_says_none_fails_the_job() -> None:
-    job = enqueue(tasks.called_backoff, None)
-    run_due()
-    assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
-
-
-@pytest.mark.parametrize("answer", ["raise", "soon", -1, True])
-@pytest.mark.promise("broken-backoff")
-def test_a_callable_backoff_that_is_broken_costs_nothing(answer: Any) -> None:
-    job = enqueue(tasks.called_backoff, answer)
-    run_due()
-    assert 7.5 <= wait(job) <= 15.1
-
-
-def test_a_callable_backoff_is_not_asked_after_the_last_attempt() -> None:
-    job = enqueue(tasks.called_backoff, 0)
-    run_due()
-    assert (fresh(job).status, fresh(job).attempts, len(tasks.SEEN)) == ("failed", 3, 2)
-
-
-def test_retry_later_says_when_and_spends_an_attempt() -> None:
-    job = enqueue(tasks.retry_later, 50)
-    run_due()
-    assert round(wait(job)) == 50
-    assert fresh(job).errors[-1]["class"] == f"{RetryLater.__module__}.RetryLater"
-    Job.objects.update(run_after=timezone.now())
-    run_due()
-    assert (fresh(job).status, fresh(job).attempts) == ("failed", 2)
-
-
-def test_retry_later_without_a_time_asks_the_backoff() -> None:
-    job = enqueue(tasks.retry_later)
-    run_due()
-    assert round(wait(job)) == 1000
-
-
-@pytest.mark.parametrize("absolute", [False, True])
-@pytest.mark.promise("snooze-costs-nothing")
-def test_snooze_spends_no_attempt(absolute: bool) -> None:
-    job = enqueue(tasks.snooze, 600, absolute=absolute)
-    before = timezone.now()
-    run_due()
-    snoozed = fresh(job)
-    assert (snoozed.status, snoozed.attempts, snoozed.errors) == ("pending", 0, [])
-    assert timedelta(seconds=598) < snoozed.run_after - before < timedelta(seconds=620)
 
 
 def test_snooze_again_and_again_never_fails() -> None:
-    job = enqueue(tasks.snooze, 0.0)
-    job.refresh_from_db()
-    for _ in range(3):
-        Job.objects.update(run_after=timezone.now())
-        # The job is due again at once, so a burst would never end.
-        run_due(max_jobs=1)
-    assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)
-
-
-def test_snooze_to_the_end_of_time_is_a_century() -> None:
-    job = enqueue(tasks.snooze_to_the_end_of_time)
-    run_due()
-    assert 2100 < fresh(job).run_after.year < 2200
-    run_due()
-
-
-def test_cancel_job_ends_it_with_the_reason() -> None:
-    job = enqueue(tasks.cancel_itself, "no such customer")
-    run_due()
-    ended = fresh(job)
-    assert (ended.status, ended.attempts, ended.errors) == ("cancelled", 1, [])
-    assert ended.waiting_reason == "no such customer\\x00"  # the text of the task may contain any character
+    job = ran(tasks.snooze.bind(0.0), most=5)
+    assert (job.status, job.attempts) == ("pending", 0)
 
 
 @pytest.mark.promise("retry")
 def test_retry_gives_a_fresh_budget_and_keeps_the_past() -> None:
-    job = enqueue(tasks.fail)
-    run_due()
-    assert fresh(job).attempts == 3
+    job = ran(tasks.fail.bind())
     assert retry(job) == 1
     assert (fresh(job).status, fresh(job).attempts) == ("pending", 3)
-    run_due()
+    run_here()
     failed = fresh(job)
     assert (failed.status, failed.attempts, failed.forgiven_attempts) == ("failed", 6, 3)
     assert [error["attempt"] for error in failed.errors] == [1, 2, 3, 4, 5, 6]
 
 
 def test_retry_of_a_done_job_runs_it_again() -> None:
-    job = enqueue(tasks.see, 1)
-    run_due()
+    job = ran(tasks.see.bind(1))
     assert retry(job, done=True) == 1
-    run_due()
+    run_here()
     assert (tasks.SEEN, fresh(job).status, fresh(job).attempts) == ([1, 1], "done", 2)
 
 
@@ -218,70 +183,14 @@ def test_only_the_first_and_the_last_errors_stay(settings: Any) -> None:
     settings.PGQUEUE = {"KEEP_ERRORS": 2}
     job = enqueue(tasks.fail)
     for _ in range(3):
-        run_due()
+        run_here()
         retry(job)
     assert fresh(job).attempts == 9
     assert [error["attempt"] for error in fresh(job).errors] == [1, 2, 8, 9]
     assert len(fresh(job).worker_ids) == 9
 
 
-@pytest.mark.parametrize("kind", ["unprintable", "unpicklable", "nul", "surrogate", "huge", "group", "deep"])
-def test_an_odd_exception_fails_its_job_and_no_other(
-    kind: str, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The log of the failure would hold a surrogate, which pytest-xdist cannot send.
-    monkeypatch.setattr(logging.getLogger("django_pgqueue.job"), "disabled", True)
-    settings.PGQUEUE = {"MAX_ERROR_BYTES": 2000}
-    before, odd, after = enqueue(tasks.noop), enqueue(tasks.raise_odd, kind), enqueue(tasks.noop)
-    run_due(threads=1)
-    assert (fresh(before).status, fresh(odd).status, fresh(after).status) == ("done", "failed", "done")
-    (error,) = fresh(odd).errors
-    assert len((error["message"] + error["traceback"]).encode()) < 2000 + 100
-    expected = {
-        "unprintable": "<str() of this Unprintable raised SystemExit>", "unpicklable": "", "nul": "a\\x00b",
-        "surrogate": "a\\ud800b", "group": "many (2 sub-exceptions)",
-    }  # fmt: skip
-    if kind in expected:
-        assert error["message"] == expected[kind]
-    if kind == "huge":
-        assert "bytes left out" in error["message"]
-
-
-@pytest.mark.parametrize("kind", ["set", "nan", "nul", "object", "huge"])
-@pytest.mark.promise("bad-result-fails")
-def test_a_result_that_cannot_be_stored_fails_without_a_retry(kind: str) -> None:
-    job, other = enqueue(tasks.bad_result, kind), enqueue(tasks.noop)
-    run_due()
-    failed = fresh(job)
-    assert (failed.status, failed.attempts, tasks.SEEN) == ("failed", 1, [kind])
-    assert failed.errors[0]["class"] == "django_pgqueue.exceptions.InvalidJSON"
-    assert "result" in failed.errors[0]["message"]
-    assert fresh(other).status == "done"
-
-
-@pytest.mark.parametrize(
-    "name", ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "StopIteration", "CancelledError"]
-)
-@pytest.mark.parametrize("kind", ["sync", "async", "child"])
-def test_what_is_no_exception_fails_the_job_and_spares_the_worker(kind: str, name: str) -> None:
-    task = {"sync": tasks.raise_base, "async": tasks.araise_base, "child": tasks.child_raises_base}[kind]
-    job = enqueue(task, name)
-    run_due()
-    failed = fresh(job)
-    assert (failed.status, failed.attempts) == ("failed", 1)
-    other = enqueue(tasks.aid_everywhere)
-    run_due()
-    assert fresh(other).status == "done"
-
-
-def test_arguments_that_do_not_fit_the_task_fail_it() -> None:
-    job = enqueue(tasks.add, 1)
-    Job.objects.filter(pk=job.pk).update(args=[1, 2, 3], max_attempts=1)
-    run_due()
-    assert fresh(job).status == "failed"
-    assert "positional argument" in fresh(job).errors[0]["message"]
-
-
+@pytest.mark.django_db(transaction=True)
 def test_failures_do_not_cost_the_neighbours() -> None:
     ids = enqueue_many(
         (tasks.raise_odd.bind("nul") if number % 3 else tasks.add.bind(number)) for number in range(300)
@@ -291,9 +200,124 @@ def test_failures_do_not_cost_the_neighbours() -> None:
     assert [states[pk] for pk in ids] == ["failed" if n % 3 else "done" for n in range(300)]
 
 
-def test_the_error_of_a_job_is_json_that_anybody_can_read() -> None:
-    job = enqueue(tasks.fail)
-    run_due()
-    (error, *_) = fresh(job).errors
-    assert json.loads(json.dumps(error)) == error
-    assert datetime.fromisoformat(error["started_at"]).astimezone(UTC) <= timezone.now()
+# -- what controls a job, or decides about its retry, does so in an exception group, too
+
+RAISES: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _raises_nothing() -> Iterator[None]:
+    yield
+    RAISES.clear()
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
+
+
+@task(max_attempts=3, backoff=60, retry_on=(OSError, TaskTimeout), fail_on=(FileNotFoundError, LeaseLost))
+async def grouped() -> None:
+    async with asyncio.TaskGroup() as group:
+        for error in RAISES:
+            group.create_task(_raise(error))
+
+
+@task(max_attempts=3, backoff=60, retry_on=ExceptionGroup)
+async def retried_groups() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_raise(ValueError()))
+
+
+@task(max_attempts=1)
+async def two_waits() -> list[Any]:
+    job = current_job()
+    async with asyncio.TaskGroup() as group:
+        waits = [group.create_task(job.areceive_event(name)) for name in ("first", "second")]
+    return [wait.result() for wait in waits]
+
+
+@task(max_attempts=1)
+async def sleeper() -> str:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(current_job().asleep("an hour", timedelta(hours=1)))
+        group.create_task(asyncio.sleep(600))
+    return "slept"
+
+
+@task(max_attempts=2, backoff=0)
+def sync_sleeper() -> None:
+    try:
+        current_job().sleep("an hour", timedelta(hours=1))
+    except BaseException as error:
+        raise BaseExceptionGroup("several", [BaseExceptionGroup("inner", [error])]) from None
+
+
+MINUTES = timedelta(minutes=5), timedelta(minutes=50)
+
+
+@pytest.mark.promise("groups-lose-no-error")
+@pytest.mark.parametrize(
+    ("errors", "status", "seconds"),
+    [
+        ([Snooze(MINUTES[0]), Snooze(MINUTES[1])], "pending", 3000),
+        ([CancelJob("no longer needed")], "cancelled", None),
+        ([RetryLater(500)], "retry", 500),
+        ([CancelJob("x"), RetryLater(1), Snooze(timedelta(hours=1))], "cancelled", None),
+        ([Snooze(timedelta(hours=1)), RetryLater(1)], "retry", HOUR),
+        ([OSError("lost"), Snooze(timedelta(hours=1))], "retry", HOUR),
+        ([OSError("lost"), CancelJob("x")], "failed", None),
+        ([OSError("lost"), EventTimeout("over")], "failed", None),
+        ([OSError("lost"), FileNotFoundError("fails")], "failed", None),
+        ([OSError("lost"), ValueError("not retried")], "failed", None),
+        ([TaskTimeout()], "retry", 60),
+        ([LeaseLost("lost")], "failed", None),
+    ],
+)
+def test_of_several_kinds_the_careful_one_wins_and_no_error_is_lost(
+    errors: list[BaseException], status: str, seconds: float | None
+) -> None:
+    RAISES[:] = errors
+    before = timezone.now()
+    job = ran(grouped.bind())
+    assert job.status == status
+    if seconds is not None:
+        assert seconds <= seconds_left(job, before) < seconds + 20
+    if status == "cancelled":
+        assert job.waiting_reason == str(errors[0])
+    if status in ("cancelled", "pending"):
+        assert job.errors == []
+    else:
+        (entry,) = job.errors
+        assert all(type(error).__name__ in entry["traceback"] for error in errors)
+
+
+def test_retry_on_may_name_the_group_itself() -> None:
+    assert ran(retried_groups.bind()).status == "retry"
+
+
+@pytest.mark.parametrize("call", [sleeper.bind(), sync_sleeper.bind()], ids=["TaskGroup", "nested group"])
+def test_a_job_that_sleeps_in_a_group_sleeps(call: BoundTask) -> None:
+    before = timezone.now()
+    slept = ran(call)
+    assert (slept.status, slept.errors) == ("pending", [])
+    assert HOUR <= seconds_left(slept, before) < HOUR + 20
+
+
+def test_two_waits_in_a_group_follow_each_other() -> None:
+    job = ran(two_waits.bind())
+    assert (job.status, job.errors) == ("pending", [])
+    send_event(job, "second", 2)
+    send_event(job, "first", 1)
+    run_here()
+    assert (fresh(job).status, fresh(job).result) == ("done", [1, 2])
+
+
+def test_run_jobs_does_not_raise_a_retry_that_a_group_asks_for() -> None:
+    RAISES[:] = [RetryLater(60), RetryLater(30)]
+    enqueue(grouped)
+    (once,) = run_jobs()
+    assert once.outcome == "retry"
+    RAISES[:] = [RetryLater(60), OSError("lost")]
+    enqueue(grouped)
+    with pytest.raises(ExceptionGroup):
+        run_jobs()

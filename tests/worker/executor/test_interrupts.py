@@ -1,7 +1,8 @@
-"""Timeouts inside a worker process: TaskTimeout is raised only in the task, and can be postponed in time."""
+"""Jobs are interrupted when their time is over, if it is not extended, and when they are cancelled."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import sys
 import threading
@@ -12,7 +13,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue import TaskTimeout, current_job, enqueue, enqueue_many, extend, task
+from django_pgqueue import TaskTimeout, cancel, current_job, enqueue, enqueue_many, extend, task
 from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import timeouts
@@ -51,56 +52,36 @@ def error_class(job: Any) -> str:
     return name
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.promise("timeout")
-def test_a_task_that_runs_too_long_fails_and_its_neighbours_go_on(is_async: bool) -> None:
-    job = enqueue(timing.atoo_long, "a") if is_async else enqueue(timing.too_long, "a")
-    neighbour = enqueue(tasks.hold, "n")
-    with working(threads=2):
-        until(lambda: fresh(job).is_finished)
+ENDS = {  # status, result, attempts, errors
+    "sync": (timing.too_long.bind("a"), "failed", None, 1, 1),
+    "async": (timing.atoo_long.bind("a"), "failed", None, 1, 1),
+    "a timeout is an attempt": (timing.too_long_once.bind(), "done", "in time", 2, 1),
+    "cleans up": (timing.cleans_up.bind("b"), "done", "b cleaned up", 1, 0),
+    "cleans up, async": (timing.acleans_up.bind("c"), "done", "c cleaned up", 1, 0),
+    "atomic": (timing.atomic_too_long.bind("x"), "failed", None, 1, 1),
+    "extends itself": (timing.extends.bind(4), "done", [True] * 4, 1, 0),
+    "neighbor": (tasks.hold.bind("n"), "done", "n", 1, 0),
+}
+
+
+@pytest.mark.promise("timeout", case="sync")
+@pytest.mark.promise("timeout-is-an-attempt", case="a timeout is an attempt")
+@pytest.mark.promise("extend", case="extends itself")
+def test_a_task_that_runs_too_long_is_interrupted_and_its_neighbors_go_on() -> None:
+    jobs = {name: enqueue(call) for name, (call, *_) in ENDS.items()}
+    with working(threads=len(ENDS)):
+        until(lambda: all(fresh(job).is_finished for name, job in jobs.items() if name != "neighbor"))
+        assert fresh(jobs["neighbor"]).status == "running"
         tasks.gate("n").set()
-        until(lambda: fresh(neighbour).status == "done")
         after = enqueue(tasks.add, 1, 2)
-        until(lambda: fresh(after).status == "done")
-    assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
-    assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
-    assert "longer than its timeout" in fresh(job).errors[0]["message"]
-
-
-@pytest.mark.promise("timeout-is-an-attempt")
-def test_a_timeout_is_an_attempt_that_may_be_retried() -> None:
-    job = enqueue(timing.too_long_once)
-    with working():
-        until(lambda: fresh(job).is_finished)
-    assert (fresh(job).status, fresh(job).result, fresh(job).attempts) == ("done", "in time", 2)
-    assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
-
-
-def test_a_task_may_clean_up_and_end() -> None:
-    jobs = [enqueue(timing.cleans_up, "a"), enqueue(timing.acleans_up, "b")]
-    with working(threads=2):
-        until(lambda: all(fresh(job).is_finished for job in jobs))
-    assert [(fresh(job).status, fresh(job).result) for job in jobs] == [
-        ("done", "a cleaned up"),
-        ("done", "b cleaned up"),
-    ]
-
-
-def test_the_work_of_an_atomic_task_is_rolled_back() -> None:
-    job = enqueue(timing.atomic_too_long, "x")
-    with working():
-        until(lambda: fresh(job).is_finished)
-    assert fresh(job).status == "failed"
-    assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
-    assert not Entry.objects.exists()
-
-
-@pytest.mark.promise("extend")
-def test_a_task_that_extends_itself_runs_on() -> None:
-    job = enqueue(timing.extends, 4)
-    with working():
-        until(lambda: fresh(job).is_finished)
-    assert (fresh(job).status, fresh(job).result) == ("done", [True] * 4)
+        until(lambda: fresh(after).status == fresh(jobs["neighbor"]).status == "done")
+    for name, (_, *expected) in ENDS.items():
+        job = fresh(jobs[name])
+        assert [job.status, job.result, job.attempts, len(job.errors)] == expected, name
+        for error in job.errors:
+            assert error["class"] == "django_pgqueue.exceptions.TaskTimeout"
+            assert "longer than its timeout" in error["message"]
+    assert not Entry.objects.exists(), "the work of an atomic task is rolled back"
 
 
 def test_an_operator_may_extend_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,26 +145,23 @@ def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
     assert (fresh(job).status, fresh(job).result, fresh(job).errors) == ("done", "a", [])
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_race_a_task_extends_itself_when_the_worker_has_decided(
-    monkeypatch: pytest.MonkeyPatch, is_async: bool
-) -> None:
+def test_race_a_task_extends_itself_when_the_worker_has_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row was read and the deadline is reached, but the task extends it before the exception is sent."""
-    job = enqueue(timing.awaits, "a") if is_async else enqueue(timing.waits_for, "a")
+    jobs = [enqueue(timing.awaits, "a"), enqueue(timing.waits_for, "a")]
     raise_in_task = Timeout.raise_in_task
-    decided = threading.Event()
+    decided: set[int] = set()
 
     def extend_meanwhile(self: Timeout) -> None:
         self.put_off(3600)
         raise_in_task(self)
-        decided.set()
+        decided.add(self.row.id)
 
     monkeypatch.setattr(Timeout, "raise_in_task", extend_meanwhile)
-    with working():
-        assert decided.wait(tasks.DEADLINE)
+    with working(threads=2):
+        until(lambda: decided == {job.pk for job in jobs})
         tasks.gate("a").set()
-        until(lambda: fresh(job).is_finished)
-    assert (fresh(job).status, fresh(job).result) == ("done", "a")
+        until(lambda: all(fresh(job).is_finished for job in jobs))
+    assert [(fresh(job).status, fresh(job).result) for job in jobs] == [("done", "a")] * 2
 
 
 @pytest.mark.promise("timeout-neighbors")
@@ -239,3 +217,79 @@ def test_what_the_server_cannot_be_asked_is_decided_alone(monkeypatch: pytest.Mo
     with working():
         until(lambda: fresh(job).is_finished)
     assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
+
+
+# -- cancelled while they run
+
+
+@task
+async def stubborn(name: str) -> None:
+    tasks.gate(f"{name} runs").set()
+    try:
+        await asyncio.sleep(600)
+    except asyncio.CancelledError as error:
+        raise BaseExceptionGroup("stopped", [error]) from None
+
+
+ASKED = {  # status, reason, errors
+    "sync": (tasks.stoppable.bind("sync"), "cancelled", "stopped when asked", []),
+    "async": (tasks.asleep.bind("async"), "cancelled", "asked to stop", []),
+    "in a group": (stubborn.bind("in a group"), "cancelled", "asked to stop", []),
+    "would be retried": (tasks.stops_by_error.bind("would be retried"), "cancelled", "", ["torn down"]),
+    "does not look": (tasks.hold.bind("does not look"), "done", "", []),
+}
+OTHERS = {"other": tasks.asleep.bind("other"), "other sync": tasks.hold.bind("other sync")}
+
+
+def ask_quietly(job: Any) -> int:
+    """Ask a job to stop without a notification."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_job_live SET cancel_requested_at = now() WHERE id = %s AND status = 'running'",
+            [job.pk],
+        )
+        return int(cursor.rowcount)
+
+
+@pytest.mark.parametrize(
+    ("ask", "poll"), [(cancel, 60), (ask_quietly, 0.05)], ids=["by notification", "by polling"]
+)
+@pytest.mark.promise("cancel-async", case="async")
+@pytest.mark.promise("cancel-no-retry", case="would be retried")
+def test_jobs_that_are_cancelled_stop(ask: Any, poll: float, settings: Any) -> None:
+    settings.PGQUEUE = {"POLL_INTERVAL": poll}
+    jobs = {name: enqueue(call) for name, (call, *_) in ASKED.items()}
+    others = {name: enqueue(call) for name, call in OTHERS.items()}
+    with working(threads=8):
+        assert all(tasks.gate(f"{name} runs").wait(tasks.DEADLINE) for name in (*ASKED, *OTHERS))
+        assert [ask(job) for job in jobs.values()] == [1] * len(ASKED)
+        assert cancel(jobs["does not look"]) == 0, "it was asked before"
+        until(lambda: all(fresh(jobs[name]).is_finished for name in ASKED if name != "does not look"))
+        assert {fresh(job).status for job in others.values()} == {"running"}
+        tasks.gate("does not look").set()
+        tasks.gate("other sync").set()
+        assert ask(others["other"]) == 1
+        until(lambda: all(fresh(job).is_finished for job in (*jobs.values(), *others.values())))
+    for name, (_, status, reason, errors) in ASKED.items():
+        job = fresh(jobs[name])
+        assert (job.status, job.waiting_reason) == (status, reason), name
+        assert [error["message"] for error in job.errors] == errors, name
+    assert [fresh(job).status for job in others.values()] == ["cancelled", "done"]
+    assert {*tasks.SEEN} == {("sync", True), "async cancelled", "other cancelled"}
+
+
+def test_a_notification_alone_cancels_nothing(settings: Any) -> None:
+    """Every role that may connect can send one. The row decides."""
+    settings.PGQUEUE = {"POLL_INTERVAL": 60}
+    job = enqueue(tasks.asleep, "a")
+    with working() as worker, connection.cursor() as cursor:
+        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        read = worker.producer._inbox
+        cursor.execute("SELECT pg_notify(_pgqueue_channel(), %s)", [f"cancel {job.pk}"])
+        after = enqueue(tasks.noop)  # its notification comes later
+        until(lambda: fresh(after).status == "done")
+        until(lambda: not read._named_jobs)
+        assert fresh(job).status == "running"
+        assert tasks.SEEN == []
+        assert cancel(job) == 1
+        until(lambda: fresh(job).status == "cancelled")

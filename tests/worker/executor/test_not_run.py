@@ -1,0 +1,227 @@
+"""Jobs that a worker claims but does not run: they have expired, or their task is unknown or does not take
+their arguments. The last two may come from SQL or from older code.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from django_pgqueue import enqueue, retry
+from django_pgqueue.models import DeclaredTask, Job
+from tests.app import worker_tasks as tasks
+from tests.app.models import Entry
+from tests.support.workers import fresh, ran, run_here
+
+pytestmark = pytest.mark.django_db
+
+HERE = "tests.app.worker_tasks"
+UNKNOWN = f"{HERE}.not_yet_deployed"
+
+
+def from_sql(path: str, args: str = "[]", kwargs: str = "{}", **changes: Any) -> int:
+    """Enqueue without the checks of Python."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_enqueue(%s, %s::jsonb, %s::jsonb)", [path, args, kwargs])
+        pk = int(cursor.fetchone()[0])
+    Job.objects.filter(pk=pk).update(**changes)
+    return pk
+
+
+def run_again(**changes: Any) -> None:
+    """Run the jobs that have waited, after changes that time or somebody makes."""
+    Job.objects.update(run_after=timezone.now(), **changes)
+    run_here()
+
+
+def ago(**duration: float) -> Any:
+    return timezone.now() - timedelta(**duration)
+
+
+# -- expired
+
+
+@pytest.mark.promise("expiry")
+def test_an_expired_job_is_cancelled_with_a_reason_and_a_retry_runs_it() -> None:
+    job = enqueue(tasks.perishable)
+    run_again(expires_at=ago(seconds=1))
+    ended = fresh(job)
+    assert (ended.status, ended.started_at, ended.attempts, tasks.SEEN) == ("cancelled", None, 0, [])
+    assert ended.duration is None
+    assert ended.waiting_reason.startswith("expired at 20")
+    assert retry(job) == 1
+    run_here()
+    assert (fresh(job).status, tasks.SEEN) == ("done", ["ran"])
+
+
+@pytest.mark.parametrize("hours", [0, 2], ids=["in time", "too late"])
+def test_a_job_from_sql_expires_by_its_task_although_the_database_does_not_know_it(hours: int) -> None:
+    DeclaredTask.objects.all().delete()
+    since = ago(hours=hours)
+    pk = from_sql(f"{HERE}.perishable", enqueued_at=since, run_after=since)
+    assert fresh(pk).expires_at is None
+    run_here()
+    ended = fresh(pk)
+    assert (ended.status, tasks.SEEN) == (("cancelled", []) if hours else ("done", ["ran"]))
+    assert ended.expires_at == since + timedelta(hours=1)
+
+
+def test_a_job_that_expires_before_a_retry_keeps_what_its_first_attempt_left() -> None:
+    tried = ran(tasks.constant_backoff.bind())
+    assert (tried.status, tried.attempts) == ("retry", 1)
+    run_again(expires_at=timezone.now())
+    ended = fresh(tried)
+    assert (ended.status, ended.attempts, ended.started_at) == ("cancelled", 1, tried.started_at)
+    assert len(ended.errors) == 1
+
+
+# -- unknown
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        (UNKNOWN, UNKNOWN),
+        ("tests.app.no_such_module.task", "tests.app.no_such_module.task"),
+        ("no_such_package.tasks.x", "no_such_package.tasks.x"),
+        # What is no task is not called, also if its module is imported: all that a worker needs is.
+        (f"{HERE}.Entry", "is not a task"),
+        (f"{HERE}.reset", "is not a task"),
+        ("os.getcwd", "is not a task"),
+        ("builtins.exec", "is not a task"),
+    ],
+)
+def test_a_job_with_an_unknown_task_goes_back_with_a_delay_and_a_reason(path: str, reason: str) -> None:
+    pk, other, before = from_sql(path), enqueue(tasks.noop), timezone.now()
+    run_here()
+    back = fresh(pk)
+    assert (back.status, back.attempts, back.errors) == ("pending", 0, [])
+    assert reason in back.waiting_reason
+    assert timedelta(seconds=29) < back.run_after - before < timedelta(seconds=60)
+    assert fresh(other).status == "done"
+
+
+@pytest.mark.parametrize("path", ["this.s", "json.tool.main", "tests_of_somebody.tasks.run"])
+@pytest.mark.promise("only-modules-of-tasks")
+def test_a_module_that_is_not_of_the_project_is_not_imported(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To import a module is to run it, and whoever may enqueue chooses the path."""
+    (tmp_path / "tests_of_somebody").mkdir()
+    (tmp_path / "tests_of_somebody" / "tasks.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = path.rpartition(".")[0]
+    sys.modules.pop(module, None)
+    pk = from_sql(path)
+    run_here()
+    assert module not in sys.modules
+    assert (fresh(pk).status, fresh(pk).attempts) == ("pending", 0)
+    assert "is not imported because of a job" in fresh(pk).waiting_reason
+
+
+@pytest.mark.promise("unknown-task")
+def test_it_fails_when_the_patience_is_over_and_a_retry_waits_again(settings: Any) -> None:
+    """The patience begins when a worker first meets the job."""
+    settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 6}
+    pk = from_sql(UNKNOWN, enqueued_at=ago(hours=1))
+    run_here()
+    back = fresh(pk)
+    # It is looked at a few times, not in a loop.
+    assert (back.status, back.run_after > timezone.now()) == ("pending", True)
+    run_again(started_at=ago(seconds=7))
+    failed = fresh(pk)
+    assert (failed.status, failed.errors[0]["class"]) == ("failed", "django_pgqueue.exceptions.UnknownTask")
+    assert "not_yet_deployed" in failed.errors[0]["message"]
+    assert failed.waiting_reason.startswith("no worker knew the task")
+    assert failed.finished_at is not None
+    assert retry(pk) == 1
+    run_here()
+    assert fresh(pk).status == "retry"
+    run_again(task_path=f"{HERE}.noop")
+    assert fresh(pk).status == "done"
+
+
+def test_it_runs_once_a_worker_knows_it() -> None:
+    pk = from_sql(UNKNOWN)
+    run_here()
+    run_again(task_path=f"{HERE}.noop")
+    done = fresh(pk)
+    assert (done.status, done.attempts, done.waiting_reason) == ("done", 1, "")
+
+
+def test_a_job_that_has_run_before_has_the_whole_patience() -> None:
+    """The job first started long ago, but its task has become unknown only now."""
+    job, long_ago = ran(tasks.slow_backoff.bind()), ago(days=1)
+    run_again(task_path="tests.app.gone.task", started_at=long_ago)
+    back = fresh(job)
+    assert (back.status, back.attempts, back.started_at) == ("retry", 1, long_ago)
+    assert "tests.app.gone.task" in back.waiting_reason
+
+
+# -- called wrongly
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "words"),
+    [
+        ("add", "[]", "{}", "add() missing a required argument: 'a'"),
+        ("add", "[1, 2, 3]", "{}", "add(): too many positional arguments"),
+        ("ahold", "[]", '{"name": "x", "b": 1}', "ahold() got an unexpected keyword argument 'b'"),
+        ("effect", '["a"]', '{"key": "a"}', "effect(): multiple values for argument 'key'"),
+        ("contextual", "[]", "{}", "contextual() missing a required argument: 'value'"),
+        ("choosy", '["type", "x"]', "{}", "choosy(): too many positional arguments"),
+        ("calls_wrongly", "[]", "{}", "calls_wrongly() missing a required argument: 'number'"),
+    ],
+    ids=["too few", "too many", "async", "atomic", "context", "retry_on says no", "retry_on says yes"],
+)
+@pytest.mark.promise("bad-call-fails")
+def test_arguments_that_do_not_fit_fail_the_job_at_once(
+    name: str, args: str, kwargs: str, words: str
+) -> None:
+    pk = from_sql(f"{HERE}.{name}", args, kwargs)
+    run_here()
+    failed = fresh(pk)
+    assert (failed.status, failed.attempts, len(failed.errors), tasks.SEEN) == ("failed", 1, 1, [])
+    assert failed.max_attempts != 1
+    (error,) = failed.errors
+    assert (error["class"], error["message"]) == ("builtins.TypeError", f"{HERE}.{words}")
+    # The error was not raised by code of the task.
+    assert error["traceback"] == f"TypeError: {HERE}.{words}\n"
+    assert len(failed.error_fingerprint) == 40
+    assert not Entry.objects.exists()
+
+
+def test_a_type_error_of_the_body_is_retried() -> None:
+    """This holds even for an error with the same message about the same task."""
+    failed = ran(tasks.calls_wrongly.bind(5))
+    assert (failed.status, failed.attempts, tasks.SEEN) == ("failed", 3, [5, 5, 5])
+    assert {error["class"] for error in failed.errors} == {"builtins.TypeError"}
+    assert "in calls_wrongly\n" in failed.errors[0]["traceback"]
+
+
+def test_a_job_whose_argument_comes_back_with_a_deployment_can_be_retried() -> None:
+    job = enqueue(tasks.add, 1, b=2)
+    run_again(task_path=f"{HERE}.fail")
+    assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
+    assert retry(job) == 1
+    run_again(task_path=f"{HERE}.add")
+    assert (fresh(job).status, fresh(job).result) == ("done", 3)
+
+
+def test_arguments_that_only_sql_can_store_fail_it_at_once() -> None:
+    """Python reads whole numbers with up to 4,300 digits, and it stores no others."""
+    number = from_sql(f"{HERE}.add", "[1, 1e5000]")
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pgqueue_enqueue('{HERE}.backend', metadata => '{{\"a\": 1e5000}}')")
+        (other,) = cursor.fetchone()
+    run_here()
+    failed = fresh(number)
+    assert (failed.status, failed.attempts, failed.args[0]) == ("failed", 1, 1)
+    assert failed.errors[0]["class"] == "builtins.ValueError"
+    assert (fresh(other).status, fresh(other).metadata) == ("done", {"a": "<a number with 5,001 digits>"})
