@@ -41,11 +41,9 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/executor/test_interrupts.py::test_jobs_that_are_cancelled_stop[by notif",
         "tests/worker/test_idle_statements.py",
         "tests/worker/producer/test_idle.py",
-        "tests/worker/producer/test_notifier.py",
         # The pause lasts as long as the time between two polls.
         "tests/worker/producer/test_pauses.py::test_a_pause_ends_by_itself",
         "tests/worker/producer/test_pauses.py::test_a_running_worker_hears_of_a_pause",
-        "tests/worker/producer/test_wake.py",
         "tests/worker/supervisor/test_heartbeat.py::test_a_supervisor_wakes_for_the_next_run",
         "tests/worker/supervisor/test_heartbeat.py::test_a_change_of_a_schedule_is_heard",
         "tests/worker/supervisor/test_heartbeat.py::test_news_that_arrive_while_a_statement_runs",
@@ -54,7 +52,9 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     "it is about prepared statements": [
         "tests/plans/test_prepared.py",
         "tests/postgres/test_prepared.py",
-        "tests/worker/producer/test_prepared.py",
+        "tests/worker/producer/test_exchange.py::test_a_worker_has_few_prepared_statements",
+        "tests/worker/producer/test_exchange.py::test_the_type_of_an_answer_changes",
+        "tests/worker/producer/test_exchange.py::test_somebody_resets_the_session",
     ],
     "it is about claims that overlap with reports, which they do only on a direct connection": [
         "tests/worker/producer/test_exchange.py::test_a_drain_of_short_jobs_overlaps",

@@ -1,7 +1,10 @@
-"""The answer of one exchange is taken in while the server works on the next one, and is never lost."""
+"""The statements of a worker: an answer is taken in while the server works on the next exchange, and is never
+lost. Few are prepared, and those that are no longer valid cost no job.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,15 +12,19 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_pgqueue import enqueue_many
+from django_pgqueue import cancel, enqueue, enqueue_many
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.session import Session, connect
+from django_pgqueue.worker import sessions
 from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.producer import connection as producer_connection
+from django_pgqueue.worker.producer import reporter
 from django_pgqueue.worker.producer.producer import Producer
 from tests.app import worker_tasks as tasks
-from tests.support.workers import make_producer
+from tests.support.jobs import value
+from tests.support.sessions import Connect, Connection
+from tests.support.workers import backend_of, fresh, make_producer, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,6 +42,8 @@ def overlapped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Session, "run_beside", count)
     monkeypatch.setattr(Producer, "_goes_on_at_once", lambda self, now: True)
+    # However fast the jobs run, more are claimed while the answer before is kept.
+    monkeypatch.setattr(Producer, "_room", lambda self, now: 0 if self.lifetime.stopping else 40)
     return counts
 
 
@@ -57,8 +66,11 @@ def when_first_kept(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -
     monkeypatch.setattr(Producer, "_goes_on_at_once", goes_on)
 
 
-def test_a_drain_of_short_jobs_overlaps(monkeypatch: pytest.MonkeyPatch, overlapped: list[int]) -> None:
-    monkeypatch.undo()
+def ends() -> Counter[Any]:
+    return Counter(Job.objects.values_list("status", "attempts"))
+
+
+def test_a_drain_of_short_jobs_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bool] = []
     goes_on = Producer._goes_on_at_once
 
@@ -69,34 +81,39 @@ def test_a_drain_of_short_jobs_overlaps(monkeypatch: pytest.MonkeyPatch, overlap
     monkeypatch.setattr(Producer, "_goes_on_at_once", look)
     drains = 0
     # On a busy machine, a drain may leave its worker so little of the processor that it never gets ahead.
-    while not any(kept) and drains < 30:
+    while not any(kept) and drains < 100:
         drains += 1
-        enqueue_many(tasks.noop.bind() for _ in range(10_000))
+        enqueue_many(tasks.noop.bind() for _ in range(3_000))
         producer = make_producer(burst=True)
         producer.run()
         producer._waker.close()
-    assert Job.objects.filter(status="done").count() == drains * 10_000
     assert any(kept)
+    assert ends() == {("done", 1): drains * 3_000}
 
 
 def test_all_jobs_run_once_whatever_their_outcome_and_policy(
     producer: Producer, overlapped: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However fast the jobs run, more are claimed while the answer before is kept.
-    monkeypatch.setattr(Producer, "_room", lambda self, now: 0 if self.lifetime.stopping else 40)
+    """The server refuses one of the outcomes."""
+    succeeded = outcomes.Outcomes.succeeded
+
+    def unstorable(self: Any, running: Any, value: Any) -> Outcome:
+        outcome = succeeded(self, running, value)
+        return outcome._replace(result='"\\u0000"') if outcome.id == bad else outcome
+
+    monkeypatch.setattr(outcomes.Outcomes, "succeeded", unstorable)
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pgqueue_enqueue(%s) FROM generate_series(1, 100)", ["tests.app.worker_tasks.noop"]
-        )
+        cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop') FROM generate_series(1, 100)")
     calls = [tasks.noop.bind(), tasks.fail.bind(), tasks.anote.bind("x")]
-    enqueue_many(calls[number % 3] for number in range(300))
+    bad = enqueue_many(calls[number % 3] for number in range(240)).ids[120]
     producer.run()
-    ended = Job.objects.values_list("task_path", "status", "attempts", "on_lost")
+    ended = Job.objects.exclude(pk=bad).values_list("task_path", "status", "attempts", "on_lost")
     assert Counter(ended) == {
-        ("tests.app.worker_tasks.noop", "done", 1, "rerun"): 200,
-        ("tests.app.worker_tasks.fail", "failed", 3, "rerun"): 100,
-        ("tests.app.worker_tasks.anote", "done", 1, "rerun"): 100,
+        ("tests.app.worker_tasks.noop", "done", 1, "rerun"): 179,
+        ("tests.app.worker_tasks.fail", "failed", 3, "rerun"): 80,
+        ("tests.app.worker_tasks.anote", "done", 1, "rerun"): 80,
     }
+    assert (fresh(bad).status, fresh(bad).attempts) == ("failed", 1)
     assert overlapped[:5] == [40] * 5
 
 
@@ -104,11 +121,10 @@ def test_a_lost_connection_does_not_lose_the_kept_answer(
     monkeypatch: pytest.MonkeyPatch, producer: Producer
 ) -> None:
     """Race: the new session gives back all jobs that the worker does not hold."""
-
     when_first_kept(monkeypatch, lambda: producer._connection.live.close())
     enqueue_many(tasks.see.bind(number) for number in range(100))
     producer.run()
-    assert Counter(Job.objects.values_list("status", "attempts")) == {("done", 1): 100}
+    assert ends() == {("done", 1): 100}
     assert sorted(tasks.SEEN) == list(range(100))
 
 
@@ -118,25 +134,7 @@ def test_an_end_without_a_grace_period_requeues_the_jobs_in_the_kept_answer(
     when_first_kept(monkeypatch, lambda: producer.stop(0.0))
     enqueue_many(tasks.noop.bind() for _ in range(100))
     producer.run()
-    ended = Counter(Job.objects.values_list("status", "attempts"))
-    assert ended.keys() == {("done", 1), ("pending", 0)}  # the first claim is not kept
-
-
-def test_a_refused_outcome_fails_its_job_only_and_the_kept_answer_is_taken_in(
-    producer: Producer, overlapped: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    succeeded = outcomes.Outcomes.succeeded
-
-    def unstorable(self: Any, running: Any, value: Any) -> Outcome:
-        outcome = succeeded(self, running, value)
-        return outcome._replace(result='"\\u0000"') if outcome.id == bad else outcome
-
-    monkeypatch.setattr(outcomes.Outcomes, "succeeded", unstorable)
-    ids = enqueue_many(tasks.noop.bind() for _ in range(1_200)).ids
-    bad = ids[600]
-    producer.run()
-    assert Counter(Job.objects.values_list("status", "attempts")) == {("done", 1): 1_199, ("failed", 1): 1}
-    assert Job.objects.get(status="failed").pk == bad
+    assert ends().keys() == {("done", 1), ("pending", 0)}  # the first claim is not kept
 
 
 def test_behind_a_pooler_nothing_overlaps(
@@ -148,5 +146,148 @@ def test_behind_a_pooler_nothing_overlaps(
     monkeypatch.setattr(producer_connection, "connect", connect_pooled)
     enqueue_many(tasks.noop.bind() for _ in range(100))
     producer.run()
-    assert Job.objects.filter(status="done").count() == 100
+    assert ends() == {("done", 1): 100}
     assert overlapped == []
+
+
+# -- prepared statements
+
+LOST = "the connection is lost: a prepared statement cannot be used anymore: "
+
+
+@pytest.fixture
+def owner(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+def over(*jobs: Any) -> None:
+    """Wait until the jobs, given as objects or ids, are over."""
+    until(lambda: all(fresh(job).is_finished for job in jobs))
+
+
+@pytest.mark.usefixtures("undeclared")
+def test_a_worker_has_few_prepared_statements_whatever_it_has_done(
+    owner: Connection, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """Also when ids need more bytes."""
+    settings.PGQUEUE = {"POLL_INTERVAL": 0.05}
+    monkeypatch.setattr(sessions, "REGISTER_EVERY", 0.05)
+    monkeypatch.setattr(reporter, "FLUSH_EVERY", 0.05)
+    statements: list[tuple[str, int, int]] = []
+    close = Session.close
+
+    def look(self: Session) -> None:
+        query = "SELECT statement, generic_plans, custom_plans FROM pg_prepared_statements"
+        statements.extend(self.connection.execute(query).fetchall())
+        close(self)
+
+    monkeypatch.setattr(Session, "close", look)
+    calls = [
+        tasks.add.bind(1, 2), tasks.fail_once.bind(), tasks.fail.bind(), tasks.cancel_itself.bind(),
+        tasks.raise_odd.bind("nul"), tasks.noop.bind(),
+    ]  # fmt: skip
+    with working(threads=3):
+        for first_id in (1, 32_760, 2**31 - 100, 2**40):
+            value(owner, "SELECT setval('pgqueue_job_id_seq', %s)", first_id)
+            for count in (1, 5):
+                ids = enqueue_many(calls * count).ids
+                ids.append(value(owner, "SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')"))
+                over(*ids)
+            later = enqueue(tasks.snooze, 60)
+            until(lambda later=later: fresh(later).started_at is not None)  # type: ignore[misc]
+            name = f"job {first_id}"
+            asked = enqueue(tasks.stoppable, name)
+            assert tasks.gate(f"{name} runs").wait(tasks.DEADLINE)
+            cancel(asked)
+            over(asked)
+    texts = Counter(text for text, _, _ in statements)
+    for part in (
+        "WITH picked", "_pgqueue_finish", "first_due", "fill_policy", "INTO pgqueue_worker", "_pgqueue_stat",
+    ):  # fmt: skip
+        assert [count for text, count in texts.items() if part in text] == [1], part
+    assert max(texts.values()) == 1
+    assert len(texts) <= 15
+    assert [text for text, generic, custom in statements if custom or not generic] == []
+
+
+ANOTHER_TYPE = """
+    ALTER FUNCTION _pgqueue_finish RENAME TO pgqueue_finish_v0;
+    CREATE FUNCTION _pgqueue_finish(
+        bigint[], bigint[], text[], jsonb[], jsonb[], text[], double precision[], double precision[],
+        double precision[], text[], integer, jsonb[], OUT accepted numeric[], OUT cancelled bigint[]
+    ) LANGUAGE sql AS 'SELECT * FROM pgqueue_finish_v0($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)'
+"""
+AS_BEFORE = """
+    DROP FUNCTION _pgqueue_finish;
+    ALTER FUNCTION pgqueue_finish_v0 RENAME TO _pgqueue_finish
+"""
+COLUMN = "ALTER TABLE pgqueue_job ALTER COLUMN {} TYPE {}"
+
+
+@pytest.mark.parametrize(
+    ("change", "back", "reconnects"),
+    [
+        (COLUMN.format("task_path", "text"), COLUMN.format("task_path", "varchar(255)"), True),
+        (COLUMN.format("waiting_reason", "text"), COLUMN.format("waiting_reason", "varchar(500)"), False),
+        (ANOTHER_TYPE, AS_BEFORE, True),
+    ],
+    ids=["of claims", "of the history only", "of reports"],
+)
+def test_the_type_of_an_answer_changes_under_a_running_worker(
+    owner: Connection, caplog: pytest.LogCaptureFixture, change: str, back: str, reconnects: bool
+) -> None:
+    """A report must not look like one that the server refuses, because then the job would fail."""
+    caplog.set_level(logging.INFO)
+    try:
+        with working() as worker:
+            for _ in range(4):
+                over(enqueue(tasks.add, 1), enqueue(tasks.fail_once))
+            held = enqueue(tasks.hold, "held")
+            assert tasks.gate("held runs").wait(tasks.DEADLINE)
+            backend = backend_of(worker.producer)
+            owner.execute(change)
+            tasks.gate("held").set()
+            jobs = [enqueue(tasks.add, 1), enqueue(tasks.fail_once), held]
+            over(*jobs)
+            assert (backend_of(worker.producer) != backend) == reconnects
+    finally:
+        owner.execute(back)
+    assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [
+        ("done", 1),
+        ("done", 2),
+        ("done", 1),
+    ]
+    said = [message for message in caplog.messages if message.startswith(LOST)]
+    assert bool(said) is reconnects
+    assert {record.name for record in caplog.records if record.exc_info} == {
+        "django_pgqueue.job"
+    }  # fail_once
+
+
+def test_somebody_resets_the_session(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """psycopg does not know that the statements are gone. Nor does a report look like a refused one."""
+    caplog.set_level(logging.INFO)
+    run = Session.run
+    resets: list[str] = []
+
+    def reset(self: Session, *statements: Any, durable: bool = False) -> Any:
+        if resets == ["next"] and any("_pgqueue_finish" in text for text, _ in statements):
+            resets.append("done")
+            self.connection.pgconn.exec_(b"DEALLOCATE ALL")
+        return run(self, *statements, durable=durable)
+
+    monkeypatch.setattr(Session, "run", reset)
+    with working():
+        for _ in range(4):
+            over(enqueue(tasks.add, 1))
+        resets.append("next")
+        jobs = [enqueue(tasks.add, 1), enqueue(tasks.add, 2)]
+        over(*jobs)
+    assert resets == ["next", "done"]
+    assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [("done", 1)] * 2
+    ours = [record for record in caplog.records if record.name.startswith("django_pgqueue")]
+    (warning,) = [record.message for record in ours if record.levelno >= logging.WARNING]
+    assert warning.startswith(LOST)
+    assert "connected again" in caplog.messages

@@ -17,29 +17,41 @@ from tests.support.workers import fresh, run_due, until, working
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+def all_end(jobs: list[Job]) -> None:
+    until(lambda: all(fresh(job).is_finished for job in jobs))
+
+
+def runs(*names: str) -> None:
+    """Wait until the jobs run that hold under these names."""
+    for name in names:
+        assert tasks.gate(f"{name} runs").wait(tasks.DEADLINE)
+
+
+def release(*names: str) -> None:
+    for name in names:
+        tasks.gate(name).set()
+
+
 def test_jobs_of_a_key_run_one_after_the_other_in_order() -> None:
-    tasks.reset()
-    enqueue_many(limited.ship.bind(1, f"{number}") for number in range(50))
-    for number in range(50, 60):
+    enqueue_many(limited.ship.bind(1, f"{number}") for number in range(15))
+    for number in range(15, 20):
         enqueue(limited.ship, 1, f"{number}")
     run_due(threads=4)
-    assert [str(number) for number in range(60)] == tasks.SEEN
+    assert [str(number) for number in range(20)] == tasks.SEEN
     assert not Job.objects.exclude(status="done").exists()
 
 
 def test_the_limits_that_the_code_declares_are_written_by_a_worker() -> None:
     with working(threads=3):
         jobs = [enqueue(limited.two, f"hold {number}") for number in range(3)]
-        for number in range(2):
-            assert tasks.gate(f"hold {number} runs").wait(tasks.DEADLINE)
+        runs("hold 0", "hold 1")
         until(lambda: fresh(jobs[2]).status == "blocked")
         two = Limit.objects.get(name="tests.app.limit_tasks.two")
         assert (two.concurrency, two.declared_concurrency, two.is_overridden) == (2, 2, False)
         set_limit(task=limited.two, concurrency=3)
-        assert tasks.gate("hold 2 runs").wait(tasks.DEADLINE)
-        for number in range(3):
-            tasks.gate(f"hold {number}").set()
-        until(lambda: all(fresh(job).is_finished for job in jobs))
+        runs("hold 2")
+        release("hold 0", "hold 1", "hold 2")
+        all_end(jobs)
 
 
 def test_the_limits_of_a_module_are_written_as_soon_as_a_job_has_imported_it(
@@ -49,73 +61,64 @@ def test_the_limits_of_a_module_are_written_as_soon_as_a_job_has_imported_it(
         return [limited.two] if tasks.gate("hold 0 runs").is_set() else []
 
     monkeypatch.setattr("django_pgqueue.maintenance.limits.declared_tasks", imported)
-    with working(threads=3):
+    with working(threads=3) as worker:
         first = enqueue(limited.two, "hold 0")
-        assert tasks.gate("hold 0 runs").wait(tasks.DEADLINE)
+        runs("hold 0")
+        worker.producer._registration._next = float("inf")  # not only when the worker registers again
         second = enqueue(limited.two, "hold 1")
-        assert tasks.gate("hold 1 runs").wait(2.0)  # not only when the worker registers again
-        for number in range(2):
-            tasks.gate(f"hold {number}").set()
-        until(lambda: fresh(first).is_finished and fresh(second).is_finished)
-
-
-def test_a_worker_that_sleeps_starts_what_another_session_releases() -> None:
-    with working(threads=2):
-        first, second = enqueue(limited.ship, 1, "hold a"), enqueue(limited.ship, 1, "b")
-        assert tasks.gate("hold a runs").wait(tasks.DEADLINE)
-        until(lambda: fresh(second).status == "blocked")
-        tasks.gate("hold a").set()
-        until(lambda: fresh(first).is_finished and fresh(second).is_finished)
+        runs("hold 1")
+        release("hold 0", "hold 1")
+        all_end([first, second])
 
 
 @pytest.mark.promise("limit-change")
 def test_the_limit_of_a_queue_holds_and_changes_while_it_works() -> None:
+    def running() -> int:
+        return Job.objects.filter(status="running").count()
+
     set_limit(queue="default", concurrency=2)
     with working(threads=6):
         jobs = [enqueue(tasks.hold, f"q{number}") for number in range(5)]
-        for number in range(2):
-            assert tasks.gate(f"q{number} runs").wait(tasks.DEADLINE)
-        assert Job.objects.filter(status="running").count() == 2
+        runs("q0", "q1")
+        assert running() == 2
         set_limit(queue="default", concurrency=3)
-        assert tasks.gate("q2 runs").wait(tasks.DEADLINE)
-        assert Job.objects.filter(status="running").count() == 3
-        tasks.gate("q0").set()
-        assert tasks.gate("q3 runs").wait(tasks.DEADLINE)
-        for number in range(5):
-            tasks.gate(f"q{number}").set()
-        until(lambda: all(fresh(job).is_finished for job in jobs))
+        runs("q2")
+        assert running() == 3
+        release("q0")
+        runs("q3")
+        release("q1", "q2", "q3", "q4")
+        all_end(jobs)
 
 
 @pytest.mark.promise("limit-cancel-old")
 def test_a_job_that_another_one_replaces_is_asked_to_stop() -> None:
     with working(threads=2):
         old = enqueue(limited.build, "a", "hold old")
-        assert tasks.gate("hold old runs").wait(tasks.DEADLINE)
+        runs("hold old")
         new = enqueue(limited.build, "a", "new")
         until(lambda: fresh(old).cancel_requested)
-        tasks.gate("hold old").set()
-        until(lambda: fresh(new).is_finished)
+        release("hold old")
+        all_end([new])
         assert fresh(new).status == "done"
 
 
 def test_a_job_that_finds_no_room_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "django_pgqueue"), working(threads=2):
         old = enqueue(limited.refresh, "a", "hold it")
-        assert tasks.gate("hold it runs").wait(tasks.DEADLINE)
+        runs("hold it")
         new = enqueue(limited.refresh, "a", "new")
-        until(lambda: fresh(new).is_finished)
+        all_end([new])
         assert fresh(new).status == "cancelled"
         until(lambda: "cancelled 1 job that found no room, as the limit says" in caplog.text)
-        tasks.gate("hold it").set()
-        until(lambda: fresh(old).is_finished)
+        release("hold it")
+        all_end([old])
 
 
 @pytest.mark.promise("rate-order")
 def test_jobs_start_at_their_rate_and_in_order() -> None:
-    tasks.reset()
     with working(threads=4):
         jobs = [enqueue(limited.quick, 7, str(number)) for number in range(10)]
-        until(lambda: all(fresh(job).is_finished for job in jobs))
+        all_end(jobs)
     assert [str(number) for number in range(10)] == tasks.SEEN
     starts = [fresh(job).last_attempted_at for job in jobs]
     assert None not in starts
@@ -123,19 +126,18 @@ def test_jobs_start_at_their_rate_and_in_order() -> None:
 
 
 @pytest.mark.promise("rate-change")
-def test_a_rate_that_is_raised_wakes_a_worker_that_sleeps() -> None:
+@pytest.mark.parametrize(
+    ("target", "task"),
+    [({"task": limited.hourly}, limited.hourly), ({"queue": "default"}, tasks.note)],
+    ids=["task", "queue"],
+)
+def test_a_rate_that_is_raised_wakes_a_worker_that_sleeps(target: dict[str, Any], task: Any) -> None:
+    if "queue" in target:
+        set_limit(**target, rate_limit=RateLimit(1, per=timedelta(hours=1), burst=2))
     with working(threads=3):
-        jobs = [enqueue(limited.hourly, f"h{number}") for number in range(4)]
+        jobs = [enqueue(task, f"h{number}") for number in range(4)]
         until(lambda: sum(fresh(job).is_finished for job in jobs) == 2)
-        until(lambda: fresh(jobs[3]).status == "blocked")
-        set_limit(task=limited.hourly, rate_limit=RateLimit(1000, per=timedelta(seconds=1), burst=10))
-        until(lambda: all(fresh(job).is_finished for job in jobs))
-
-
-def test_the_rate_of_a_queue_holds_and_changes_while_it_works() -> None:
-    set_limit(queue="default", rate_limit=RateLimit(1, per=timedelta(hours=1), burst=2))
-    with working(threads=3):
-        jobs = [enqueue(tasks.note, f"r{number}") for number in range(4)]
-        until(lambda: sum(fresh(job).is_finished for job in jobs) == 2)
-        set_limit(queue="default", rate_limit=RateLimit(1000, per=timedelta(seconds=1), burst=10))
-        until(lambda: all(fresh(job).is_finished for job in jobs))
+        if "task" in target:
+            until(lambda: fresh(jobs[3]).status == "blocked")
+        set_limit(**target, rate_limit=RateLimit(1000, per=timedelta(seconds=1), burst=10))
+        all_end(jobs)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import connection, transaction
@@ -91,21 +90,21 @@ def test_a_running_worker_hears_of_a_pause_and_of_its_end(
         assert monotonic() - began < 5.0
 
 
-@contextmanager
-def unregistered(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningWorker]:
-    """A worker that does not register again, and whose claims are all a second apart."""
-    monkeypatch.setattr(inbox, "READ_EVERY", 0.0)
+@pytest.mark.promise("pause-within-a-second")
+@pytest.mark.parametrize("order", ["pause", "drain"])
+def test_an_order_whose_notification_was_lost_is_read_before_the_next_claim(
+    monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    monkeypatch.setattr(inbox, "READ_EVERY", 0.0)  # all claims are a second apart
     with working() as worker:
         ended(enqueue(noop))
         worker.producer._registration._next = float("inf")
-        yield worker
-
-
-@pytest.mark.promise("pause-within-a-second")
-def test_a_pause_whose_notification_was_lost_is_read_before_the_next_claim(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with unregistered(monkeypatch):
+        if order == "drain":
+            Worker.objects.update(drain="replace")
+            enqueue(noop)
+            worker.thread.join(DEADLINE)
+            assert worker.producer.lifetime.replaced
+            return
         Pause.objects.create(kind="queue", name="default")
         other = noop.using(queue_name="other")
         ended(enqueue(other))  # perhaps by a claim that was prepared before the pause
@@ -113,16 +112,6 @@ def test_a_pause_whose_notification_was_lost_is_read_before_the_next_claim(
         job = enqueue(noop)
         ended(enqueue(other))
         assert states(job) == ["pending"]
-
-
-def test_a_drain_whose_notification_was_lost_is_read_before_the_next_claim(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with unregistered(monkeypatch) as worker:
-        Worker.objects.update(drain="replace")
-        enqueue(noop)
-        worker.thread.join(DEADLINE)
-        assert worker.producer.lifetime.replaced
 
 
 def test_a_pause_whose_notification_was_lost_is_read_with_the_next_registration(
@@ -163,26 +152,25 @@ def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
 
 
 @pytest.mark.promise("pause-lets-finish")
-def test_running_jobs_finish_and_those_that_have_not_started_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("target", "held", "other"),
+    [({"queue": "default"}, "pending", "pending"), ({"task": noop}, "blocked", "running")],
+    ids=["queue", "task"],
+)
+def test_running_jobs_finish_and_paused_ones_that_have_not_started_go_back(
+    monkeypatch: pytest.MonkeyPatch, target: dict[str, Any], held: str, other: str
+) -> None:
     monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
     with working(threads=1) as worker:
         running, jobs = claimed_ahead(worker)
-        pause(queue="default")
-        until(lambda: states(running, *jobs) == ["running", "pending", "pending"])
-        assert {fresh(job).attempts for job in jobs} == {0}
+        pause(**target)
+        until(lambda: states(running, *jobs) == ["running", held, other])
+        assert fresh(jobs[0]).attempts == 0
         tasks.gate("first").set()
         ended(running)
-        assert states(*jobs) == ["pending", "pending"]
-
-
-def test_a_pause_of_a_task_leaves_other_jobs_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
-    with working(threads=1) as worker:
-        running, jobs = claimed_ahead(worker)
-        pause(task=noop)
-        until(lambda: states(running, *jobs) == ["running", "blocked", "running"])
-        tasks.gate("first").set()
-        ended(running, jobs[1])
+        if other == "running":
+            ended(jobs[1])
+        assert states(jobs[0]) == [held]
 
 
 @pytest.mark.parametrize(("target", "held"), [({"everything": True}, "pending"), ({"task": noop}, "blocked")])
@@ -231,12 +219,21 @@ def test_a_pause_that_was_read_slowly_does_not_end_too_early() -> None:
 
 
 @pytest.mark.promise("resume-strands-nothing")
-def test_what_was_resumed_while_no_worker_lived_continues_when_one_starts() -> None:
+@pytest.mark.promise("pause-and-death")
+@pytest.mark.parametrize("dies", [True, False], ids=["worker dies", "no worker lives"])
+def test_no_paused_job_is_lost_or_stranded(dies: bool) -> None:
     pause(task=noop)
     job = enqueue(noop)
+    if dies:
+        Job.objects.filter(pk=job.pk).update(status="running", worker=5, lease=9, attempts=1)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT _pgqueue_recover(NULL, NULL, NULL, false, 'lost', 3, 10, 5)")
     run_due()
-    assert states(job) == ["blocked"]
-    Pause.objects.all().delete()  # by hand, without a notification
+    assert (fresh(job).status, fresh(job).attempts) == ("blocked", 0)
+    if dies:
+        resume(task=noop)
+    else:
+        Pause.objects.all().delete()  # by hand, without a notification
     run_due()
     assert states(job) == ["done"]
 
@@ -249,15 +246,11 @@ def test_more_jobs_than_one_batch_continue_in_the_order_of_their_ids() -> None:
     Job.objects.filter(pk=jobs[3]).update(run_after=timezone.now() + HOUR)
     resume(task=noop)
     with connection.cursor() as cursor:
-        freed = []
-        for _ in range(4):
+        for freed in (2, 2, 1, 0):
             cursor.execute("SELECT _pgqueue_unpause(2)")
-            freed.append(cursor.fetchone()[0])
-    assert freed == [2, 2, 1, 0]
-    order = list(
-        Job.objects.filter(status="pending").order_by("run_after", "pk").values_list("pk", flat=True)
-    )
-    assert order == [*jobs[:3], jobs[4], jobs[3]], "one was to run later"
+            assert cursor.fetchone() == (freed,)
+    order = Job.objects.filter(status="pending").order_by("run_after", "pk").values_list("pk", flat=True)
+    assert [*order] == [*jobs[:3], jobs[4], jobs[3]], "one was to run later"
 
 
 @pytest.mark.promise("pause-and-change")
@@ -286,34 +279,13 @@ def test_jobs_behind_many_paused_ones_are_not_held_up(monkeypatch: pytest.Monkey
     enqueue_many(noop.bind() for _ in range(1500))
     job = enqueue(tasks.add, 1, 2)
     producer = make_producer(threads=2, burst=True)
-    claims = 0
-    note = producer._orders.note
-
-    def count(*rows: Any) -> None:
-        nonlocal claims
-        claims += 1
-        note(*rows)
-
-    monkeypatch.setattr(producer._orders, "note", count)
+    note = Mock(wraps=producer._orders.note)
+    monkeypatch.setattr(producer._orders, "note", note)
     producer.run()
     producer._waker.close()
     assert states(job) == ["done"]
     assert Job.objects.filter(status="blocked").count() == 1500
-    assert claims < 15
-
-
-@pytest.mark.promise("pause-and-death")
-def test_a_worker_that_dies_with_a_paused_job_loses_nothing() -> None:
-    pause(task=noop)
-    job = enqueue(noop)
-    Job.objects.filter(pk=job.pk).update(status="running", worker=5, lease=9, attempts=1)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT _pgqueue_recover(NULL, NULL, NULL, false, 'lost', 3, 10, 5)")
-    run_due()
-    assert (fresh(job).status, fresh(job).attempts) == ("blocked", 0)
-    resume(task=noop)
-    run_due()
-    assert states(job) == ["done"]
+    assert note.call_count < 15
 
 
 # -- what a worker knows
