@@ -6,8 +6,9 @@ The URLs are read from the admin classes, so that a new page is tested, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import cache
 from html import unescape
 from typing import Any
 
@@ -15,10 +16,9 @@ import pytest
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Model
 from django.test import Client
-from django.urls import reverse
 from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
@@ -31,18 +31,52 @@ from tests.support.factories import (
     ScheduleFactory,
     WorkerFactory,
 )
+from tests.support.failures import fold, note
 
-from .helpers import STATES, staff, url
+from .helpers import STATES, body, pages_of, staff, url
 
 pytestmark = pytest.mark.django_db
 
-ADMINS = {
-    model._meta.model_name: model_admin
+ADMINS: dict[str, Any] = {
+    str(model._meta.model_name): model_admin
     for model, model_admin in admin.site._registry.items()
     if model._meta.app_label == "django_pgqueue"
 }
-#: What else may be in a URL than the id of a row.
-VALUES = {"name": "pause"}
+VIEWING = Permission.objects.filter(content_type__app_label="django_pgqueue", codename__startswith="view_")
+#: The permissions that a page needs, if that is not the one to view rows of its kind. Those of a button are
+#: also those of the action of the list. None: nobody has the page.
+NEEDS: dict[str, str | None] = {
+    "job_retry": "view_job retry_job",
+    "job_run_now": "view_job run_now_job",
+    "job_edit": "view_job edit_job",
+    "job_extend": "view_job extend_job",
+    "job_cancel": "view_job cancel_job",
+    "job_clone": "view_job view_arguments_job clone_job",
+    "job_failure_mute": "view_job mute_failuregroup",
+    "jobbatch_workflow": "view_jobbatch view_job",
+    "jobbatch_cancel": "view_jobbatch cancel_job",
+    "jobbatch_retry": "view_jobbatch retry_job",
+    "worker_replace": "view_worker drain_worker",
+    "worker_stop": "view_worker drain_worker",
+    "pause_resume": "view_pause delete_pause",
+    "schedule_pause": "view_schedule pause_schedule",
+    "schedule_resume": "view_schedule pause_schedule",
+    "schedule_enqueue": "view_schedule enqueue_schedule",
+    "schedule_restore": "change_schedule",
+    **{f"{kind}_add": f"add_{kind}" for kind in ("queue", "pause", "schedule", "limit")},
+    **{f"{kind}_delete": f"delete_{kind}" for kind in ("queue", "schedule", "limit")},
+    **{f"{kind}_add": None for kind in ("job", "jobbatch", "worker")},
+    **{f"{kind}_delete": None for kind in ("job", "jobbatch", "worker", "pause")},
+}
+#: The rows that have a button, if that of the fixture has not.
+FITTING: dict[str, Callable[[], Any]] = {
+    "job_run_now": lambda: JobFactory.create(scheduled=True),
+    "job_edit": lambda: JobFactory.create(),
+    "job_extend": lambda: JobFactory.create(running=True, deadline=timezone.now() + timedelta(hours=1)),
+    "job_cancel": lambda: JobFactory.create(),
+    "schedule_resume": lambda: ScheduleFactory.create(paused_at=timezone.now()),
+    "schedule_restore": lambda: ScheduleFactory.create(declared={"cron": "1 * * * *"}, overridden=["cron"]),
+}
 #: What forms and buttons send, all at once.
 SENT = {
     "action": "cancel_jobs", "select_across": "1", "index": "0", "confirmed": "1", "post": "yes",
@@ -63,6 +97,8 @@ def rows() -> dict[str, Model]:
     pause(queue="mail")
     set_limit(name="acme", concurrency=1)
     batch = BatchFactory.create()
+    note(connection.connection, "f", job_id=7)
+    fold(connection.connection)
     made: list[Any] = [
         JobFactory.create(failed=True, batch_id=batch.pk), batch, QueueFactory.create(name="mail"),
         Pause.objects.get(), ScheduleFactory.create(name="nightly"), Limit.objects.get(),
@@ -71,17 +107,19 @@ def rows() -> dict[str, Model]:
     return {str(row._meta.model_name): row for row in made}
 
 
-def urls(kind: str, rows: dict[str, Model]) -> Iterator[tuple[str, str]]:
+def urls(kind: str, rows: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the name of each URL of an admin class, and the URL for its row."""
-    pk = quote(rows[kind].pk) if kind in rows else "1"
-    for pattern in ADMINS[kind].get_urls():
-        wanted = pattern.pattern.converters
-        values = {name: pk if name == "object_id" else VALUES.get(name, pk) for name in wanted}
-        if pattern.name is not None:
-            yield (
-                pattern.name.removeprefix("django_pgqueue_"),
-                reverse(f"admin:{pattern.name}", kwargs=values),
-            )
+    pk = quote(rows[kind].pk)
+    return pages_of(ADMINS[kind], object_id=pk, fingerprint="f", task_path="tests.app.tasks.add")
+
+
+def actions(kind: str) -> list[str]:
+    return [name for name in ADMINS[kind].actions or () if isinstance(name, str)]
+
+
+def sent(rows: dict[str, Model], kind: str) -> dict[str, Any]:
+    """Return the values of forms, for the actions of this list and its row."""
+    return {**SENT, "action": (*actions(kind), "")[0], "_selected_action": [rows[kind].pk]}
 
 
 def stored() -> dict[str, Any]:
@@ -95,7 +133,50 @@ def stored() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ADMINS)
-def test_each_statement_of_a_page_has_a_time_limit(kind: str, rows: dict[str, Model], root: Client) -> None:
+@pytest.mark.promise("no-forbidden-button", "nothing-until-granted")
+def test_each_page_button_and_action_needs_its_permissions_and_no_others(
+    kind: str, rows: dict[str, Any]
+) -> None:
+    client, data = cache(staff), sent(rows, kind)
+    list_of = cache(lambda user: body(user, url("changelist", model=kind)))
+    whole = Permission.objects.filter(content_type__app_label="django_pgqueue")
+    listed = {name.rpartition("_")[0]: f'value="{name}"' for name in actions(kind)}
+    for name, _address in urls(kind, rows):
+        button = name.removeprefix(f"{kind}_")
+        row = FITTING[name]() if name in FITTING else rows[kind]
+        address = dict(urls(kind, {**rows, kind: row}))[name]
+        needed = NEEDS.get(name, f"view_{kind}")
+        assert Client().get(address)["Location"].startswith("/admin/login/"), name
+        if needed is None:
+            nobody = client(*whole.values_list("codename", flat=True))
+            assert nobody.get(address).status_code == nobody.post(address, data).status_code == 403, name
+            continue
+
+        def offers(user: Client, button: str = button, row: Any = row, address: str = address) -> list[bool]:
+            """Return whether the page of the row has the button, and whether the list has the action."""
+            found = [address in body(user, url("change", row.pk, model=kind))]
+            return [*found, *([listed[button] in list_of(user)] if button in listed else [])]
+
+        is_button = button == "clone" or button in getattr(ADMINS[kind], "row_actions", ())
+        for missing in needed.split():
+            others = client(*(each for each in needed.split() if each != missing))
+            assert others.get(address).status_code in {403, 405}, (name, missing)
+            assert others.post(address, data).status_code == 403, (name, missing)
+            if is_button and f"view_{kind}" in needed and missing != f"view_{kind}":
+                assert not any(offers(others)), (name, missing)
+        allowed = client(*needed.split())
+        assert not is_button or all(offers(allowed)), name
+        with transaction.atomic():
+            answers = {allowed.get(address).status_code, allowed.post(address, data).status_code}
+            transaction.set_rollback(True)
+        assert {200, 302} & answers, name
+
+
+@pytest.mark.parametrize("kind", ADMINS)
+@pytest.mark.promise("get-changes-nothing")
+def test_a_get_changes_nothing_and_each_of_its_statements_has_a_time_limit(
+    kind: str, rows: dict[str, Model], root: Client
+) -> None:
     unlimited = set()
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -106,88 +187,28 @@ def test_each_statement_of_a_page_has_a_time_limit(kind: str, rows: dict[str, Mo
                     unlimited.add(sql)
         return execute(sql, params, many, context)
 
-    with connection.execute_wrapper(look):
-        for _name, address in urls(kind, rows):
-            root.get(address)
-    assert unlimited == set()
-
-
-@pytest.mark.parametrize("kind", ADMINS)
-def test_every_page_works_without_time_zones(
-    kind: str, rows: dict[str, Model], root: Client, settings: Any
-) -> None:
-    """All times are naive then."""
-    for state in STATES.values():
-        JobFactory.create(**state)
-    Schedule.objects.update(next_run_at=timezone.now() + timedelta(minutes=5), paused_at=timezone.now())
-    settings.USE_TZ = False
-    for name, address in urls(kind, rows):
-        assert root.get(address).status_code < 500, name
-    for job in Job.objects.all() if kind == "job" else []:
-        assert root.get(url("change", job.pk)).status_code == 200
-    for action in ADMINS[kind].actions or ():
-        if isinstance(action, str):
-            data = {"action": action, "_selected_action": [rows[kind].pk], "index": 0}
-            assert root.post(url("changelist", model=kind), data).status_code in (200, 302), action
-
-
-def sent(rows: dict[str, Model], kind: str) -> dict[str, Any]:
-    """Return the values of forms, for the actions of this list and its row."""
-    actions = [name for name in ADMINS[kind].actions or () if isinstance(name, str)]
-    pk = rows[kind].pk if kind in rows else 1
-    return {**SENT, "action": actions[0] if actions else "", "_selected_action": [pk]}
-
-
-@pytest.mark.parametrize("kind", ADMINS)
-@pytest.mark.promise("get-changes-nothing")
-def test_a_get_changes_nothing(kind: str, rows: dict[str, Model], root: Client) -> None:
     before = stored()
     for name, address in urls(kind, rows):
-        for query in ({}, sent(rows, kind)):
-            assert root.get(address, query).status_code in {200, 302, 400, 403, 404, 405}, name
+        with connection.execute_wrapper(look):
+            root.get(address)
+        assert root.get(address, sent(rows, kind)).status_code in {200, 302, 400, 403, 404, 405}, name
+    assert unlimited == set()
     assert stored() == before
 
 
 @pytest.mark.parametrize("kind", ADMINS)
-@pytest.mark.promise("get-changes-nothing")
-def test_a_post_without_the_token_of_the_form_changes_nothing(kind: str, rows: dict[str, Model]) -> None:
+@pytest.mark.promise("get-changes-nothing", "no-forbidden-button")
+def test_without_the_token_or_with_permissions_to_view_only_a_post_changes_nothing(
+    kind: str, rows: dict[str, Model]
+) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.create_superuser("root"))
+    viewer = staff(*VIEWING.values_list("codename", flat=True))
     before = stored()
     for name, address in urls(kind, rows):
         assert client.post(address, sent(rows, kind)).status_code == 403, name
+        viewer.post(address, sent(rows, kind))
     assert stored() == before
-
-
-@pytest.mark.parametrize("kind", ADMINS)
-@pytest.mark.promise("no-forbidden-button")
-def test_who_may_only_view_changes_nothing(kind: str, rows: dict[str, Model]) -> None:
-    """With the permission to view everything, and to see all arguments."""
-    viewing = Permission.objects.filter(
-        content_type__app_label="django_pgqueue", codename__startswith="view_"
-    )
-    client = staff(*viewing.values_list("codename", flat=True))
-    before = stored()
-    for _, address in urls(kind, rows):
-        client.post(address, sent(rows, kind))
-    assert stored() == before
-
-
-@pytest.mark.parametrize("kind", ADMINS)
-@pytest.mark.promise("no-forbidden-button")
-def test_who_may_view_everything_else_sees_none_of_these_pages(kind: str, rows: dict[str, Model]) -> None:
-    """Nor does somebody who is not logged in."""
-    codenames = set(
-        Permission.objects.filter(content_type__app_label="django_pgqueue")
-        .exclude(codename__endswith=f"_{kind}")
-        .values_list("codename", flat=True)
-    )
-    others, stranger = staff(*codenames), Client()
-    for name, address in urls(kind, rows):
-        assert others.get(address).status_code in {403, 405}, name
-        assert others.post(address, sent(rows, kind)).status_code == 403, name
-        assert stranger.get(address).status_code == 302, name
-        assert stranger.get(address)["Location"].startswith("/admin/login/"), name
 
 
 @pytest.mark.parametrize("kind", ADMINS)
@@ -211,13 +232,9 @@ def test_who_may_view_one_kind_finds_no_link_or_button_that_is_not_for_them(
     assert refused == {}
 
 
-@pytest.mark.parametrize("kind", ADMINS)
 @pytest.mark.promise("arguments-need-permission")
-def test_no_page_shows_arguments_without_the_permission(kind: str, rows: dict[str, Any]) -> None:
-    viewing = Permission.objects.filter(
-        content_type__app_label="django_pgqueue", codename__startswith="view_"
-    )
-    codenames = set(viewing.values_list("codename", flat=True))
+def test_no_page_shows_arguments_without_the_permission(rows: dict[str, Any]) -> None:
+    codenames = set(VIEWING.values_list("codename", flat=True))
     blind, seeing = staff(*codenames - {"view_arguments_job"}), staff(*codenames)
     secret = "zanzibar"
     states: tuple[dict[str, Any], ...] = (
@@ -227,24 +244,27 @@ def test_no_page_shows_arguments_without_the_permission(kind: str, rows: dict[st
         JobFactory.create(args=[secret], kwargs={"to": secret}, batch_id=rows["jobbatch"].pk, **state)
         for state in states
     ]
-    for job in jobs if kind == "job" else jobs[:1]:
-        for name, address in urls(kind, {**rows, "job": job}):
-            assert secret not in blind.get(address).content.decode(), name
-            if name == "job_change":
-                assert secret in seeing.get(address).content.decode()
+    for kind in ADMINS:
+        for job in jobs if kind == "job" else jobs[:1]:
+            for name, address in urls(kind, {**rows, "job": job}):
+                if job == jobs[0] or str(job.pk) in address:
+                    assert secret not in blind.get(address).content.decode(), name
+    assert all(secret in body(seeing, url("change", job.pk)) for job in jobs)
 
 
-def test_an_entry_in_the_history_is_for_those_who_may_view_its_job(
-    rows: dict[str, Model], root: Client
+@pytest.mark.parametrize("kind", ADMINS)
+def test_every_page_works_without_time_zones(
+    kind: str, rows: dict[str, Model], root: Client, settings: Any
 ) -> None:
-    job = rows["job"]
-    root.post(reverse("admin:django_pgqueue_job_retry", args=[job.pk]))
-    history = reverse("admin:django_pgqueue_job_history", args=[job.pk])
-    assert "Action: Retry." in root.get(history).content.decode()
-    assert "Action: Retry." in staff("view_job").get(history).content.decode()
-    assert staff("view_queue").get(history).status_code == 403
-    assert (
-        history
-        in staff("view_job").get(reverse("admin:django_pgqueue_job_change", args=[job.pk])).content.decode()
-    )
-    assert Job.objects.get(pk=job.pk).status == "pending"
+    """All times are naive then."""
+    for state in STATES.values():
+        JobFactory.create(**state)
+    Schedule.objects.update(next_run_at=timezone.now() + timedelta(minutes=5), paused_at=timezone.now())
+    settings.USE_TZ = False
+    for name, address in urls(kind, rows):
+        assert root.get(address).status_code < 500, name
+    for job in Job.objects.all() if kind == "job" else []:
+        assert root.get(url("change", job.pk)).status_code == 200
+    for action in actions(kind):
+        data = {"action": action, "_selected_action": [rows[kind].pk], "index": 0}
+        assert root.post(url("changelist", model=kind), data).status_code in (200, 302), action

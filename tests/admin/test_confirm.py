@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import pytest
 import pytest_django
 from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
 from django.test import Client
 from django.utils import timezone, translation
+from syrupy.assertion import SnapshotAssertion
 
 from django_pgqueue import cancel
 from django_pgqueue.admin.bulk import actions, selection
-from django_pgqueue.models import Job, LiveJob
+from django_pgqueue.models import Job
 from tests.support.factories import JobFactory
+from tests.support.wording import shown
 
-from .helpers import STATES, act, ask, post, staff, url
+from .helpers import STATES, Page, act, ask, post, staff, url
 
 pytestmark = pytest.mark.django_db
+
+LEFT_ALONE = "1 other was left alone: it changed in the meantime, or another job has its unique key."
+KEY = {"unique_key": "doc-7", "unique_scope": "live"}
 
 
 def statuses(*jobs: Job) -> list[str]:
@@ -32,82 +39,51 @@ def finish(job: Job, status: str = "done") -> None:
     JobFactory.create(id=job.pk, **{status: True})
 
 
-def one_of_each() -> dict[str, Job]:
-    return {name: JobFactory.create(**options) for name, options in STATES.items()}
-
-
-def test_retry(root: Client) -> None:
-    failed, running = JobFactory.create_batch(2, failed=True), JobFactory.create(running=True)
-    page = ask(root, "retry_jobs", *failed, running)
-    assert "3 jobs are selected. Nothing has changed yet." in page.html
-    assert page.sentences == ["2 failed jobs would run again.", "1 running job does not change."]
-    assert statuses(*failed, running) == ["failed", "failed", "running"]
-    assert page.confirm(root) == ("2 jobs run again.", "success")
-    assert set(LiveJob.objects.values_list("pk", "status")) == {  # type: ignore[attr-defined]
-        (failed[0].pk, "pending"), (failed[1].pk, "pending"), (running.pk, "running"),
-    }  # fmt: skip
-    assert LogEntry.objects.count() == 2
-
-
-def test_cancel(root: Client) -> None:
-    pending, running, done = (
-        JobFactory.create(),
-        JobFactory.create(running=True),
-        JobFactory.create(done=True),
-    )
-    page = ask(root, "cancel_jobs", pending, running, done)
-    assert page.sentences == [
-        "1 waiting job would be cancelled.",
-        "1 running job would be asked to stop.",
-        "1 finished job does not change.",
-    ]
-    assert page.confirm(root) == ("2 jobs were cancelled, or asked to stop if they were running.", "success")
-    assert statuses(pending, running, done) == ["cancelled", "running", "done"]
-    assert Job.objects.get(pk=running.pk).cancel_requested_at is not None
-    assert "asked to stop" in root.get(url("changelist"), {"status": "running"}).content.decode()
-    again = ask(root, "cancel_jobs", running, done)
-    assert again.sentences == [
-        "1 running job was already asked to stop.",
-        "1 finished job does not change.",
-    ]
-
-
-def test_run_now(root: Client) -> None:
-    later, now = JobFactory.create(scheduled=True), JobFactory.create()
-    page = ask(root, "run_now_jobs", later, now)
-    assert page.sentences == [
-        "1 job that waits for a later time would be due now.",
-        "1 waiting job is already due.",
-    ]
-    assert page.confirm(root) == ("1 job is due now.", "success")
-    assert Job.objects.get(pk=later.pk).run_after <= timezone.now()
-
-
-@pytest.mark.parametrize(
-    ("action", "effect"),
-    [
-        ("retry_jobs", {"pending", "retry", "done", "failed", "cancelled"}),
-        ("run_now_jobs", {"retry"}),
-        ("cancel_jobs", {"pending", "retry", "running", "blocked"}),
-    ],
-)
+@pytest.mark.parametrize("action", ["retry", "run_now", "cancel", "edit"])
 def test_what_the_page_says_of_each_state_is_what_happens(
-    root: Client, action: str, effect: set[str]
+    root: Client, action: str, wording: SnapshotAssertion
 ) -> None:
-    for state, options in STATES.items():
-        jobs = JobFactory.create_batch(2, **options)
-        before = list(Job.objects.filter(pk__in=[job.pk for job in jobs]).order_by("pk").values())
-        page = ask(root, action, *jobs)
-        [sentence] = page.sentences
-        assert sentence.startswith("2 ")
-        assert (" would " in sentence) is (state in effect)
-        if state in effect:
-            assert page.confirm(root)[0].startswith("2 jobs ")
-        else:
-            assert "Nothing would change." in page.html
-            assert post(root, page.address, **page.fields)[0].startswith("No job changed: ")
-        after = list(Job.objects.filter(pk__in=[job.pk for job in jobs]).order_by("pk").values())
-        assert (before != after) is (state in effect)
+    states = {
+        **STATES,
+        "scheduled": {"scheduled": True},
+        "paused": {"blocked": True, "waiting_reason": "paused"},
+    }
+    of = {name: JobFactory.create_batch(2, **options) for name, options in states.items()}
+
+    def rows(name: str) -> list[Any]:
+        return list(Job.objects.filter(pk__in=[job.pk for job in of[name]]).order_by("pk").values())
+
+    before = {name: rows(name) for name in of}
+    page = ask(root, f"{action}_jobs", *chain(*of.values()), query="queue=default&p=-1")
+    assert before == {name: rows(name) for name in of}, "it only asks"
+    assert page.content.count('name="_selected_action"') == 18
+    assert "action=" not in page.content.split("<form")[1].split(">")[0], (
+        "it goes to the list with its filters"
+    )
+    values = {"priority": "7", "queue_name": "slow"} if action == "edit" else {}
+    told, level = post(root, page.address, **page.fields, **values)
+    changed = {name: rows(name)[0] for name in of if rows(name) != before[name]}
+    after = [
+        f"{name}: now {row['status']}, priority {row['priority']}, queue {row['queue_name']}"
+        f"{', asked to stop' * (row['cancel_requested_at'] is not None)}"
+        for name, row in changed.items()
+    ]
+    assert "\n".join([shown(page.html), f"{level}: {told}", *after]) == wording
+    assert LogEntry.objects.count() == 2 * len(changed)
+
+
+@pytest.mark.parametrize(("action", "state"), [("retry", "running"), ("run_now", "done"), ("cancel", "done")])
+def test_where_nothing_would_change_there_is_only_a_way_back(root: Client, action: str, state: str) -> None:
+    page = ask(root, f"{action}_jobs", *JobFactory.create_batch(2, **STATES[state]))
+    assert "2 jobs are selected. Nothing would change." in page.html
+    assert not page.offers_to_act
+    assert ">Back</a>" in page.content
+    assert post(root, page.address, **page.fields)[0].startswith("No job changed: ")
+
+
+def test_a_job_that_was_asked_to_stop_is_told_as_such(root: Client) -> None:
+    jobs = JobFactory.create_batch(2, running=True, cancel_requested_at=timezone.now())
+    assert ask(root, "cancel_jobs", *jobs).sentences == ["2 running jobs were already asked to stop."]
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -137,6 +113,9 @@ def test_one_job_changes_at_once_also_if_all_that_match_are_selected(root: Clien
     assert post(root, address, **data)[0].startswith("No job changed: ")
 
 
+# What has changed since the page was shown.
+
+
 def test_jobs_that_came_in_the_meantime_are_left_alone(root: Client) -> None:
     waiting = JobFactory.create_batch(2)
     page = ask(root, "cancel_jobs", waiting[0], across=True)
@@ -158,28 +137,45 @@ def test_a_job_that_has_become_done_in_the_meantime_does_not_run_again(root: Cli
     ]
     for job in (failed[1], running):
         finish(job)
-    told, kind = page.confirm(root)
-    assert told == (
-        "3 jobs run again. "
-        "1 other was left alone: it changed in the meantime, or another job has its unique key."
+    assert page.confirm(root) == (
+        f"3 jobs run again. {LEFT_ALONE}",
+        "success",
     )
-    assert kind == "success"
     assert statuses(*failed, running, done) == ["pending", "done", "pending", "done", "pending"]
 
 
-def test_a_state_that_was_not_shown_is_left_out(root: Client) -> None:
-    pending = JobFactory.create_batch(3)
-    page = ask(root, "cancel_jobs", *pending)
-    Job.objects.filter(pk=pending[0].pk).update(status="running", worker=7, lease=1)
-    told, _kind = page.confirm(root)
-    assert told.endswith("1 other changed in the meantime and was left alone.")
-    assert Job.objects.get(pk=pending[0].pk).cancel_requested_at is None
-    again = ask(root, "retry_jobs", *pending[1:])
-    for job in pending[1:]:
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [("cancel", "1 job was cancelled, or asked to stop if it was running."), ("edit", "1 job was edited.")],
+)
+def test_a_job_that_was_claimed_in_the_meantime_is_left_alone(root: Client, action: str, words: str) -> None:
+    first, second = JobFactory.create_batch(2)
+    page = ask(root, f"{action}_jobs", first, second)
+    Job.objects.filter(pk=first.pk).update(status="running", worker=7, lease=1)
+    told = post(root, page.address, **page.fields, priority="1")
+    assert told == (f"{words} 1 other changed in the meantime and was left alone.", "success")
+    first.refresh_from_db()
+    assert (first.cancel_requested_at, first.priority) == (None, 0)
+
+
+def test_if_all_of_them_have_changed_nothing_does(root: Client) -> None:
+    pending = JobFactory.create_batch(2)
+    page = ask(root, "retry_jobs", *pending)
+    for job in pending:
         finish(job)
-    told, kind = again.confirm(root)
+    told, kind = page.confirm(root)
     assert told.startswith("No job changed: all of them changed in the meantime")
     assert kind == "warning"
+
+
+def test_jobs_that_have_left_the_list_are_told_as_such(root: Client) -> None:
+    """Race: they are claimed while somebody looks at the list, which then no longer has them."""
+    jobs = JobFactory.create_batch(2)
+    Job.objects.filter(pk__in=[job.pk for job in jobs]).update(status="running")
+    data = {"action": "edit_jobs", "_selected_action": [job.pk for job in jobs], "index": 0}
+    told, level = post(root, f"{url('changelist')}?status=pending", **data)
+    assert told.startswith("No job changed: running and finished jobs cannot be edited")
+    assert level == "warning"
 
 
 def test_a_search_for_a_key_that_is_gone_is_not_a_search_for_text(root: Client) -> None:
@@ -192,6 +188,32 @@ def test_a_search_for_a_key_that_is_gone_is_not_a_search_for_text(root: Client) 
         cancel(job.pk)
     assert page.confirm(root)[0] == "No job changed: all of them changed in the meantime."
     assert statuses(other) == ["pending"]
+
+
+def test_periods_of_the_list_are_those_of_the_action(root: Client) -> None:
+    old = JobFactory.create(failed=True, finished_at=timezone.now() - timedelta(hours=2))
+    new = JobFactory.create_batch(2, failed=True)
+    page = ask(root, "retry_jobs", new[0], query="finished=hour", across=True)
+    assert page.sentences == ["2 failed jobs would run again."]
+    page.confirm(root)
+    assert statuses(old, *new) == ["failed", "pending", "pending"]
+
+
+def test_a_retry_counts_only_those_that_no_twin_holds_up(root: Client) -> None:
+    JobFactory.create(**KEY)
+    twin, other = JobFactory.create(**KEY, failed=True), JobFactory.create(failed=True)
+    refused = "No job changed: all of them changed in the meantime, or other jobs have their unique keys."
+    assert act(root, "retry_jobs", twin) == (refused, "warning")
+    message, level = post(root, url("retry", twin.pk))
+    assert message.endswith("cannot be retried, nor a job whose unique key another job has.")
+    assert level == "warning"
+    assert ask(root, "retry_jobs", twin, other).confirm(root)[0] == f"1 job runs again. {LEFT_ALONE}"
+    third = JobFactory.create(**KEY, failed=True)
+    assert ask(root, "retry_jobs", twin, third).confirm(root)[0] == refused
+    assert statuses(twin, other) == ["failed", "pending"]
+
+
+# Many jobs.
 
 
 def test_of_many_jobs_some_are_counted_and_all_of_them_change(
@@ -237,6 +259,9 @@ def test_of_a_long_history_the_last_jobs_are_looked_at(root: Client, monkeypatch
     assert asked.sentences == ["1 failed job would run again."], "it may be one of many"
 
 
+# Who may, and which forms.
+
+
 def test_done_jobs_run_again_with_a_permission_of_its_own() -> None:
     done, failed = JobFactory.create_batch(2, done=True), JobFactory.create(failed=True)
     client = staff("view_job", "retry_job")
@@ -258,14 +283,15 @@ def test_done_jobs_run_again_with_a_permission_of_its_own() -> None:
     assert page.confirm(allowed) == ("2 jobs run again.", "success")
 
 
-@pytest.mark.parametrize("name", ["retry", "run_now", "cancel"])
+@pytest.mark.parametrize("name", ["retry", "run_now", "cancel", "edit"])
 def test_a_confirmed_action_needs_its_permission(root: Client, name: str) -> None:
     jobs = JobFactory.create_batch(2, scheduled=True)
     page = ask(root, f"{name}_jobs", *jobs)
     before = list(Job.objects.order_by("pk").values())
-    client = staff("view_job", *({"retry_job", "run_now_job", "cancel_job"} - {f"{name}_job"}))
-    assert client.post(page.address, page.fields).status_code in {200, 302}
-    assert staff(f"{name}_job").post(page.address, page.fields).status_code == 403
+    others = {"retry_job", "run_now_job", "cancel_job", "edit_job"} - {f"{name}_job"}
+    data = {**page.fields, "priority": "7"}
+    assert staff("view_job", *others).post(page.address, data).status_code in {200, 302}
+    assert staff(f"{name}_job").post(page.address, data).status_code == 403
     assert list(Job.objects.order_by("pk").values()) == before
 
 
@@ -281,22 +307,7 @@ def test_a_form_that_is_not_ours_is_asked_again(root: Client, confirmed: str) ->
     assert statuses(*jobs) == ["pending", "pending"]
 
 
-def test_the_page(root: Client) -> None:
-    jobs = list(one_of_each().values())
-    page = ask(root, "retry_jobs", *jobs, query="queue=default&task=tests.app.tasks.add&p=-1")
-    html = page.html
-    assert "<h1>Retry jobs</h1>" in html
-    assert "django_pgqueue/admin.css" in html
-    assert 'href="/admin/django_pgqueue/job/?queue=default&amp;task=tests.app.tasks.add&amp;p=-1"' in html
-    form = page.content
-    assert "csrfmiddlewaretoken" in form
-    assert "<script" not in form
-    assert "action=" not in form.split("<form")[1].split(">")[0], "it goes to the list with its filters"
-    assert form.count('name="_selected_action"') == len(jobs)
-    assert "enqueued from now on" not in html, "the rows were ticked"
-
-
-def test_numbers_are_grouped_and_plurals_fit(root: Client) -> None:
+def test_numbers_are_grouped_and_plurals_fit() -> None:
     done = actions.RETRY[0]
     one, many = actions.Counted(1), actions.Counted(9_959)
     assert done.sentence(one) == "1 done job would run a second time."
@@ -315,44 +326,43 @@ def test_in_another_language_the_buttons_are_those_of_django(root: Client, setti
         assert "Nein, bitte abbrechen" in page.html
 
 
-def test_periods_of_the_list_are_those_of_the_action(root: Client) -> None:
-    hours_ago = timezone.now() - timedelta(hours=2)
-    old = JobFactory.create(failed=True, finished_at=hours_ago)
-    new = JobFactory.create_batch(2, failed=True)
-    page = ask(root, "retry_jobs", new[0], query="finished=hour", across=True)
-    assert page.sentences == ["2 failed jobs would run again."]
-    page.confirm(root)
-    assert statuses(old, *new) == ["failed", "pending", "pending"]
+# An edit asks for values.
 
 
-KEY = {"unique_key": "doc-7", "unique_scope": "live"}
+def test_a_single_job_is_edited_from_its_page(root: Client) -> None:
+    job = JobFactory.create()
+    address = url("edit", job.pk)
+    page = Page(address, root.post(address).content.decode())
+    assert f'href="{url("change", job.pk)}"' in page.content, "the way back"
+    moment = timezone.localtime(timezone.now() + timedelta(days=1)).replace(microsecond=0)
+    response = root.post(address, {**page.fields, "run_after": moment.replace(tzinfo=None).isoformat()})
+    assert response["Location"] == url("change", job.pk)
+    assert [message.message for message in get_messages(response.wsgi_request)] == ["1 job was edited."]
+    assert Job.objects.get(pk=job.pk).run_after == moment
+    [entry] = LogEntry.objects.all()
+    assert f"Edit (Run after: {moment:%Y-%m-%d %H:%M:%S} UTC)" in entry.change_message
+    finish(job)
+    page = Page(address, root.post(address).content.decode())
+    assert not page.offers_to_act
+    assert 'name="priority"' not in page.content
 
 
-def test_a_retry_that_meets_a_twin_says_why_nothing_changed() -> None:
-    client = staff("view_job", "retry_job")
-    job = JobFactory.create(**KEY, failed=True)
-    JobFactory.create(**KEY)
-    assert act(client, "retry_jobs", job) == (
-        "No job changed: all of them changed in the meantime, or other jobs have their unique keys.",
-        "warning",
-    )
-    message, level = post(client, url("retry", job.pk))
-    assert message.endswith("cannot be retried, nor a job whose unique key another job has.")
-    assert level == "warning"
-    job.refresh_from_db()
-    assert job.status == "failed"
-
-
-def test_a_retry_of_many_counts_only_those_that_run(root: Client) -> None:
-    JobFactory.create(**KEY)
-    jobs = [JobFactory.create(**KEY, failed=True), JobFactory.create(failed=True)]
-    message, _ = ask(root, "retry_jobs", *jobs).confirm(root)
-    assert message == (
-        "1 job runs again. "
-        "1 other was left alone: it changed in the meantime, or another job has its unique key."
-    )
-    third = JobFactory.create(**KEY, failed=True)
-    message, _ = ask(root, "retry_jobs", third, jobs[0]).confirm(root)
-    assert message == (
-        "No job changed: all of them changed in the meantime, or other jobs have their unique keys."
-    )
+def test_bad_values_are_refused_on_the_page(root: Client) -> None:
+    page = ask(root, "edit_jobs", *JobFactory.create_batch(2))
+    bad: list[tuple[dict[str, str], str]] = [
+        ({}, "Enter at least one value to change."),
+        ({"priority": "101"}, "Ensure this value is less than or equal to 100."),
+        ({"queue_name": "a b"}, "Use only letters, digits and the characters _ - ."),
+        ({"queue_name": "a" * 101}, "Ensure this value has at most 100 characters"),
+        ({"run_after": "9000-01-01T00:00"}, "Enter a time within 100 years."),
+        ({"run_after": "soon"}, "Enter a valid date/time."),
+    ]
+    for values, words in bad:
+        response = root.post(page.address, {**page.fields, **values})
+        assert response.status_code == 200
+        page = Page(page.address, response.content.decode())
+        assert words in page.content
+        assert page.sentences[0] == "2 waiting jobs would get the values below."
+        assert page.offers_to_act
+    assert set(Job.objects.values_list("priority", "queue_name")) == {(0, "default")}
+    assert post(root, page.address, **page.fields, priority="1") == ("2 jobs were edited.", "success")
