@@ -1,21 +1,20 @@
-"""Figures of spans, the depth and age of queues, the workers, and whether all this is healthy."""
+"""Figures of spans and of queues, and how many jobs are in each state."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
-from django.test import override_settings
+from django.db import connection
 from django.utils import timezone
 
-from django_pgqueue import enqueue, pause
-from django_pgqueue.monitoring import health as health_module
-from django_pgqueue.monitoring import queues as depth_module
-from django_pgqueue.monitoring.health import HealthProblem, health
-from django_pgqueue.monitoring.queues import Depth, depths
+from django_pgqueue import pause
+from django_pgqueue.models.job import Status
+from django_pgqueue.monitoring import states
+from django_pgqueue.monitoring.queues import Depth, depths, one_queue, queue_figures
 from django_pgqueue.monitoring.spans import (
     DAY,
     HOUR,
@@ -26,19 +25,16 @@ from django_pgqueue.monitoring.spans import (
     breakdown,
     series,
     totals,
+    trends,
 )
-from django_pgqueue.monitoring.workers import Crew, Vital, busy_text
-from django_pgqueue.postgres.session import SUPERVISOR
-from django_pgqueue.postgres.session import connect as open_session
-from django_pgqueue.postgres.timeout import TimeLimitReached
-from tests.app.tasks import noop
-from tests.support.factories import JobFactory, WorkerFactory
+from django_pgqueue.monitoring.states import StateCount, shared_counts, state_counts
+from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.keys import add_many
 from tests.support.plans import fill
-from tests.support.sessions import Connect
+from tests.support.sessions import Connection
 from tests.support.statistics import count, roll_up
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 def ago(**time: float) -> Any:
@@ -48,9 +44,8 @@ def ago(**time: float) -> Any:
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
 @pytest.mark.parametrize("is_rolled_up", [True, False])
 def test_a_chart_and_a_table_count_everything_once(
-    connect: Connect, span: TimeSpan, is_rolled_up: bool
+    one: Connection, span: TimeSpan, is_rolled_up: bool
 ) -> None:
-    one = connect(autocommit=True)
     length = span.length / timedelta(minutes=1)
     back = [0, 5, length / 2, length * 0.9]
     count(one, back, 2)
@@ -112,14 +107,13 @@ def test_depth_and_age() -> None:
     assert all(depth.is_paused for depth in depths("default", ["wanted"]).values())
 
 
-def test_jobs_that_wait_for_their_key_are_blocked(connect: Connect) -> None:
-    add_many(connect(autocommit=True), "k", "k", "k")
+def test_jobs_that_wait_for_their_key_are_blocked(one: Connection) -> None:
+    add_many(one, "k", "k", "k")
     found = depths("default")["default"]
     assert (found.ready, found.blocked) == (1, 2)
 
 
-def test_beyond_the_limit_counts_are_estimates(connect: Connect) -> None:
-    one = connect(autocommit=True)
+def test_beyond_the_limit_counts_are_estimates(one: Connection) -> None:
     one.execute("SELECT pgqueue_enqueue('tests.app.tasks.noop') FROM generate_series(1, 500)")
     one.execute("ANALYZE pgqueue_job_live")
     assert depths("default", most=500)["default"].ready == 500
@@ -129,8 +123,7 @@ def test_beyond_the_limit_counts_are_estimates(connect: Connect) -> None:
     one.execute("VACUUM ANALYZE pgqueue_job_live")
 
 
-def test_beyond_the_limit_retries_are_told_from_what_is_scheduled(connect: Connect) -> None:
-    one = connect(autocommit=True)
+def test_beyond_the_limit_retries_are_told_from_what_is_scheduled(one: Connection) -> None:
     fill(
         one, "pgqueue_job_live", 500, status="CASE WHEN n <= 100 THEN 'retry' ELSE 'pending' END",
         run_after="clock_timestamp() + n * interval '1 minute'",
@@ -144,127 +137,181 @@ def test_beyond_the_limit_retries_are_told_from_what_is_scheduled(connect: Conne
     one.execute("VACUUM ANALYZE pgqueue_job_live")
 
 
-def test_the_crew() -> None:
-    worker = WorkerFactory.create(slots=4)
-    WorkerFactory.create(queues=["mail"], slots=2)
-    WorkerFactory.create(exclude_queues=["mail"], state="draining", slots=8)
-    WorkerFactory.create(heartbeat_at=ago(hours=1))
-    for _ in range(6):
-        JobFactory.create(running=True, worker=worker.pk)
-    crew = Crew("default")
-    assert [crew.count(vital) for vital in Vital] == [2, 1, 0, 1]
-    assert (crew.slots, crew.busy) == (6, 4)
-    assert (crew.serving("mail"), crew.serving("other")) == (2, 1)
+@pytest.mark.parametrize(("span", "steps", "back"), [(HOUR, 12, 25), (DAY, 24, 600), (WEEK, 28, 3 * 1440)])
+@pytest.mark.parametrize("is_rolled_up", [False, True])
+def test_each_attempt_is_in_one_step_of_its_queue_and_task(
+    one: Connection, span: TimeSpan, steps: int, back: int, is_rolled_up: bool
+) -> None:
+    count(one, [0, back], 2)
+    count(one, [back], 3, queue="mail", task="shop.a")
+    count(one, [-600, 8 * 1440], 100)
+    if is_rolled_up:
+        roll_up(one)
+    tasks = trends("default", span, "task", ["tests.app.tasks.noop", "shop.a", "shop.idle"])
+    noop = tasks["tests.app.tasks.noop"].done
+    assert {len(trend.done) for trend in tasks.values()} == {steps}
+    assert (sum(noop), noop[-1]) == (4, 2)
+    assert sum(tasks["shop.a"].done) == 3
+    assert [step for step in noop[:-1] if step] == [2]
+    assert tasks["shop.a"].done.index(3) == noop.index(2), "the same time is the same step"
+    assert sum(tasks["shop.idle"].done) == 0
+    queues = trends("default", span, "queue", ["mail", "default"])
+    assert {name: sum(trend.done) for name, trend in queues.items()} == {"mail": 3, "default": 4}
 
 
-def test_healthy() -> None:
-    WorkerFactory.create()
-    enqueue(noop)
-    found = health("default")
-    assert found.is_healthy
-    assert found.probe_line.startswith("healthy: workers 1, ready jobs 1, the oldest for ")
+def test_the_figures_of_each_queue() -> None:
+    worker = WorkerFactory.create()
+    JobFactory.create(queue_name="mail", run_after=ago(minutes=20))
+    JobFactory.create(queue_name="mail", scheduled=True)
+    JobFactory.create(queue_name="mail", running=True, worker=worker.pk)
+    JobFactory.create(queue_name="mail", running=True, worker=worker.pk + 1)
+    JobFactory.create(queue_name="mail", status="blocked", waiting_reason="waits for jobs 1, 2")
+    JobStatFactory.create(queue_name="mail", done=5, failed=1, retried=2, minute=ago(minutes=2))
+    JobStatFactory.create(queue_name="ran", done=7, minute=ago(hours=3))
+    JobFactory.create(queue_name="failures", failed=True)
+    JobFactory.create(queue_name="failures", failed=True, finished_at=ago(hours=3))
+    JobFactory.create(queue_name="failures", failed=True, finished_at=ago(days=3))
+    JobFactory.create(queue_name="failures", done=True, shelf=9)
+    QueueFactory.create(name="unused")
+    pause(queue="paused")
+    found, is_slow = queue_figures("default")
+    assert not is_slow
+    by_name = {figures.name: figures for figures in found}
+    assert list(by_name) == ["failures", "mail", "paused", "ran", "unused"]
+    mail = by_name["mail"]
+    depth = mail.depth
+    assert (depth.ready, depth.scheduled, depth.running, depth.blocked, mail.lost) == (1, 1, 2, 1, 1)
+    assert mail.oldest is not None
+    assert timedelta(minutes=20) <= mail.oldest < timedelta(minutes=21)
+    assert mail.hour is not None
+    assert (mail.hour.done, mail.hour.failed, mail.hour.retried) == (5, 1, 2)
+    assert (sum(mail.trend.done), sum(mail.trend.failed), len(mail.trend.done)) == (5, 3, 12)
+    assert mail.needs_workers
+    assert by_name["failures"].failed_day == 2
+    assert by_name["ran"].hour is None
+    assert by_name["unused"].oldest is None
+    assert not by_name["unused"].needs_workers
+    alone = one_queue("default", "mail")
+    assert alone is not None
+    assert (alone.depth.ready, alone.depth.running, alone.lost) == (1, 2, 1)
+    nothing = one_queue("default", "never heard of")
+    assert nothing is not None
+    assert not nothing.needs_workers
 
 
-SETTINGS = {
-    "HEALTH": {"*": {"age": 60, "depth": 3}, "mail": {"age": 600}, "slow": {"workers": 2, "age": None}}
-}
+# -- how many jobs are in each state, and that all viewers share one count
+
+
+def some_jobs() -> None:
+    JobFactory.create_batch(4)
+    JobFactory.create_batch(2, retrying=True)
+    JobFactory.create_batch(2, running=True)
+    JobFactory.create(status="blocked", waiting_reason="waits for job 5")
+    JobFactory.create(status="blocked", waiting_reason="paused", wait_position=1, limit_key="a")
+    JobFactory.create(status="blocked", waiting_reason="at most 1", wait_position=1, limit_key="a")
+    JobFactory.create_batch(3, done=True)
+    JobFactory.create(done=True, shelf=9)
+    JobFactory.create_batch(2, cancelled=True)
+    JobFactory.create(failed=True)
+    JobFactory.create(failed=True, queue_name="mail")
+
+
+def analyze() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE pgqueue_job")
+
+
+def test_few_jobs_are_counted_exactly() -> None:
+    assert state_counts("default") == dict.fromkeys(Status.values, StateCount(0))
+    some_jobs()
+    counts = {"pending": 4, "retry": 2, "running": 2, "blocked": 3, "done": 4, "failed": 2, "cancelled": 2}
+    assert state_counts("default") == {status: StateCount(number) for status, number in counts.items()}
+
+
+def test_beyond_the_limit_the_states_with_an_index_are_counted_and_others_estimated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    some_jobs()
+    analyze()
+    monkeypatch.setattr(states, "MOST", 4)
+    found = state_counts("default")
+    assert {status for status, count in found.items() if count.is_exact} == {"running", "blocked", "failed"}
+    assert found["running"] == StateCount(2)
+    assert found["blocked"] == StateCount(3)
+    assert (found["pending"].number, found["retry"].number) == (4, 2), "as the statistics say"
+    assert (found["done"].number, found["cancelled"].number) == (4, 2)
+
+
+def test_a_status_that_is_not_counted_in_time_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    some_jobs()
+    monkeypatch.setattr(states, "PATIENCE", 0.02)
+    monkeypatch.setattr(states, "_RING", "SELECT 'done', 1 FROM pg_sleep(5) WHERE %(most)s > 0")
+    assert set(state_counts("default")) == {*Status.values} - {"done", "cancelled"}
+
+
+def test_the_settings_of_a_count_end_with_it() -> None:
+    state_counts("default")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan')")
+        assert cursor.fetchall() == [("on", "on")]
 
 
 @pytest.fixture
-def _settings() -> Iterator[None]:
-    with override_settings(PGQUEUE=SETTINGS):
-        yield
+def _forgotten() -> Iterator[None]:
+    states._shared.clear()
+    yield
+    states._shared.clear()
 
 
-@pytest.mark.usefixtures("_settings")
-def test_each_threshold() -> None:
-    WorkerFactory.create(queues=["default", "mail", "slow"])
-    for queue in ("default", "mail", "slow"):
-        JobFactory.create(queue_name=queue, run_after=ago(minutes=5))
-    JobFactory.create_batch(4, queue_name="many")
-    problems = health("default").problems
-    assert [(problem.kind, problem.queue_name) for problem in problems] == [
-        ("age", "default"),
-        ("depth", "many"),
-        ("unserved", "many"),
-        ("unserved", "slow"),
-    ]
-    assert [str(problem) for problem in problems] == [
-        "default: the oldest ready job waits for 5 min, longer than 1 min",
-        "many: more than 3 jobs are ready",
-        "many: served by 0 of at least 1 worker",
-        "slow: served by 1 of at least 2 workers",
-    ]
-    assert health("default", ["mail"]).is_healthy
-    assert health("default", ["mail"], age=100).probe_line == (
-        "unhealthy: mail: the oldest ready job waits for 5 min, longer than 1 min"
-    )
-    assert health("default", ["idle"]).problems == (
-        HealthProblem("unserved", "idle", "idle: served by 0 of at least 1 worker"),
-    )
-    pause(everything=True)
-    assert health("default").is_healthy, "the jobs wait on purpose"
+@pytest.mark.usefixtures("_forgotten")
+def test_several_viewers_cause_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Race: the first count is not complete when the second viewer asks."""
+    started, other_asks = threading.Event(), threading.Event()
+    calls: list[str] = []
+
+    class Watched:
+        """Tells when the second viewer comes."""
+
+        lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if started.is_set():
+                other_asks.set()
+            self.lock.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            self.lock.release()
+
+    def count(alias: str) -> states.Counts:
+        calls.append(alias)
+        started.set()
+        assert other_asks.wait(10)
+        return {"done": StateCount(len(calls))}
+
+    answers: list[object] = []
+    monkeypatch.setattr(states, "state_counts", count)
+    monkeypatch.setattr(states, "_lock", Watched())
+    first = threading.Thread(target=lambda: answers.append(shared_counts("default")))
+    first.start()
+    assert started.wait(10)
+    second = threading.Thread(target=lambda: answers.append(shared_counts("default")))
+    second.start()
+    first.join()
+    second.join()
+    assert calls == ["default"]
+    assert answers == [{"done": StateCount(1)}] * 2
+    assert shared_counts("other") == {"done": StateCount(2)}, "each database has its own"
 
 
-def test_missing_workers_are_told_once() -> None:
-    enqueue(noop)
-    JobFactory.create(queue_name="mail")
-    assert health("default").problems == (HealthProblem("no_worker", "", "no worker claims jobs"),)
-    assert health("default").probe_line == "unhealthy: no worker claims jobs"
-
-
-def test_a_worker_that_is_starting_is_told() -> None:
-    """Its supervisor is connected, but none of its processes has loaded the project."""
-    session = open_session("default", name=SUPERVISOR)
-    try:
-        assert health("default").probe_line == "unhealthy: no worker claims jobs yet, but one is starting"
-        worker = WorkerFactory.create()
-        assert health("default").is_healthy
-        worker.delete()
-    finally:
-        session.close()
-    assert health("default", workers=0).is_healthy
-    WorkerFactory.create()
-    assert health("default", workers=2).problems == (
-        HealthProblem("few_workers", "", "1 worker claims jobs, at least 2 are expected"),
-    )
-
-
-def test_slots_that_lost_jobs_take_are_told() -> None:
-    worker = WorkerFactory.create(slots=4, lost=2)
-    assert health("default").problems == (
-        HealthProblem("lost_jobs", "", "2 slots are taken by lost jobs, whose tasks have not ended"),
-    )
-    (found,) = Crew("default").workers
-    assert (found.pk, found.busy, busy_text(found)) == (worker.pk, 2, "2 of 4, 2 by lost jobs")
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (TimeLimitReached(), "unhealthy: the database did not answer within 2 s"),
-        (OperationalError("password of 10.0.0.1"), "unhealthy: the database cannot be read"),
-    ],
-)
-def test_a_database_that_does_not_answer_is_not_healthy(
-    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(health_module, "depths", fail)
-    assert health("default").probe_line == line
-    assert [problem.kind for problem in health("default").problems] == ["unreachable"]
-
-
-def test_a_threshold_above_the_usual_limit_is_counted_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def count_up_to(alias: str, names: Any, most: int) -> dict[str, Depth]:
-        seen.append(most)
-        return {}
-
-    monkeypatch.setattr(health_module, "depths", count_up_to)
-    health("default", depth=50_000)
-    health("default")
-    assert seen == [50_001, depth_module.MOST]
+@pytest.mark.usefixtures("_forgotten")
+def test_a_count_is_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(states, "monotonic", lambda: now)
+    read = iter(range(1, 9))
+    monkeypatch.setattr(states, "state_counts", lambda alias: {"done": StateCount(next(read))})
+    first, second, third = ({"done": StateCount(number)} for number in (1, 2, 3))
+    assert (shared_counts("default"), shared_counts("default")) == (first, first)
+    now = 105.0
+    assert shared_counts("default") == second
+    states._shared.clear()
+    assert shared_counts("default") == third

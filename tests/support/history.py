@@ -68,21 +68,23 @@ class World:
         return self.now - min(self.kept.values())
 
     def _shift(self, hours: float) -> None:
-        self._connection.execute("UPDATE pgqueue_ring SET since = since - %s * interval '1 hour'", (hours,))
+        back = f"interval '{hours} hours'"
         self._connection.execute(
-            "UPDATE pgqueue_job SET finished_at = finished_at - %s * interval '1 hour' WHERE shelf <> 0",
-            (hours,),
+            f"UPDATE pgqueue_ring SET since = since - {back};"
+            f" UPDATE pgqueue_job SET finished_at = finished_at - {back} WHERE shelf <> 0"
         )
 
     def _finish(self) -> None:
-        row = self._connection.execute("SELECT pgqueue_enqueue('a.b')").fetchone()
+        row = self._connection.execute("SELECT pgqueue_cancel(ARRAY[pgqueue_enqueue('a.b')])").fetchone()
         assert row is not None
-        self._connection.execute("SELECT pgqueue_cancel(ARRAY[%s::bigint])", row)
-        self.kept[row[0]] = self.now
+        self.kept[row[0][0]] = self.now
 
     def _upkeep(self) -> None:
-        while rotate(self._connection).startswith(("emptied", "moved", "restarted")):
-            pass
+        said: list[str] = []
+        while not said or said[-1].startswith(("emptied", "moved", "restarted")):
+            said.append(rotate(self._connection))
+        if not any(each.startswith("emptied") for each in said):
+            return
         left = {row[0] for row in self._connection.execute("SELECT id FROM pgqueue_job").fetchall()}
         for job in self.kept.keys() - left:
             self.dropped.append((self.now, self.now - self.kept.pop(job)))

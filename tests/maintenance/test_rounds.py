@@ -1,0 +1,268 @@
+"""The rounds of maintenance: flows that nobody ends, statistics, and limits that code declares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from django_pgqueue import reset_limit
+from django_pgqueue.maintenance import rounds as rounds_module
+from django_pgqueue.maintenance.limits import DeclaredLimits
+from django_pgqueue.maintenance.rounds import Rounds, sweep
+from django_pgqueue.models import JobStat, Limit, StatRollup
+from django_pgqueue.postgres.session import Session
+from django_pgqueue.postgres.session import connect as connect_session
+from django_pgqueue.tasks import paths
+from tests.app import limit_tasks
+from tests.support.flows import after, members, open_batch, outcome, status
+from tests.support.jobs import add, value
+from tests.support.sessions import Connect, Connection, start
+from tests.support.statistics import count, counted, forget, roll_up
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def session(transactional_db: None) -> Iterator[Session]:
+    with closing(connect_session("default")) as session:
+        yield session
+
+
+@pytest.mark.promise("flow-repair")
+def test_a_round_ends_batches_and_lets_jobs_run_that_wait_for_nothing(
+    session: Session, one: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    (job,) = add(one)
+    batch, (member,) = open_batch(one, 1)
+    child, callback = after(one, [job]), after(one, [batch])
+    rounds = Rounds()
+    rounds.run(session, 100.0)
+    assert status(one, child, callback) == "blocked blocked"
+    assert 108.0 <= rounds._next[rounds._spread_nets] <= 112.0
+    one.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (child,))
+    one.execute("DELETE FROM pgqueue_job WHERE id = %s", (member,))
+    rounds.run(session, 101.0)
+    assert status(one, child, callback) == "blocked blocked", "it is not time"
+    with caplog.at_level("INFO", "django_pgqueue"):
+        rounds.run(session, 112.0)
+    assert status(one, child, callback) == "pending cancelled"
+    assert outcome(one, batch) == "cancelled"
+    assert "ended 1 batch that nobody else would have ended" in caplog.text
+    assert rounds._next[rounds._spread_nets] < 113.0, "there may be more"
+
+
+def test_rounds_go_through_all_pages(
+    session: Session, one: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_module, "PAGE", 2)
+    (job,) = add(one)
+    children = [after(one, [job]) for _ in range(3)]
+    batches = [open_batch(one, 1) for _ in range(3)]
+    one.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (children[2],))
+    one.execute("DELETE FROM pgqueue_job WHERE id = %s", (batches[2][1][0],))
+    rounds = Rounds()
+    rounds.run(session, 100.0)
+    assert (status(one, *children), outcome(one, batches[2][0])) == ("blocked blocked blocked", "")
+    rounds.run(session, 101.0)
+    assert (status(one, *children), outcome(one, batches[2][0])) == ("blocked blocked pending", "cancelled")
+
+
+def test_an_old_batch_is_deleted(session: Session, one: Connection) -> None:
+    batch, _ = open_batch(one)
+    members_of, _ = open_batch(one, 1)
+    one.execute("UPDATE pgqueue_batch SET finished_at = finished_at - interval '31 days'")
+    Rounds().run(session, 100.0)
+    assert value(one, "SELECT array_agg(id) FROM pgqueue_batch") == [members_of]
+    assert members(one, members_of)
+    assert batch != members_of
+
+
+@pytest.mark.parametrize("parent", [True, False])
+def test_two_supervisors_do_not_do_the_same(session: Session, connect: Connect, parent: bool) -> None:
+    one = connect()
+    name = "edges" if parent else "batches"
+    assert value(one, "SELECT _pgqueue_on_duty(%s)", name)
+    other = connect(autocommit=True)
+    (job,) = add(other)
+    child = after(other, [job])
+    batch, (member,) = open_batch(other, 1)
+    other.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (child,))
+    other.execute("DELETE FROM pgqueue_job WHERE id = %s", (member,))
+    Rounds().run(session, 100.0)
+    assert (status(other, child), outcome(other, batch)) == (
+        ("blocked", "cancelled") if parent else ("pending", "")
+    )
+
+
+# -- minutes are added to the sums, and what nobody reads any more is deleted
+
+
+def test_every_sum_has_every_attempt_once(one: Connection) -> None:
+    count(one, [0, 5, 25, 90, 3000], 3)
+    count(one, [5, 25], 2, task="tests.app.tasks.add")
+    count(one, [5], 1, queue="mail")
+    expected = dict.fromkeys(counted(one), (20, 20))
+    assert roll_up(one) == 7, "all but the current minute"
+    assert counted(one) == expected
+    assert len(expected) == 9
+    total = StatRollup.objects.get(span="total", queue_name="default", task_path="tests.app.tasks.noop")
+    assert (total.done, sum(total.run_histogram), total.run_seconds) == (12, 12, 12.0)
+    assert JobStat.objects.filter(rolled_up=False).count() == 1
+
+
+def test_it_is_done_once_and_in_steps(one: Connection) -> None:
+    count(one, range(10, 16))
+    assert [roll_up(one, 4) for _ in range(3)] == [4, 2, 0]
+    assert set(counted(one).values()) == {(6, 6)}
+
+
+def test_counts_that_come_late_are_added(one: Connection) -> None:
+    """A job is counted in the minute of its claim, but when it is over."""
+    count(one, [100], 2)
+    assert roll_up(one) == 1
+    count(one, [100], 5)
+    assert JobStat.objects.count() == 2
+    assert set(counted(one).values()) == {(7, 7)}
+    assert roll_up(one) == 1
+    assert JobStat.objects.get().done == 7
+    assert set(counted(one).values()) == {(7, 7)}
+
+
+DAY = 24 * 60
+
+
+def test_what_is_kept(one: Connection) -> None:
+    count(one, [1 * DAY, 3 * DAY, 3 * DAY + 30, 100 * DAY])
+    assert forget(one) == 0, "nothing that is not in the sums"
+    assert roll_up(one) == 4
+    assert forget(one) == 13, "sums: 3 minutes, 3 quarters, an hour and a day; all but minutes twice"
+    assert JobStat.objects.count() == 1
+    left = dict.fromkeys(["minute", "quarter", "hour", "day", "total"], 0)
+    for span in StatRollup.objects.values_list("span", flat=True):
+        left[span] += 1
+    assert left["minute"] == 1
+    assert left["quarter"] == 2, "of the task and of all tasks"
+    assert 4 <= left["hour"] <= 6, "those of the last 90 days"
+    assert left["day"] >= 4
+    assert left["total"] == 1
+    assert forget(one) == 0
+    one.execute("UPDATE pgqueue_stat_rollup SET updated_at = now() - interval '91 days'")
+    forget(one)
+    assert not StatRollup.objects.filter(span="total").exists(), "the task has not run for as long"
+
+
+def test_old_rows_are_deleted_in_steps(one: Connection) -> None:
+    count(one, range(3 * DAY, 3 * DAY + 10))
+    roll_up(one)
+    assert forget(one, limit=7) > 7, "with the sums of minutes, those of quarters of an hour"
+    assert [JobStat.objects.count(), StatRollup.objects.filter(span="minute").count()] == [3, 3]
+    assert [forget(one, limit=7) for _ in range(2)] == [3, 0]
+
+
+def test_the_upkeep_of_a_worker_does_both(session: Session, one: Connection) -> None:
+    count(one, [5, 3 * DAY])
+    sweep(session)
+    assert JobStat.objects.get().rolled_up
+    assert set(StatRollup.objects.filter(span="total").values_list("done", flat=True)) == {2}
+
+
+# -- limits that the code declares, and those that it no longer declares
+
+HERE = "tests.app.limit_tasks"
+
+
+def add_limit(name: str, module: str = HERE, **columns: Any) -> None:
+    """Add a limit that other code has declared."""
+    Limit.objects.create(name=name, concurrency=3, declared_concurrency=3, declared_by=module, **columns)
+
+
+def withdrawn(session: Session) -> set[str]:
+    """Return the names of the limits that are found to be no longer declared."""
+    before = set(Limit.objects.exclude(declared_by="").values_list("name", flat=True))
+    DeclaredLimits().withdraw(session)
+    return before - set(Limit.objects.exclude(declared_by="").values_list("name", flat=True))
+
+
+def test_a_limit_that_was_removed_from_code_keeps_its_number_and_can_be_deleted(session: Session) -> None:
+    DeclaredLimits().write(session)
+    two = Limit.objects.get(name=limit_tasks.two.module_path)
+    assert (two.concurrency, two.declared_by) == (2, HERE)
+    add_limit("removed")
+    assert withdrawn(session) == {"removed"}
+    left = Limit.objects.get(name="removed")
+    assert (left.concurrency, left.is_declared, left.is_left_over) == (3, False, True)
+    assert withdrawn(session) == set()
+    reset_limit(name="removed")
+    assert not Limit.objects.filter(name="removed").exists()
+
+
+def test_a_limit_that_was_set_by_hand_is_only_that_afterwards(session: Session) -> None:
+    add_limit("removed", is_overridden=True)
+    assert withdrawn(session) == {"removed"}
+    left = Limit.objects.get(name="removed")
+    assert (left.concurrency, left.is_overridden) == (3, True)
+    assert not left.is_declared
+    assert not left.is_left_over
+
+
+def test_a_limit_comes_back_when_the_code_declares_it_again(session: Session) -> None:
+    add_limit("removed")
+    assert withdrawn(session) == {"removed"}
+    columns = "'{removed}', '{5}', '{wait}', '{NULL}', '{NULL}', '{NULL}', '{tests.app.tasks}'"
+    assert session.value(f"SELECT _pgqueue_declare_limits({columns})") == 1
+    back = Limit.objects.get(name="removed")
+    assert (back.concurrency, back.declared_concurrency, back.declared_by) == (5, 5, "tests.app.tasks")
+    assert not back.is_left_over
+
+
+@pytest.mark.parametrize(
+    ("module", "is_gone"),
+    [
+        (HERE, True),
+        ("tests.app.removed", True),  # a module of an app that does not exist any more
+        ("tests.app.removed.tasks", True),
+        ("warehouse.tasks", False),  # of another project
+        ("tests.app.not_imported", False),
+    ],
+)
+def test_only_modules_that_this_process_knows_are_asked(
+    session: Session, monkeypatch: pytest.MonkeyPatch, module: str, is_gone: bool
+) -> None:
+    monkeypatch.setattr(
+        paths, "find_spec", lambda name: object() if name.endswith("not_imported") else find_spec(name)
+    )
+    add_limit("removed", module)
+    assert withdrawn(session) == ({"removed"} if is_gone else set())
+
+
+def test_a_package_that_cannot_be_imported_is_left_alone(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> None:
+        raise RuntimeError(name)
+
+    monkeypatch.setattr(paths, "find_spec", fail)
+    add_limit("removed", "tests.app.broken.tasks")
+    assert withdrawn(session) == set()
+
+
+def test_a_limit_that_another_worker_declares_meanwhile_stays(
+    session: Session, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its code has moved to another module, and this worker, with older code, has read the row before."""
+    monkeypatch.setitem(sys.modules, "tests.app.old", ModuleType("tests.app.old"))
+    add_limit("moved", "tests.app.old")
+    other = connect()
+    columns = "'{moved}', '{3}', '{wait}', '{NULL}', '{NULL}', '{NULL}', '{tests.app.new}'"
+    other.execute(f"SELECT _pgqueue_declare_limits({columns})")
+    withdrawing = start(session.connection, lambda _: DeclaredLimits().withdraw(session)).blocked()
+    other.commit()
+    withdrawing.result()
+    moved = Limit.objects.get()
+    assert (moved.declared_concurrency, moved.declared_by) == (3, "tests.app.new")

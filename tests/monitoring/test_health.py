@@ -1,0 +1,256 @@
+"""Whether a queue is healthy, and the verdict on it in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.test import override_settings
+from django.utils import timezone
+
+from django_pgqueue import enqueue, pause
+from django_pgqueue.monitoring import health as module
+from django_pgqueue.monitoring import queues as depth_module
+from django_pgqueue.monitoring.health import HealthProblem, health, judge, read, verdict
+from django_pgqueue.monitoring.queues import Depth
+from django_pgqueue.monitoring.workers import Crew, Vital, busy_text
+from django_pgqueue.postgres.session import SUPERVISOR
+from django_pgqueue.postgres.session import connect as open_session
+from django_pgqueue.postgres.timeout import TimeLimitReached
+from tests.app.tasks import noop
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+
+pytestmark = pytest.mark.django_db(databases=["default", "other"])
+
+
+def ago(**time: float) -> Any:
+    return timezone.now() - timedelta(**time)
+
+
+def test_the_crew() -> None:
+    worker = WorkerFactory.create(slots=4)
+    WorkerFactory.create(queues=["mail"], slots=2)
+    WorkerFactory.create(exclude_queues=["mail"], state="draining", slots=8)
+    WorkerFactory.create(heartbeat_at=ago(hours=1))
+    for _ in range(6):
+        JobFactory.create(running=True, worker=worker.pk)
+    crew = Crew("default")
+    assert [crew.count(vital) for vital in Vital] == [2, 1, 0, 1]
+    assert (crew.slots, crew.busy) == (6, 4)
+    assert (crew.serving("mail"), crew.serving("other")) == (2, 1)
+
+
+def test_healthy() -> None:
+    WorkerFactory.create()
+    enqueue(noop)
+    found = health("default")
+    assert found.is_healthy
+    assert found.probe_line.startswith("healthy: workers 1, ready jobs 1, the oldest for ")
+
+
+THRESHOLDS = {"*": {"age": 60, "depth": 3}, "mail": {"age": 600}, "slow": {"workers": 2, "age": None}}
+
+
+@override_settings(PGQUEUE={"HEALTH": THRESHOLDS})
+def test_each_threshold() -> None:
+    WorkerFactory.create(queues=["default", "mail", "slow"])
+    for queue in ("default", "mail", "slow"):
+        JobFactory.create(queue_name=queue, run_after=ago(minutes=5))
+    JobFactory.create_batch(4, queue_name="many")
+    late = "the oldest ready job waits for 5 min, longer than 1 min"
+    assert health("default").problems == (
+        HealthProblem("age", "default", f"default: {late}"),
+        HealthProblem("depth", "many", "many: more than 3 jobs are ready"),
+        HealthProblem("unserved", "many", "many: served by 0 of at least 1 worker"),
+        HealthProblem("unserved", "slow", "slow: served by 1 of at least 2 workers"),
+    )
+    assert health("default", ["mail"]).is_healthy
+    assert health("default", ["mail"], age=100).probe_line == f"unhealthy: mail: {late}"
+    assert [each.text for each in health("default", ["idle"]).problems] == [
+        "idle: served by 0 of at least 1 worker"
+    ]
+    pause(everything=True)
+    assert health("default").is_healthy, "the jobs wait on purpose"
+
+
+def test_missing_workers_are_told_once() -> None:
+    enqueue(noop)
+    JobFactory.create(queue_name="mail")
+    assert health("default").problems == (HealthProblem("no_worker", "", "no worker claims jobs"),)
+    assert health("default").probe_line == "unhealthy: no worker claims jobs"
+
+
+def test_a_worker_that_is_starting_is_told() -> None:
+    """Its supervisor is connected, but none of its processes has loaded the project."""
+    with closing(open_session("default", name=SUPERVISOR)):
+        assert health("default").probe_line == "unhealthy: no worker claims jobs yet, but one is starting"
+        worker = WorkerFactory.create()
+        assert health("default").is_healthy
+        worker.delete()
+    assert health("default", workers=0).is_healthy
+    WorkerFactory.create()
+    assert health("default", workers=2).problems == (
+        HealthProblem("few_workers", "", "1 worker claims jobs, at least 2 are expected"),
+    )
+
+
+def test_slots_that_lost_jobs_take_are_told() -> None:
+    worker = WorkerFactory.create(slots=4, lost=2)
+    assert health("default").problems == (
+        HealthProblem("lost_jobs", "", "2 slots are taken by lost jobs, whose tasks have not ended"),
+    )
+    (found,) = Crew("default").workers
+    assert (found.pk, found.busy, busy_text(found)) == (worker.pk, 2, "2 of 4, 2 by lost jobs")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (TimeLimitReached(), "unhealthy: the database did not answer within 2 s"),
+        (OperationalError("password of 10.0.0.1"), "unhealthy: the database cannot be read"),
+    ],
+)
+def test_a_database_that_does_not_answer_is_not_healthy(
+    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "depths", fail)
+    assert health("default").probe_line == line
+    assert verdict("default").line == line.replace("unhealthy", "1 problem")
+    assert [problem.kind for problem in health("default").problems] == ["unreachable"]
+
+
+def test_a_threshold_above_the_usual_limit_is_counted_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def count_up_to(alias: str, names: Any, most: int) -> dict[str, Depth]:
+        seen.append(most)
+        return {}
+
+    monkeypatch.setattr(module, "depths", count_up_to)
+    health("default", depth=50_000)
+    health("default")
+    assert seen == [50_001, depth_module.MOST]
+
+
+# -- the verdict
+
+
+def minute(back: int) -> Any:
+    return (timezone.now() - timedelta(minutes=back)).replace(second=0, microsecond=0)
+
+
+def test_all_is_well() -> None:
+    WorkerFactory.create_batch(2)
+    assert verdict("default").line == "Healthy: 2 workers, 0 jobs/min, no job is ready"
+    JobFactory.create(run_after=ago(minutes=2))
+    JobStatFactory.create(minute=minute(1), done=60_000)
+    found = verdict("default")
+    assert found.is_healthy
+    assert found.line.startswith("Healthy: 2 workers, ")
+    assert found.line.endswith(" jobs/s, the oldest ready job waits 2 min")
+    seconds = (timezone.now() - minute(1)).total_seconds()
+    assert read("default").per_second == pytest.approx(60_000 / seconds, rel=0.1)
+    assert verdict("other").line == "1 problem: no worker claims jobs"
+
+
+def silent() -> None:
+    worker = WorkerFactory.create(heartbeat_at=ago(seconds=12))
+    JobFactory.create(running=True, worker=worker.pk)
+
+
+def lost() -> None:
+    dead = WorkerFactory.create(heartbeat_at=ago(hours=1))
+    JobFactory.create_batch(2, running=True, worker=dead.pk)
+    JobFactory.create(running=True, worker=dead.pk + 1000)
+
+
+def failing() -> None:
+    JobStatFactory.create(minute=minute(5), failed=41)
+    JobStatFactory.create(minute=minute(70), failed=20)
+
+
+def failing_as_before() -> None:
+    JobStatFactory.create(minute=minute(5), failed=40)
+    JobStatFactory.create(minute=minute(70), failed=20)
+
+
+def failing_seldom() -> None:
+    JobStatFactory.create(minute=minute(5), done=4_080, failed=41)
+
+
+def paused() -> None:
+    JobFactory.create_batch(2, queue_name="mail", run_after=ago(hours=1))
+    pause(queue="mail")
+    pause(queue="idle")
+    pause(task="tests.app.tasks.add")
+
+
+def all_paused() -> None:
+    JobFactory.create(queue_name="mail")
+    pause(queue="mail")
+    pause(everything=True)
+
+
+def pause_is_over() -> None:
+    JobFactory.create(queue_name="mail")
+    pause(queue="mail").__class__.objects.update(until=ago(seconds=1))
+
+
+@pytest.mark.parametrize(
+    ("happen", "problems"),
+    [
+        (silent, [("silent", "", "1 worker has sent no heartbeat for 1")]),
+        (lost, [("lost", "", "3 running jobs have lost their workers, and wait for recovery")]),
+        (failing_seldom, []),
+        (failing, [("failures", "", "41 jobs failed in the last hour, 20 in the hour before")]),
+        (failing_as_before, []),
+        (paused, [("paused", "mail", "mail: paused, and 2 jobs wait")]),
+        (all_paused, [("paused", "", "everything is paused")]),
+        (pause_is_over, []),
+    ],
+)
+def test_what_a_person_wants_to_know(
+    happen: Callable[[], None], problems: list[tuple[str, str, str]]
+) -> None:
+    WorkerFactory.create()
+    happen()
+    found = verdict("default")
+    assert [(problem.kind, problem.queue_name) for problem in found.problems] == [
+        each[:2] for each in problems
+    ]
+    for problem, (_kind, _queue, text) in zip(found.problems, problems, strict=True):
+        assert problem.text.startswith(text)
+    assert found.headline.startswith("1 problem" if problems else "Healthy: ")
+
+
+def test_problems_of_the_health_come_first() -> None:
+    pause(queue="idle")
+    JobFactory.create(queue_name="idle")
+    JobStatFactory.create(minute=minute(5), failed=10)
+    assert verdict("default").line == (
+        "3 problems: no worker claims jobs; 10 jobs failed in the last hour, 0 in the hour before; "
+        "idle: paused, and 1 job waits"
+    )
+    with override_settings(PGQUEUE={"HEALTH": {"*": {"workers": 0}, "wanted": {"workers": 1}}}):
+        assert verdict("default").problems[0].text == "wanted: served by 0 of at least 1 worker"
+
+
+@pytest.mark.parametrize("part", ["depths", "Crew", "lost_jobs", "series"])
+def test_a_part_that_is_too_slow_does_not_hide_the_others(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: Any) -> None:
+        raise TimeLimitReached
+
+    WorkerFactory.create()
+    pause(everything=True)
+    monkeypatch.setattr(module, part, slow)
+    found = judge(read("default"))
+    assert [problem.kind for problem in found.problems] == (
+        ["unreachable", "paused"] if part in {"depths", "Crew"} else ["paused"]
+    )
