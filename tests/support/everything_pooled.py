@@ -39,7 +39,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     "it is about workers that are notified": [
         "tests/races/test_enqueue_and_sleep.py",
         "tests/worker/executor/test_interrupts.py::test_jobs_that_are_cancelled_stop[by notif",
-        "tests/worker/test_idle_statements.py",
+        "tests/worker/test_statements.py::test_an_idle_worker",
         "tests/worker/producer/test_idle.py",
         # The pause lasts as long as the time between two polls.
         "tests/worker/producer/test_pauses.py::test_a_pause_ends_by_itself",

@@ -18,20 +18,19 @@ from tests.app import inline_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh
 
-
-@pytest.fixture(
-    params=[
-        pytest.param(1, marks=pytest.mark.django_db, id="in a transaction"),
-        pytest.param(2, marks=pytest.mark.django_db(transaction=True), id="autocommit"),
-    ],
-    autouse=True,
-)
-def database() -> None:
-    """Run each test in both."""
+pytestmark = pytest.mark.django_db  # in a transaction
+autocommit = pytest.mark.django_db(transaction=True)
+both = pytest.mark.parametrize("way", ["in a transaction", pytest.param("autocommit", marks=autocommit)])
 
 
 @pytest.fixture
-def worker(database: None) -> Iterator[InlineWorker]:
+def way() -> str:
+    """The usual one of ``both``."""
+    return "in a transaction"
+
+
+@pytest.fixture
+def worker(way: str, db: None) -> Iterator[InlineWorker]:
     tasks.SEEN.clear()
     found = InlineWorker("default")
     yield found
@@ -46,6 +45,7 @@ def run_all(worker: InlineWorker) -> list[str]:
     return kinds
 
 
+@both
 def test_a_job_runs_on_this_thread_and_connection(worker: InlineWorker) -> None:
     job = enqueue(tasks.describe, 7)
     assert run_all(worker) == ["done"]
@@ -54,11 +54,21 @@ def test_a_job_runs_on_this_thread_and_connection(worker: InlineWorker) -> None:
     assert (job.status, job.worker, job.attempts) == ("done", worker.worker, 1)
 
 
-def test_jobs_run_in_order_of_priority_and_time_across_queues(worker: InlineWorker) -> None:
-    for number, (queue, priority) in enumerate([("b", 0), ("a", 0), ("b", 5), ("a", 0), ("c", 5), ("b", -1)]):
-        enqueue(tasks.see.using(queue_name=queue, priority=priority), number)
+@pytest.mark.parametrize(("calls", "order"), [
+    (
+        [
+            {"queue_name": queue, "priority": priority}
+            for queue, priority in [("b", 0), ("a", 0), ("b", 5), ("a", 0), ("c", 5), ("b", -1)]
+        ],
+        [2, 4, 0, 1, 3, 5],
+    ),
+    ([{"group_key": group} for group in ["x", "x", "x", None, None, "y", "y"]], [0, 5, 3, 1, 6, 4, 2]),
+], ids=["priority and time, across queues", "groups take turns"])  # fmt: skip
+def test_the_order(worker: InlineWorker, calls: list[dict[str, Any]], order: list[int]) -> None:
+    for number, options in enumerate(calls):
+        enqueue(tasks.see.using(**options), number)
     run_all(worker)
-    assert tasks.SEEN == [2, 4, 0, 1, 3, 5]
+    assert order == tasks.SEEN
 
 
 def test_only_the_named_queues_run(worker: InlineWorker) -> None:
@@ -67,13 +77,6 @@ def test_only_the_named_queues_run(worker: InlineWorker) -> None:
     run_all(InlineWorker("default", queues=["a", "c"], exclude_queues=["c"]))
     run_all(InlineWorker("default", exclude_queues=["c"]))
     assert tasks.SEEN == ["a", "c", "b"]
-
-
-def test_groups_take_turns(worker: InlineWorker) -> None:
-    for number, group in enumerate(["x", "x", "x", None, None, "y", "y"]):
-        enqueue(tasks.see.using(group_key=group), f"{group}{number}")
-    run_all(worker)
-    assert tasks.SEEN == ["x0", "y5", "None3", "x1", "y6", "None4", "x2"]
 
 
 @pytest.mark.parametrize(("how", "status", "kind"), [
@@ -98,6 +101,7 @@ def test_each_end_of_a_task_becomes_the_outcome_of_a_worker(
     assert Entry.objects.count() == (how != "bad_call"), "what it wrote before stays, as in a worker"
 
 
+@both
 def test_async_tasks_work_on_this_connection(worker: InlineWorker) -> None:
     job = enqueue(tasks.acount_entries)
     Entry.objects.create(key="not committed")
@@ -105,6 +109,7 @@ def test_async_tasks_work_on_this_connection(worker: InlineWorker) -> None:
     assert fresh(job).result == [1, job.pk]
 
 
+@both
 def test_an_atomic_task_commits_or_rolls_back_with_its_report(worker: InlineWorker) -> None:
     jobs = [enqueue(tasks.write_atomically, "fine"), enqueue(tasks.write_atomically, "broken")]
     assert run_all(worker) == ["done", "retry"]
@@ -122,6 +127,7 @@ def test_unknown_and_expired_jobs_do_not_run(worker: InlineWorker) -> None:
     assert tasks.SEEN == []
 
 
+@both
 def test_jobs_of_plain_sql_get_the_policy_of_their_task(worker: InlineWorker) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pgqueue_enqueue('tests.app.inline_tasks.end', '[\"fail_once\"]')")
@@ -129,6 +135,7 @@ def test_jobs_of_plain_sql_get_the_policy_of_their_task(worker: InlineWorker) ->
     assert Job.objects.get().max_attempts == 3
 
 
+@both
 def test_pauses_hold_and_their_end_lets_go(worker: InlineWorker) -> None:
     job = enqueue(tasks.see, "task")
     enqueue(tasks.see_too.using(queue_name="held"), "queue")
@@ -143,6 +150,7 @@ def test_pauses_hold_and_their_end_lets_go(worker: InlineWorker) -> None:
     assert tasks.SEEN == ["task", "queue"]
 
 
+@both
 def test_keys_limits_and_rates_act_as_in_a_worker(worker: InlineWorker) -> None:
     set_limit(queue="slow", concurrency=1)
     enqueue_many(tasks.one_at_a_time.bind(number) for number in range(3))
@@ -153,6 +161,7 @@ def test_keys_limits_and_rates_act_as_in_a_worker(worker: InlineWorker) -> None:
     assert Job.objects.filter(status__in=["pending", "blocked"]).count() == 2
 
 
+@both
 def test_one_job_runs_alone_if_it_may_start(worker: InlineWorker) -> None:
     first = enqueue(tasks.see, "first")
     chosen = enqueue(tasks.see.using(priority=-5, group_key="x"), "chosen")
@@ -170,6 +179,7 @@ def test_one_job_runs_alone_if_it_may_start(worker: InlineWorker) -> None:
     assert fresh(first).status == "pending"
 
 
+@both
 def test_a_job_whose_outcome_is_refused_fails(worker: InlineWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_pgqueue.worker.executor.outcomes.encode_result", lambda *_: '"\\u0000"')
     job = enqueue(tasks.describe, 1)
@@ -177,6 +187,7 @@ def test_a_job_whose_outcome_is_refused_fails(worker: InlineWorker, monkeypatch:
     assert fresh(job).status == "failed"
 
 
+@both
 def test_the_caller_finds_its_statistics_and_log_lines(
     worker: InlineWorker, caplog: pytest.LogCaptureFixture
 ) -> None:

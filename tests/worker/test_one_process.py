@@ -104,7 +104,7 @@ def test_timeouts_only_warn(bodies: Any, caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.parametrize("how", [KeyboardInterrupt, BdbQuit])
-def test_an_interrupted_job_goes_back_and_the_command_ends(bodies: Any, how: Any) -> None:
+def test_an_interrupted_job_goes_back_and_the_command_ends(bodies: Any, how: type[BaseException]) -> None:
     def interrupt() -> None:
         raise how
 
@@ -180,18 +180,6 @@ def test_it_fires_schedules_and_hears_cancel_and_drain(bodies: Any, settings: An
         cursor.execute("UPDATE pgqueue_schedule SET next_run_at = clock_timestamp()")
     work()  # until it is drained
     assert Job.objects.filter(task_path=tasks.run_body.module_path).count() == 1
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--processes", "2"], ["--threads", "2"], ["--async-slots", "9"],
-     ["--max-jobs", "1"], ["--max-memory", "9"],
-     ["--grace", "1"], ["--queues", "a:2"], ["--reload"]],
-)  # fmt: skip
-def test_options_that_make_no_sense_with_it(arguments: list[str]) -> None:
-    with pytest.raises(CommandError, match="--one-process") as caught:
-        work(*arguments)
-    assert caught.value.returncode == 2
 
 
 # -- a debugger
@@ -272,6 +260,19 @@ def test_run_a_job_that_fails_and_debug_it(bodies: Any, monkeypatch: pytest.Monk
     run_now(fresh(job))
     bodies["x"] = lambda: 1
     assert "attempt 2: done" in run(job)
+
+
+def test_ctrl_c_gives_the_job_back_that_runs_here(bodies: Any) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bodies["x"] = interrupt
+    job = enqueue(tasks.run_body, "x")
+    with pytest.raises(CommandError, match=r"attempt 1: it waits again \(it was interrupted\)\.") as raised:
+        run(job)
+    assert raised.value.returncode == 130
+    job = fresh(job)
+    assert (job.status, job.attempts - job.forgiven_attempts) == ("pending", 0)
 
 
 def test_jobs_that_cannot_be_run(bodies: Any) -> None:

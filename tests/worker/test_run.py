@@ -1,18 +1,25 @@
-"""A job from enqueue to its end in one worker, never run twice, and what a worker leaves behind."""
+"""A job from enqueue to its end in one worker, never run twice, and what ``django.tasks`` sees of it, until
+the end of retention.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections
+from django.test import override_settings
 from django.utils import timezone
 
-from django_pgqueue import cancel, current_job, enqueue, enqueue_many
-from django_pgqueue.models import Job, JobStat, Queue, Worker
+from django_pgqueue import cancel, current_job, enqueue, enqueue_many, retry
+from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
+from django_pgqueue.models import Job, JobStat, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
+from tests.support.coroutines import run
+from tests.support.databases import alias, in_schema, migrate
 from tests.support.workers import fresh, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -20,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def test_a_job_runs_and_is_done_with_its_result() -> None:
     before = timezone.now()
-    job = enqueue(tasks.add, 2, b=3)
+    job, without = enqueue(tasks.add, 2, b=3), enqueue(tasks.noop)
     producer = run_due()
     done = fresh(job)
     assert (done.status, done.result, done.attempts, done.errors) == ("done", 5, 1, [])
@@ -29,13 +36,8 @@ def test_a_job_runs_and_is_done_with_its_result() -> None:
     assert done.finished_at is not None
     assert before < done.enqueued_at <= done.started_at <= done.last_attempted_at <= done.finished_at
     assert done.worker_ids == [str(done.worker)]
-    assert producer.lifetime.executed == 1
-
-
-def test_a_job_without_a_result_has_none() -> None:
-    job = enqueue(tasks.noop)
-    run_due()
-    assert (fresh(job).status, fresh(job).result) == ("done", None)
+    assert (fresh(without).status, fresh(without).result) == ("done", None)
+    assert producer.lifetime.executed == 2
 
 
 @pytest.mark.parametrize(
@@ -61,12 +63,16 @@ def test_a_job_that_is_over_knows_how_long_it_ran(task: Any, status: str) -> Non
     assert 0 <= over.duration <= passed + 1e-5
 
 
-def test_many_jobs_each_run_once() -> None:
-    ids = enqueue_many(tasks.see.bind(number) for number in range(3000)).ids
+def test_many_jobs_each_run_once_and_are_counted() -> None:
+    ids = enqueue_many(tasks.see.bind(number) for number in range(2000)).ids
+    enqueue(tasks.raise_odd, "nul")
     producer = run_due(threads=4)
-    assert sorted(tasks.SEEN) == list(range(3000))
-    assert producer.lifetime.executed == 3000
-    assert Job.objects.filter(pk__in=ids, status="done", attempts=1).count() == 3000
+    assert sorted(tasks.SEEN) == list(range(2000))
+    assert producer.lifetime.executed == 2001
+    assert Job.objects.filter(pk__in=ids, status="done", attempts=1).count() == 2000
+    stats = {stat.task_path.rpartition(".")[2]: stat for stat in JobStat.objects.all()}
+    assert (stats["see"].done, stats["raise_odd"].failed) == (2000, 1)
+    assert sum(stats["see"].wait_histogram) == sum(stats["see"].run_histogram) == 2000
 
 
 @pytest.mark.promise("priority")
@@ -77,48 +83,22 @@ def test_higher_priority_runs_first_then_the_older() -> None:
     assert tasks.SEEN == ["a", "b", "c", "d", "e"]
 
 
-def test_only_what_is_due_runs() -> None:
-    later = enqueue(tasks.noop.using(run_after=timedelta(hours=1)))
-    now = enqueue(tasks.noop)
-    run_due()
-    assert (fresh(later).status, fresh(now).status) == ("pending", "done")
-
-
 def test_a_worker_keeps_to_its_queues() -> None:
-    jobs = {name: enqueue(tasks.noop.using(queue_name=name)) for name in ("a", "b", "c")}
-
-    def states() -> dict[str, str]:
-        return {name: fresh(job).status for name, job in jobs.items()}
-
-    run_due(queues=("a",))
-    assert states() == {"a": "done", "b": "pending", "c": "pending"}
-    run_due(exclude_queues=("a", "c"))
-    assert states() == {"a": "done", "b": "done", "c": "pending"}
-    run_due()
-    assert states() == {"a": "done", "b": "done", "c": "done"}
-
-
-def test_a_cancelled_job_does_not_run() -> None:
-    job = enqueue(tasks.see, 1)
-    assert cancel(job) == 1
-    run_due()
-    assert (fresh(job).status, tasks.SEEN) == ("cancelled", [])
+    for name in "abcd":
+        enqueue(tasks.see.using(queue_name=name), name)
+    ways: list[tuple[dict[str, Any], str]] = [
+        ({"queues": ("a",)}, "a"), ({"exclude_queues": ("a", "c", "d")}, "b"), ({}, "cd")
+    ]  # fmt: skip
+    for options, seen in ways:
+        tasks.SEEN.clear()
+        run_due(**options)
+        assert "".join(sorted(tasks.SEEN)) == seen
 
 
 def test_what_a_task_enqueues_runs_in_the_same_burst() -> None:
     enqueue(tasks.enqueue_chain, 5)
     run_due()
     assert tasks.SEEN == [5, 4, 3, 2, 1, 0]
-
-
-@pytest.mark.promise("exists-if-committed")
-def test_an_enqueue_that_rolls_back_leaves_nothing() -> None:
-    with transaction.atomic():
-        enqueue(tasks.see, 1)
-        transaction.set_rollback(True)
-    run_due()
-    assert tasks.SEEN == []
-    assert not Job.objects.exists()
 
 
 def test_current_job_is_the_job_inside_and_a_lookup_error_outside() -> None:
@@ -129,45 +109,17 @@ def test_current_job_is_the_job_inside_and_a_lookup_error_outside() -> None:
         current_job()
 
 
-def test_a_task_that_takes_the_context() -> None:
-    job = enqueue(tasks.contextual, 7)
-    run_due()
-    assert fresh(job).result == [1, str(job.pk), 7]
-
-
 def test_jobs_run_at_once_in_as_many_threads_as_told() -> None:
     enqueue_many(tasks.meet.bind("three", 3) for _ in range(3))
     run_due(threads=3)
     assert set(Job.objects.values_list("status", flat=True)) == {"done"}
 
 
-@pytest.mark.promise("no-history")
-def test_a_queue_that_keeps_nothing_forgets_its_jobs() -> None:
-    Queue.objects.create(name="brief", retention=timedelta(0), failed_retention=timedelta(0))
-    enqueue(tasks.see.using(queue_name="brief"), 1)
-    run_due()
-    assert tasks.SEEN == [1]
-    assert not Job.objects.exists()
-
-
-def test_a_worker_counts_what_it_ran() -> None:
-    enqueue_many(tasks.noop.bind() for _ in range(3))
-    enqueue(tasks.raise_odd, "nul")
-    run_due()
-    stats = {stat.task_path.rpartition(".")[2]: stat for stat in JobStat.objects.all()}
-    assert (stats["noop"].done, stats["raise_odd"].failed) == (3, 1)
-    assert sum(stats["noop"].wait_histogram) == sum(stats["noop"].run_histogram) == 3
-
-
 def test_a_worker_is_on_the_list_while_it_lives() -> None:
     with working(threads=2, queues=("a", "b")):
         worker = until(Worker.objects.first)
-        assert (worker.slots, worker.queues, worker.state, worker.holds_lock) == (
-            2,
-            ["a", "b"],
-            "running",
-            True,
-        )
+        shown = worker.slots, worker.queues, worker.state, worker.holds_lock
+        assert shown == (2, ["a", "b"], "running", True)
     assert not Worker.objects.exists()
 
 
@@ -185,7 +137,118 @@ def test_a_job_enqueued_in_plain_sql_gets_the_policy_of_its_task() -> None:
 def test_an_idle_worker_starts_a_job_by_notification() -> None:
     with working():
         for number in range(5):
-            tasks.gate("done").clear()
             job = enqueue(tasks.note, str(number))
             until(lambda job=job: fresh(job).status == "done")  # type: ignore[misc]
     assert Entry.objects.count() == 5
+
+
+def test_a_worker_works_in_the_schema_that_only_options_name() -> None:
+    with alias("schema", OPTIONS=in_schema("queue_only")) as name, connections[name].cursor() as cursor:
+        cursor.execute("DROP SCHEMA IF EXISTS queue_only CASCADE; CREATE SCHEMA queue_only")
+        try:
+            migrate(name)
+            cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')")
+            run_due(alias=name)
+            cursor.execute("SELECT status FROM pgqueue_job")
+            assert cursor.fetchall() == [("done",)]
+        finally:
+            cursor.execute("DROP SCHEMA queue_only CASCADE")
+    assert not Job.objects.exists()
+
+
+# -- results of django.tasks
+
+OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
+
+
+def test_a_result_follows_its_job_through_failures_and_a_retry_by_hand() -> None:
+    result = tasks.fail_once.enqueue()
+    assert (result.status, result.attempts) == (TaskResultStatus.READY, 0)
+    with pytest.raises(ValueError, match="not finished"):
+        _ = result.return_value
+    first = run_due().worker
+    result.refresh()
+    assert result.status == TaskResultStatus.SUCCESSFUL
+    assert (result.return_value, result.worker_ids) == (Job.objects.get().result, [str(first)] * 2)
+    (error,) = result.errors
+    assert issubclass(error.exception_class, Exception)
+    assert "fail_once" in error.traceback
+    assert retry(result, done=True) == 1
+    result.refresh()
+    assert (result.status, result.attempts, result.errors) == (TaskResultStatus.READY, 2, [error])
+    second = run_due().worker
+    run(result.arefresh())
+    assert result.status == TaskResultStatus.SUCCESSFUL
+    # Who had done it is forgotten; who has failed is with the error.
+    assert (result.worker_ids, result.errors) == ([str(first), "?", str(second)], [error])
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_a_job_in_another_database_runs_and_is_found_under_one_id() -> None:
+    with override_settings(TASKS={"default": OURS, "there": {**OURS, "OPTIONS": {"database": "other"}}}):
+        result = tasks.contextual.using(backend="there").enqueue(7)
+        run_due(alias="other")
+        result.refresh()
+        assert result.return_value == [1, result.id, 7]  # the context has the same id
+        assert task_backends["default"].get_result(result.id).return_value == [1, result.id, 7]
+
+
+def test_attempts_count_all_errors_of_which_the_first_and_last_are_kept(settings: Any) -> None:
+    settings.PGQUEUE = {"KEEP_ERRORS": 1}
+    result = tasks.fail.enqueue()
+    worker = str(run_due().worker)
+    found = tasks.fail.get_result(result.id)
+    assert (found.status, found.attempts, len(found.errors)) == (TaskResultStatus.FAILED, 3, 2)
+    assert found.worker_ids == [worker, "?", worker]
+
+
+def expire(result: Any) -> None:
+    Job.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    run_due()
+
+
+@pytest.mark.parametrize(
+    ("task", "end"), [("noop", cancel), ("perishable", expire), ("fail", lambda result: run_due())]
+)
+def test_whatever_is_over_without_a_result_has_failed(task: str, end: Callable[[Any], Any]) -> None:
+    result = getattr(tasks, task).enqueue()
+    end(result)
+    result.refresh()
+    assert (result.status, result.is_finished) == (TaskResultStatus.FAILED, True)
+    assert result.finished_at is not None
+    with pytest.raises(ValueError, match="Task failed"):
+        _ = result.return_value
+
+
+def test_a_job_dropped_by_retention_is_not_there_in_any_way() -> None:
+    result = tasks.noop.enqueue()
+    run_due()
+    run(result.arefresh())
+    assert result.is_finished
+    with connection.cursor() as cursor:  # as the ring does with the oldest shelf
+        cursor.execute("SELECT tableoid::regclass::text FROM pgqueue_job WHERE id = %s", [result.id])
+        (shelf,) = cursor.fetchone()
+        assert shelf != "pgqueue_job_live"
+        cursor.execute(f"TRUNCATE {shelf}")
+    for ask in (
+        result.refresh,
+        lambda: run(result.arefresh()),
+        lambda: tasks.noop.get_result(result.id),
+        lambda: run(tasks.noop.aget_result(result.id)),
+    ):
+        with pytest.raises(TaskResultDoesNotExist, match=f"Job '{result.id}' does not exist, or was deleted"):
+            ask()
+    assert result.is_finished  # it keeps what it knew
+
+
+@pytest.mark.parametrize("task", ["sees_context", "asees_context"])
+def test_the_context_has_the_job_and_a_fresh_result(task: str) -> None:
+    result = getattr(tasks, task).enqueue(2)
+    run_due()
+    result.refresh()
+    assert result.return_value == {
+        "is current": True,
+        "is Django's": True,
+        "job": [int(result.id), "running", 2],
+        "result": [result.id, "RUNNING", 2, ["builtins.ValueError"]],
+    }
