@@ -14,10 +14,12 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from django.db import connections
 from django.utils import timezone
 
 from django_pgqueue.models import Job
 from django_pgqueue.models.changes import run_now
+from django_pgqueue.testing import run_jobs
 from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
 from django_pgqueue.worker.process import build_producer
 
@@ -26,16 +28,24 @@ EXAMPLES = DOCS / "examples"
 DEADLINE = 20.0  # seconds
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 
+#: With the shop installed. Jobs run in the transaction of the test, if the test is not `committed`.
+in_shop = [pytest.mark.usefixtures("shop"), pytest.mark.django_db(databases="__all__")]
+committed = pytest.mark.django_db(transaction=True, databases="__all__")
+
 
 def example(name: str) -> Any:
     """A module of the shop."""
     return import_module(f"shop.{name}")
 
 
-def work(alias: str = "default", **options: Any) -> None:
-    """Run a worker process's producer in this process until nothing is due."""
-    burst = WorkerOptions(alias=alias, burst=True, threads=2, grace=5.0, **options)
-    build_producer(Assignment(burst, worker=new_id(), supervisor=new_id())).run()
+def order(**fields: Any) -> Any:
+    """An order of the shop."""
+    return example("models").Order.objects.create(**{"email": "ann@example.com", **fields})
+
+
+def work(using: str = "default") -> None:
+    """Run jobs here until none is due."""
+    run_jobs(raise_failures=False, using=using)
 
 
 def run(job: Job) -> Job:
@@ -61,24 +71,21 @@ def pause_of(job: Job) -> float:
     return (job.run_after - datetime.fromisoformat(job.errors[-1]["finished_at"])).total_seconds()
 
 
-def seconds_until(moment: datetime) -> float:
+def seconds_until(moment: datetime | None) -> float:
+    assert moment is not None
     return (moment - timezone.now()).total_seconds()
 
 
-_MARKS = [pytest.mark.usefixtures("shop"), pytest.mark.django_db(transaction=True, databases="__all__")]
-
-
-def in_shop(test: Any) -> Any:
-    """Run a test on real transactions, with the shop installed."""
-    for mark in _MARKS:
-        test = mark(test)
-    return test
+def produce(**options: Any) -> None:
+    """Run a worker process's producer in this process until nothing is due."""
+    burst = WorkerOptions(burst=True, threads=2, grace=5.0, **options)
+    build_producer(Assignment(burst, worker=new_id(), supervisor=new_id())).run()
 
 
 @contextmanager
 def working() -> Iterator[None]:
     """A worker beside this thread, until nothing is due."""
-    worker = Thread(target=work)
+    worker = Thread(target=produce)
     worker.start()
     try:
         yield
@@ -94,6 +101,26 @@ def setting(name: str) -> dict[str, Any]:
 
 def statements(name: str) -> str:
     return (EXAMPLES / "sql" / f"{name}.sql").read_text()
+
+
+def ask(sql: str, using: str = "default") -> list[Any]:
+    """The rows of the last one of these statements that has rows, if there is one."""
+    found: list[Any] = []
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql)
+        while True:
+            if cursor.description:
+                found = cursor.fetchall()
+            if not cursor.nextset():
+                return found
+
+
+def ask_by_name(sql: str) -> list[dict[str, Any]]:
+    """The rows of a statement, by the names of their columns."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute(sql)
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def manage(environment: dict[str, str], *command: str) -> str:

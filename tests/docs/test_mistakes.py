@@ -26,7 +26,9 @@ from django_pgqueue.management._conditions import reachable, warn_of_unknown_que
 from django_pgqueue.models import Job
 from tests.support.databases import alias, fresh_database
 
-from .shop import DOCS, example, in_shop, run
+from .shop import DOCS, committed, example, in_shop, run
+
+pytestmark = in_shop
 
 PAGE = (DOCS / "howto" / "mistakes.md").read_text().replace("\\<", "<")
 MESSAGES = [
@@ -100,13 +102,12 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 OTHERS = 10  # messages that are not about one call
 
 
-@in_shop
 @pytest.mark.parametrize("mistake", CALLS)
 def test_a_mistake_in_code(mistake: str) -> None:
     raised(lambda: CALLS[mistake](example("tasks").send_receipt))
 
 
-@in_shop
+@committed
 def test_a_transaction_in_another_database(caplog: pytest.LogCaptureFixture, settings: Any) -> None:
     enqueue_module._said.clear()
     settings.DEBUG = True
@@ -125,7 +126,7 @@ def test_a_transaction_in_another_database(caplog: pytest.LogCaptureFixture, set
     says(message)
 
 
-@in_shop
+@committed
 def test_databases_that_are_not_ready(tmp_path: Path) -> None:
     send = example("tasks").send_receipt
     with (
@@ -140,7 +141,6 @@ def test_databases_that_are_not_ready(tmp_path: Path) -> None:
         raised(lambda: enqueue(send.using(database=name), 1))
 
 
-@in_shop
 def test_an_unknown_task_and_a_queue_without_a_worker() -> None:
     job = enqueue(example("tasks").send_receipt, 1)
     reason = why(job)
@@ -149,7 +149,6 @@ def test_an_unknown_task_and_a_queue_without_a_worker() -> None:
     says(run(job).waiting_reason)
 
 
-@in_shop
 def test_mistakes_with_the_command(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         warn_of_unknown_queues("default", "--queues", ["mial"])

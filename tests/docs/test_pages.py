@@ -20,8 +20,10 @@ from django.utils.module_loading import import_string
 
 import django_pgqueue
 from django_pgqueue import conf, testing
+from django_pgqueue.explanation.words import CODES
 from django_pgqueue.management._parser import found
 from django_pgqueue.models import Job, QueueStatus
+from django_pgqueue.redaction import DEFAULT_NAMES
 from django_pgqueue.testing import factories, pytest_plugin
 from django_pgqueue.testing.calls import _ALLOWED
 from tests.browser.pictures import FOLDER, PICTURES
@@ -54,10 +56,9 @@ def test_every_example_is_on_a_page() -> None:
     assert {path for path in files if path.name not in structure} == examples
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_python_and_sql_on_the_pages_come_from_files_that_run(page: Path) -> None:
-    written_here = r"^ *(?:```|:::)\{?(?:python|sql|code-block)\}?.*"
-    assert re.findall(written_here, page.read_text(), re.MULTILINE) == []
+def test_python_and_sql_on_the_pages_come_from_files_that_run() -> None:
+    written_here = re.compile(r"^ *(?:```|:::)\{?(?:python|sql|code-block)\}?.*", re.MULTILINE)
+    assert [page for page in PAGES if written_here.search(page.read_text())] == []
 
 
 #: The functions whose names begin with no underscore: users call them.
@@ -179,17 +180,21 @@ def test_the_page_of_statuses_says_what_the_table_says() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", SQL_NAMES)
-def test_the_page_of_sql_shows_the_signatures(name: str) -> None:
+def test_the_page_of_sql_shows_the_signatures() -> None:
     with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT pg_get_function_arguments(oid) FROM pg_proc WHERE proname = %s", [name])
-        ((arguments,),) = cursor.fetchall()
+        cursor.execute(
+            "SELECT proname, pg_get_function_arguments(oid) FROM pg_proc WHERE proname = ANY (%s)",
+            [SQL_NAMES],
+        )
+        arguments = {name: re.sub(r"'[^']*'", "''", text) for name, text in cursor.fetchall()}
     parameter = r"(?:^|, )(?:IN |OUT )?(\w+) "
-    parameters = re.findall(parameter, re.sub(r"'[^']*'", "''", arguments))
-    section = re.split(r"^## ", reference("sql"), flags=re.MULTILINE)
-    (text,) = [part for part in section if part.startswith(f"`{name}`")]
-    listed = [row[0] for row in rows(text) if re.fullmatch(r"\w+", row[0]) and len(row) == 3]
-    assert listed == parameters
+    sections = re.split(r"^## ", reference("sql"), flags=re.MULTILINE)
+    listed = {}
+    for name in arguments:
+        (text,) = [part for part in sections if part.startswith(f"`{name}`")]
+        listed[name] = [row[0] for row in rows(text) if re.fullmatch(r"\w+", row[0]) and len(row) == 3]
+    assert listed == {name: re.findall(parameter, text) for name, text in arguments.items()}
+    assert len(listed) == len(SQL_NAMES)
 
 
 def test_the_page_of_sql_lists_our_codes() -> None:
@@ -315,6 +320,25 @@ def test_the_tables_of_options_are_complete(function: Any) -> None:
     tables = re.split(r"\n\n", reference("functions"))
     listed = [re.findall(r"\w+", ",".join(row[0] for row in rows(table))) for table in tables]
     assert names in [{*each} for each in listed if len(each) == len(names)]
+
+
+BLOCKS = re.findall(
+    r"{% block (pgqueue_\w+) %}",
+    (DOCS.parent / "django_pgqueue/templates/admin/django_pgqueue/job/change_form.html").read_text(),
+)
+
+
+@pytest.mark.parametrize(
+    ("page", "row", "names"),
+    [
+        ("custom-panels", r"^\| (`pgqueue_\w+`)", BLOCKS),
+        ("why", r"^\| (`\w+`(?:, `\w+`)*) \|", sorted({*CODES} - {"blocked"})),
+        ("redaction", r"^The default names are ([^.]+)\.", sorted(DEFAULT_NAMES)),
+    ],
+)
+def test_the_page_lists_all_names(page: str, row: str, names: list[str]) -> None:
+    found = re.findall(row, (DOCS / "howto" / f"{page}.md").read_text(), re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(found))) == sorted(names) != []
 
 
 def test_the_page_of_reliability_says_what_to_expect_of_each_scenario() -> None:

@@ -103,7 +103,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/executor/test_hostile.py::test_what_a_job_leaves",
     ],
     "its roles log in by themselves, and this pooler logs in as one user": [
-        "tests/docs/test_roles.py",
+        "tests/docs/test_deploying.py::test_the_logins_of_the_page",
         "tests/processes/test_in_tests.py::test_a_changed_password_is_handed_over",
         "tests/roles/",
     ],

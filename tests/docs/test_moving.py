@@ -1,6 +1,6 @@
-"""The pages "Coming from django-tasks-db, django-q2, procrastinate": their examples run in the real queues.
+"""The pages "Coming from Celery, django-tasks-db, django-q2, procrastinate": examples in the real queues.
 
-Outside of CI, the tests of a queue that is not installed are skipped.
+Celery has a broker in memory. Outside of CI, the tests of a queue that is not installed are skipped.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
 from io import StringIO
@@ -22,12 +23,15 @@ from django.contrib import admin
 from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
+from django.utils import timezone
 
 from django_pgqueue.models import Job
 from tests.support.loggers import loggers_restored
 from tests.support.sessions import Connect
 
-from .shop import example, fresh, in_shop, run, seconds_until, setting, work
+from .shop import committed, example, in_shop, order, run, seconds_until, setting, work
+
+pytestmark = [in_shop[0], committed]
 
 DAY = 86_400
 
@@ -91,9 +95,9 @@ _DROP_PROCRASTINATE = """
 
 
 @pytest.fixture
-def order(peers: None) -> Any:
+def ordered(peers: None) -> Any:
     example("idempotent").CHARGED.clear()
-    return example("models").Order.objects.create(email="ann@example.com", total=42)
+    return order(total=42)
 
 
 def tasks(name: str) -> Any:
@@ -111,103 +115,96 @@ def moved(command: str) -> str:
     return out.getvalue().strip()
 
 
-# -- django-tasks-db
+# --- django-tasks-db
 
 
-@in_shop
-def test_django_tasks_db_needs_another_backend_only(order: Any) -> None:
+def test_django_tasks_db_needs_another_backend_only(ordered: Any) -> None:
     with tasks(THEIRS):
-        result = example("db_tasks").check_out(order)
+        result = example("db_tasks").check_out(ordered)
         with loggers_restored():  # the command sets the level of Django's own loggers
             call_command("db_worker", queue_name="*", interval=0, batch=True, reload=False, verbosity=0)
         result.refresh()
-        assert (result.status, result.return_value) == ("SUCCESSFUL", order.pk)
+        assert (result.status, result.return_value) == ("SUCCESSFUL", ordered.pk)
     with tasks(OURS):
-        result = example("db_tasks").check_out(order)
+        result = example("db_tasks").check_out(ordered)
         work()
         result.refresh()
-        assert (result.status, result.return_value) == ("SUCCESSFUL", order.pk)
+        assert (result.status, result.return_value) == ("SUCCESSFUL", ordered.pk)
 
 
-@in_shop
-def test_what_waits_in_django_tasks_db_is_moved_once(order: Any) -> None:
+def test_what_waits_in_django_tasks_db_is_moved_once(ordered: Any) -> None:
     with tasks(THEIRS):
-        example("db_tasks").check_out(order)
-        example("db_tasks").check_out_tomorrow(order)
+        example("db_tasks").check_out(ordered)
+        example("db_tasks").check_out_tomorrow(ordered)
     with tasks(OURS):
         assert moved("import_django_tasks_db") == "2 moved"
         assert moved("import_django_tasks_db") == "0 moved"
         now, later = Job.objects.order_by("run_after")
-        assert (now.queue_name, now.args) == ("billing", [order.pk])
+        assert (now.queue_name, now.args) == ("billing", [ordered.pk])
         assert seconds_until(later.run_after) == pytest.approx(DAY, abs=60)
         assert run(now).status == "done"
 
 
-@in_shop
 def test_a_task_that_a_worker_of_django_tasks_db_has_locked_is_not_moved(
-    order: Any, connect: Connect
+    ordered: Any, connect: Connect
 ) -> None:
     with tasks(THEIRS):
-        example("db_tasks").check_out(order)
+        example("db_tasks").check_out(ordered)
     with tasks(OURS):
         connect().execute("SELECT FROM django_tasks_database_dbtaskresult FOR UPDATE")
         assert moved("import_django_tasks_db") == "0 moved"
     assert not Job.objects.exists()
 
 
-# -- django-q2
+# --- django-q2
 
 
-@in_shop
-def test_django_q2_does_the_same(order: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_django_q2_does_the_same(ordered: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from django_q.models import Task
 
     q2 = example("q2_tasks")
     with monkeypatch.context() as patched:
         patched.setattr("django_q.conf.Conf.SYNC", True)  # its own worker runs the task in this process
-        q2.check_out(order)
-    assert Task.objects.get().result == order.pk
-    example("billing").check_out(order)
+        q2.check_out(ordered)
+    assert Task.objects.get().result == ordered.pk
+    example("billing").check_out(ordered)
     assert run(Job.objects.get()).status == "done"
     q2.every_night()
     assert q2.Schedule.objects.get().cron == "0 3 * * *"
 
 
-@in_shop
-def test_what_waits_in_django_q2_is_moved_once(order: Any) -> None:
+def test_what_waits_in_django_q2_is_moved_once(ordered: Any) -> None:
     from django_q.models import OrmQ, Schedule
 
     q2 = example("q2_tasks")
-    q2.check_out(order)
-    q2.check_out_tomorrow(order)
+    q2.check_out(ordered)
+    q2.check_out_tomorrow(ordered)
     q2.every_night()
     q2.async_task("os.getpid")  # this one stays
     assert moved("import_django_q2") == "2 moved"
     assert moved("import_django_q2") == "0 moved"
     assert OrmQ.objects.count() == Schedule.objects.count() == 1
     now, later = Job.objects.order_by("run_after")
-    assert (now.task_path, now.args) == ("shop.billing.charge_order", [order.pk])
-    assert later.args == [order.pk]
+    assert (now.task_path, now.args) == ("shop.billing.charge_order", [ordered.pk])
+    assert later.args == [ordered.pk]
     assert seconds_until(later.run_after) == pytest.approx(DAY, abs=60)
     assert run(now).status == "done"
 
 
-@in_shop
-def test_a_task_that_a_cluster_of_django_q2_runs_is_not_moved(order: Any) -> None:
+def test_a_task_that_a_cluster_of_django_q2_runs_is_not_moved(ordered: Any) -> None:
     from django_q.brokers.orm import ORM
 
-    example("q2_tasks").check_out(order)
+    example("q2_tasks").check_out(ordered)
     ((_, _payload),) = ORM(list_key="shop").dequeue()
     assert moved("import_django_q2") == "0 moved"
 
 
-@in_shop
-def test_a_payload_of_django_q2_with_a_wrong_signature_is_not_unpickled(order: Any) -> None:
+def test_a_payload_of_django_q2_with_a_wrong_signature_is_not_unpickled(ordered: Any) -> None:
     from django_q.models import OrmQ
     from django_q.signing import BadSignature
 
     q2 = example("q2_tasks")
-    q2.check_out(order)
+    q2.check_out(ordered)
     OrmQ.objects.create(key="shop", payload="forged", lock=OrmQ.objects.get().lock)
     with pytest.raises(BadSignature):
         moved("import_django_q2")
@@ -215,18 +212,17 @@ def test_a_payload_of_django_q2_with_a_wrong_signature_is_not_unpickled(order: A
     assert not Job.objects.exists()
 
 
-# -- procrastinate
+# --- procrastinate
 
 
-@in_shop
-def test_procrastinate_does_the_same(order: Any) -> None:
+def test_procrastinate_does_the_same(ordered: Any) -> None:
     from procrastinate.contrib.django import app
     from procrastinate.testing import InMemoryConnector
 
     before, after = example("procrastinate_tasks"), example("billing")
     with app.replace_connector(InMemoryConnector()) as memory:
-        before.order_changed(order)
-        before.order_changed(order)
+        before.order_changed(ordered)
+        before.order_changed(ordered)
         memory.run_worker(wait=False, install_signal_handlers=False, listen_notify=False)
         connector: Any = memory.connector
         (job,) = connector.jobs.values()
@@ -234,33 +230,30 @@ def test_procrastinate_does_the_same(order: Any) -> None:
     retry = before.charge_order.retry_strategy
     assert retry.max_attempts + 1 == after.charge_order.max_attempts
     assert retry.retry_exceptions == {ConnectionError}
-    assert (before.charge_order.queue, before.charge_order(order_id=order.pk)) == ("billing", order.pk)
+    assert (before.charge_order.queue, before.charge_order(order_id=ordered.pk)) == ("billing", ordered.pk)
 
 
-@in_shop
-def test_what_waits_in_procrastinate_is_moved_once(order: Any) -> None:
+def test_what_waits_in_procrastinate_is_moved_once(ordered: Any) -> None:
     from procrastinate.contrib.django.models import ProcrastinateJob
 
     before = example("procrastinate_tasks")
-    before.check_out(order)
-    before.check_out_tomorrow(order)
-    before.order_changed(order)  # this one stays
+    before.check_out(ordered)
+    before.check_out_tomorrow(ordered)
+    before.order_changed(ordered)  # this one stays
     assert moved("import_procrastinate") == "2 moved"
     assert moved("import_procrastinate") == "0 moved"
     waiting = ProcrastinateJob.objects.filter(status="todo").values_list("task_name", flat=True)
     assert list(waiting) == ["shop.procrastinate_tasks.index_order"]
     now, later = Job.objects.order_by("run_after")
-    assert (now.task_path, now.kwargs) == ("shop.billing.charge_order", {"order_id": order.pk})
+    assert (now.task_path, now.kwargs) == ("shop.billing.charge_order", {"order_id": ordered.pk})
     assert seconds_until(later.run_after) == pytest.approx(DAY, abs=60)
-    run(now)
-    assert fresh(now).status == "done"
+    assert run(now).status == "done"
 
 
-@in_shop
-def test_a_job_that_a_worker_of_procrastinate_has_taken_is_not_moved(order: Any) -> None:
+def test_a_job_that_a_worker_of_procrastinate_has_taken_is_not_moved(ordered: Any) -> None:
     with connections["default"].cursor() as cursor:
         cursor.execute("DELETE FROM procrastinate_jobs")
-        example("procrastinate_tasks").check_out(order)
+        example("procrastinate_tasks").check_out(ordered)
         # Race: a worker takes the job after the command has listed it.
         cursor.execute("UPDATE procrastinate_jobs SET status = 'doing'")
     from procrastinate.contrib.django.models import ProcrastinateJob
@@ -279,3 +272,79 @@ class _Listed:
 
     def order_by(self, name: str) -> list[Any]:
         return self.jobs
+
+
+# --- Celery
+
+
+class Broker:
+    """A Celery app whose messages stay in this process."""
+
+    def __init__(self) -> None:
+        from celery import Celery
+
+        self.app = Celery("shop", broker="memory://", set_as_current=True)
+        self.app.conf.task_routes = {"shop.celery_tasks.*": {"queue": "billing"}}
+
+    def messages(self) -> list[tuple[str, list[Any], str | None]]:
+        """Take what is in the queue: the name of each task, its arguments, and when it is to run."""
+        with self.app.connection_for_read() as connection, connection.SimpleQueue("billing") as queue:
+            found = [queue.get(block=False) for _ in range(queue.qsize())]
+            for message in found:
+                message.ack()
+        return [(each.headers["task"], each.payload[0], each.headers["eta"]) for each in found]
+
+
+@pytest.fixture
+def celery(shop: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    if find_spec("celery") is None and not os.environ.get("CI"):
+        pytest.skip("celery is not installed")
+    # Every app would get the shared tasks of all tests, also those that have the same name on purpose.
+    monkeypatch.setattr("celery._state._on_app_finalizers", set())
+    broker = Broker()
+    yield broker
+    broker.messages()
+    broker.app.close()
+    for name in ("shop.celery_tasks", "shop.celery_bridge"):
+        sys.modules.pop(name, None)
+
+
+def test_both_versions_do_the_same(celery: Broker) -> None:
+    before, after = import_module("shop.celery_tasks"), example("billing")
+    bank = example("idempotent").CHARGED
+    bank.clear()
+    old, new = order(total=5), order(total=5)
+    before.check_out(old)
+    assert celery.messages() == [("shop.celery_tasks.charge_order", [old.pk], None)]  # after the commit
+    before.charge_order.apply(args=[old.pk]).get()
+    after.check_out(new)
+    assert run(Job.objects.get()).status == "done"
+    assert bank == {f"order-{old.pk}": old.pk, f"order-{new.pk}": new.pk}
+    assert type(old).objects.filter(paid=True).count() == 2
+    Job.objects.all()._raw_delete("default")
+    before.check_out_tomorrow(old)
+    after.check_out_tomorrow(old)
+    ((_, arguments, eta),) = celery.messages()
+    assert (arguments, eta is not None) == ([old.pk], True)
+    countdown = (datetime.fromisoformat(eta or "") - timezone.now()).total_seconds()
+    assert seconds_until(Job.objects.get().run_after) == pytest.approx(countdown, abs=60)
+
+
+def test_both_versions_have_the_same_policy(celery: Broker) -> None:
+    before, after = import_module("shop.celery_tasks").charge_order, example("billing").charge_order
+    assert before.max_retries + 1 == after.max_attempts == len(after.backoff) + 1
+    assert before.autoretry_for == (ConnectionError,)
+    assert after.retry_on in (ConnectionError, (ConnectionError,))
+    assert before.soft_time_limit == after.timeout
+    assert celery.app.amqp.router.route({}, before.name)["queue"].name == after.queue_name
+    assert [before.retry_backoff * 2**retry for retry in range(4)] == list(after.backoff)
+
+
+def test_calls_that_are_left_in_the_broker(celery: Broker) -> None:
+    bridge = import_module("shop.celery_bridge")
+    assert bridge.pass_on.name == "shop.celery_tasks.charge_order"
+    ordered = order()
+    bridge.pass_on.apply(args=[ordered.pk]).get()
+    assert run(Job.objects.get()).status == "done"
+    ordered.refresh_from_db()
+    assert ordered.paid

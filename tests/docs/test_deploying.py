@@ -1,0 +1,209 @@
+"""The page about deployment, settings and roles: their files are read by what reads them, and are valid."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.config
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from configparser import ConfigParser
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import yaml
+from django.core.checks import run_checks
+from django.core.management import call_command, load_command_class
+from django.db import connections
+from django.test import override_settings
+
+from django_pgqueue import conf
+from django_pgqueue.worker.supervisor.supervisor import KILL_AFTER
+from tests.support.jobs import value
+from tests.support.loggers import loggers_restored
+from tests.support.sessions import Connect, Connection
+
+from .shop import EXAMPLES, committed, setting, statements
+
+FILES = EXAMPLES / "deployment"
+
+
+def read(name: str) -> str:
+    return (FILES / name).read_text()
+
+
+def unit() -> dict[str, str]:
+    """The section of the systemd unit about the service."""
+    parser = ConfigParser(strict=False, interpolation=None, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # keys have capitals
+    parser.read_string(read("pgqueue-worker.service"))
+    return dict(parser["Service"])
+
+
+def first(pattern: str, text: str) -> str:
+    (found,) = re.findall(pattern, text, re.MULTILINE)
+    return str(found)
+
+
+SERVICE = unit()
+COMPOSE: dict[str, Any] = yaml.safe_load(read("compose.yaml"))["services"]["worker"]
+POD: dict[str, Any] = yaml.safe_load(read("kubernetes.yaml"))["spec"]["template"]["spec"]
+#: The command line of each, and the seconds from SIGTERM to SIGKILL. A CMD of Docker is JSON, its exec form:
+#: in the other one a shell would be process 1. Docker's own seconds are those of who runs it.
+COMMANDS: dict[str, tuple[list[str], float | None]] = {
+    "systemd": (shlex.split(SERVICE["ExecStart"]), float(SERVICE["TimeoutStopSec"])),
+    "docker": (json.loads(first(r"^CMD (.*)$", read("Dockerfile"))), None),
+    "compose": (COMPOSE["command"], float(COMPOSE["stop_grace_period"].removesuffix("s"))),
+    "kubernetes": (POD["containers"][0]["command"], float(POD["terminationGracePeriodSeconds"])),
+    "procfile": (shlex.split(first(r"^worker:\s*(\S.*)$", read("Procfile"))), 30.0),  # Heroku's
+}
+
+
+def options(name: str) -> Any:
+    """What the command makes of the command line. Raises CommandError for what it does not know."""
+    python, manage, command, *arguments = COMMANDS[name][0]
+    assert (Path(python).name, manage, command) == ("python", "manage.py", "runqueueworker")
+    return load_command_class("django_pgqueue", command).create_parser(manage, command).parse_args(arguments)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_command_takes_the_options_and_nobody_is_killed_within_the_grace(name: str) -> None:
+    given, patience = options(name), COMMANDS[name][1]
+    assert given.threads >= 1
+    assert patience is None or patience > given.grace + KILL_AFTER
+
+
+def test_what_the_page_explains() -> None:
+    assert (SERVICE["Type"], SERVICE["KillMode"], SERVICE["Restart"]) == ("notify", "mixed", "always")
+    given, memory = options("kubernetes"), POD["containers"][0]["resources"]["limits"]["memory"]
+    supervisor = 100  # megabytes; the page says what a small project takes
+    assert given.max_memory * given.processes + supervisor < int(memory.removesuffix("Gi")) * 1024
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("there is no systemd-analyze here")
+    text = read("pgqueue-worker.service")
+    here = text.replace("/srv/mysite/.venv/bin/python", sys.executable)  # it looks whether that is there
+    for written, complaints in ((here, False), (here.replace("KillMode=mixed", "KillMode=mixt"), True)):
+        copy = tmp_path / "pgqueue-worker.service"
+        copy.write_text(written)
+        done = subprocess.run([analyze, "verify", "--man=no", str(copy)], check=False, text=True,
+                              capture_output=True, timeout=60)  # fmt: skip
+        if done.returncode and copy.name not in done.stderr:
+            pytest.skip(f"systemd-analyze does not work here: {done.stderr[:200]}")
+        assert (copy.name in done.stderr) == complaints, done.stderr
+
+
+# --- Settings
+
+
+@pytest.mark.parametrize(
+    "name", ["pgqueue", "capture_logs", "tasks", "tasks_queues", "tasks_databases", "testing"]
+)
+def test_settings_are_valid(name: str) -> None:
+    with override_settings(**setting(name)):
+        assert conf.problems() == []
+        if name == "pgqueue":
+            assert conf.current().failed_retention == timedelta(days=90)
+        elif name == "capture_logs":
+            assert conf.current().capture_logs == {"reports": 20, "*": 30}
+        else:
+            # These are about tasks, of which other tests may have left some behind.
+            about_tasks = {"pgqueue.E007", "pgqueue.W002"}
+            assert [each for each in run_checks(tags=["pgqueue"]) if each.id not in about_tasks] == []
+
+
+def log_of_workers() -> None:
+    logging.getLogger("django_pgqueue.worker.producer.producer").info("connected")
+    logging.getLogger("django_pgqueue.job").info("job 1 done")
+    logging.getLogger("django_pgqueue.job").warning("job 2 retry")
+
+
+@pytest.mark.parametrize(
+    ("name", "log", "printed"),
+    [
+        ("logging", log_of_workers, "connected\njob 2 retry\n"),
+        ("job_logging", lambda: logging.getLogger("shop.views").info("hello"), "INFO [job - -] hello\n"),
+    ],
+)
+def test_logging(
+    name: str, log: Callable[[], None], printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logging.getLogger("shop")  # what exists is restored
+    with loggers_restored():
+        logging.config.dictConfig(setting(name)["LOGGING"])
+        log()
+    assert capsys.readouterr().err == printed
+
+
+def test_databases(django_db_setup: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert setting("pooler")["DATABASES"]["default"]["PORT"] == "6432"
+    monkeypatch.setenv("DATABASE_PORT", "5432")
+    assert setting("pooler")["DATABASES"]["default"]["PORT"] == "5432"
+    for milliseconds, shown in ((None, "30s"), ("5000", "5s")):
+        if milliseconds:
+            monkeypatch.setenv("STATEMENT_TIMEOUT", milliseconds)
+        given = setting("statement_timeout")["DATABASES"]["default"]["OPTIONS"]
+        with psycopg.connect(os.environ["DATABASE_URL"], **given) as connection:
+            assert connection.execute("SHOW statement_timeout").fetchone() == (shown,)
+
+
+# --- Roles: the statements of the page, by the logins that it makes
+
+LOGINS = ("shop_web", "shop_worker")
+
+
+@pytest.fixture
+def owner(connect: Connect) -> Iterator[Connection]:
+    """The connection of the owner, with the roles of the page."""
+    owner = connect(autocommit=True)
+    _drop(owner)
+    owner.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # the default from PostgreSQL 15 on
+    call_command("pgqueue", "roles", "--apply")
+    try:
+        yield owner
+    finally:
+        _drop(owner)
+
+
+@pytest.mark.usefixtures("shop")
+@committed
+def test_the_logins_of_the_page(owner: Connection) -> None:
+    owner.execute(statements("roles"))
+    passwords = dict(re.findall(r"ROLE (\w+) LOGIN PASSWORD '([\w-]+)'", statements("roles")))
+    enqueue, result = statements("result").split(";\n")[:2]
+    with _login("shop_web", passwords) as web:
+        job = value(web, enqueue)
+        row = web.execute(re.sub(r"\b1\b", str(job), result)).fetchone()
+        assert row == ("pending", False, None, None)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            web.execute("SELECT args FROM pgqueue_job")
+    with _login("shop_worker", passwords) as worker:
+        assert value(worker, "SELECT args FROM pgqueue_job WHERE id = %s", job) == [5]
+        assert value(worker, "SELECT count(*) FROM shop_order") == 0
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            worker.execute("TRUNCATE shop_order")
+
+
+def _login(name: str, passwords: dict[str, str]) -> Connection:
+    parameters = dict(connections["default"].get_connection_params())
+    for other in ("cursor_factory", "context", "autocommit"):
+        parameters.pop(other, None)
+    return psycopg.connect(**{**parameters, "user": name, "password": passwords[name]}, autocommit=True)
+
+
+def _drop(owner: Connection) -> None:
+    for name in LOGINS:
+        if value(owner, "SELECT count(*) FROM pg_roles WHERE rolname = %s", name):
+            owner.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+    call_command("pgqueue", "roles", "--apply", "--drop")

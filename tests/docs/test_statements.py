@@ -1,0 +1,283 @@
+"""The statements of the pages: SQL that enqueues and changes jobs, figures for monitoring, upgrades."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connections
+from django.utils import timezone
+
+from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue.maintenance.payloads import synchronize_tasks
+from django_pgqueue.models import Job, JobStat, Pause, Schedule, ScheduleRun, Worker
+from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
+from tests.app.tasks import noop
+from tests.support.databases import alias, fresh_database, migrate
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+from tests.support.sessions import open_raw
+from tests.support.statistics import classes
+
+from .shop import ask, ask_by_name, committed, example, fresh, in_shop, order, run, statements
+
+pytestmark = in_shop
+
+
+def test_enqueue_from_sql() -> None:
+    order(pk=1)
+    synchronize_tasks("default")  # as migrate does
+    ask(statements("enqueue"))
+    first, second = Job.objects.order_by("pk")
+    assert (first.args, first.queue_name, first.max_attempts) == ([1], "mail", 5)
+    assert (second.kwargs, second.queue_name, second.priority) == ({"order_id": 1}, "receipts", 10)
+    assert run(first).status == "done"
+    Job.objects.all().cancel()
+    ask(statements("trigger"))
+    example("models").Order.objects.update(paid=True)
+    assert Job.objects.latest("pk").args == [1]
+
+
+def test_change_jobs_from_sql() -> None:
+    receipt = example("tasks").send_receipt
+    ids = enqueue_many(receipt.bind(number) for number in range(3)).ids
+    assert [row[:3] for row in ask(statements("depth"))] == [("mail", "pending", 3)]
+    status = re.sub(r"\b1\b", str(ids[0]), statements("statuses"))
+    assert ask(status) == [("pending", True, False)]
+    ask(re.sub(r"\b[123]\b", lambda found: str(ids[int(found[0]) - 1]), statements("control")))
+    assert {job.status for job in Job.objects.all()} == {"cancelled"}
+    assert ask(status) == [("cancelled", False, True)]
+    ids = enqueue_many(receipt.bind(number) for number in range(3)).ids
+    ask(re.sub(r"\[1, 2\]", lambda _: f"[{ids[0]}, {ids[1]}]", statements("edit")))
+    found = [(job.priority, job.queue_name) for job in Job.objects.filter(pk__in=ids).order_by("pk")]
+    assert found == [(10, "slow"), (10, "slow"), (0, "slow")]
+
+
+def test_pause_and_drain_from_sql() -> None:
+    ask(statements("pause"))
+    assert list(Pause.objects.order_by("kind").values_list("kind", "name")) == [
+        ("queue", "mail"), ("task", "shop.tasks.send_receipt"),
+    ]  # fmt: skip
+    WorkerFactory.create(pk=4711)
+    assert ask(statements("drain_worker")) == [(True,)]
+    assert Worker.objects.get().drain == "stop"
+    ask(statements("wake_off"))
+    assert ask("SELECT _pgqueue_wake_once('default')") == [(False,)]
+
+
+def test_a_worker_in_another_language_reports_a_job() -> None:
+    """Another program claims a job (here: the worker's statement) and reports it by the procedure."""
+    job = enqueue(example("tasks").send_receipt, 1)
+    Job.objects.filter(pk=job.pk).update(status="running", lease=77, worker=5, attempts=1)
+    call = statements("finish").replace(":job", str(job.pk)).replace(":lease", "77")
+    ask(call)
+    assert fresh(job).result == {"sent": True}
+    with pytest.raises(IntegrityError) as refusal:
+        ask(call)
+    assert getattr(refusal.value.__cause__, "sqlstate", "") == "23Q01"
+
+
+def test_the_calls_of_a_worker_in_another_language() -> None:
+    ask("SELECT pgqueue_enqueue('media.ratio', '[8, 2]', queue_name => 'media')")
+    known: dict[str, object] = {}
+    answers = []
+    for statement in filter(str.strip, statements("worker").split(";\n")):
+        for row in ask(re.sub(r":(worker|job|lease)\b", lambda found: str(known[found[1]]), statement)):
+            answers.append(row)
+            if "register_worker(" in statement:
+                known["worker"] = row[0]
+            elif "claim(" in statement:
+                known["job"], known["lease"] = row[:2]
+    assert answers[1] == (True, [], False)
+    assert answers[2][2] == "media.ratio"
+    assert answers[3] == (True,)
+    job = Job.objects.get()
+    assert (job.status, job.result, job.duration) == ("done", 4, 0.3)
+
+
+# --- Monitoring: each statement counts what it says, and nothing else
+
+
+def monitor(name: str) -> list[dict[str, Any]]:
+    return ask_by_name(statements(f"monitor/{name}"))
+
+
+def ago(**time: float) -> datetime:
+    return timezone.now() - timedelta(**time)
+
+
+def test_the_depth_and_age_of_queues() -> None:
+    JobFactory.create(queue_name="mail", run_after=ago(minutes=10))
+    for trait in ("expired", "scheduled", "retrying", "done"):
+        JobFactory.create(queue_name="mail", **{trait: True})
+    JobFactory.create(queue_name="slow", running=True, run_after=ago(hours=1))
+    mail, slow = monitor("queues")
+    assert [mail[name] for name in ("queue_name", "ready", "scheduled", "retrying")] == ["mail", 2, 1, 1]
+    assert mail["oldest_ready_seconds"] >= 600
+    assert [slow[name] for name in ("queue_name", "ready", "running")] == ["slow", 0, 1]
+    assert slow["oldest_ready_seconds"] == 0
+
+
+def test_workers_and_the_queues_that_they_serve() -> None:
+    for name in ("mail", "reports", "slow"):
+        JobFactory.create(queue_name=name)
+    JobFactory.create(queue_name="later", scheduled=True)
+    WorkerFactory.create(queues=["mail"])
+    WorkerFactory.create(queues=["reports"], heartbeat_at=ago(minutes=1))
+    assert monitor("workers") == [{"alive": 1, "silent": 1}]
+    for more, unserved in ({}, ["reports", "slow"]), ({"exclude_queues": ["slow"]}, ["slow"]), ({}, []):
+        if unserved != ["reports", "slow"]:
+            WorkerFactory.create(**more)
+        assert [found["queue_name"] for found in monitor("unserved")] == unserved
+
+
+def test_what_ran_and_what_failed() -> None:
+    JobFactory.create_batch(2, queue_name="mail", failed=True)
+    JobFactory.create(queue_name="mail", failed=True, finished_at=ago(minutes=6))
+    JobFactory.create(queue_name="mail", retrying=True)
+    JobFactory.create(queue_name="audit", done=True, shelf=9)  # kept for longer, but not failed
+    (found,) = monitor("failures")
+    assert (found["queue_name"], found["error_class"], found["failed"]) == (
+        "mail", "shop.errors.GatewayDown", 2,
+    )  # fmt: skip
+    JobStatFactory.create(done=10, failed=1, retried=2, cancelled=3)
+    JobStatFactory.create(done=5, task_path="tests.app.tasks.other")
+    JobStatFactory.create(minute=ago(hours=2), done=100)
+    (minute,) = monitor("throughput")
+    assert [minute[name] for name in ("done", "retried", "failed", "cancelled")] == [15, 2, 1, 3]
+    worker = WorkerFactory.create(host="app-7")
+    long = JobFactory.create(running=True, worker=worker.pk, last_attempted_at=ago(hours=1))
+    JobFactory.create(running=True, worker=worker.pk)
+    (found,) = monitor("running")
+    assert (found["id"], found["host"]) == (long.pk, "app-7")
+    assert found["running_for"] >= timedelta(hours=1)
+
+
+def test_percentiles_are_upper_bounds_of_classes() -> None:
+    """Of 100 attempts, 94 took up to 4 ms, 5 up to 1.024 s and one longer than the last bound."""
+    JobStatFactory.create(run_histogram=classes(c2=94))
+    JobStatFactory.create(run_histogram=classes(c10=5, c23=1), queue_name="other")
+    JobStatFactory.create(run_histogram=classes(c5=1000), minute=ago(hours=2))
+    (found,) = monitor("percentiles")
+    assert found["attempts"] == 100
+    assert [float(found[name]) for name in ("p50", "p95", "p99")] == pytest.approx(
+        [HISTOGRAM_BOUNDS[2], HISTOGRAM_BOUNDS[10], HISTOGRAM_BOUNDS[10]]
+    )
+    JobStatFactory.create(run_histogram=classes(c23=5), task_path="tests.app.tasks.slow")
+    assert float(monitor("percentiles")[1]["p50"]) == pytest.approx(2 * HISTOGRAM_BOUNDS[-1])
+
+
+def test_the_sizes_of_the_partitions() -> None:
+    found = monitor("sizes")
+    assert len(found) == 10
+    assert {row["table_name"] for row in found} >= {
+        "pgqueue_job_live", "pgqueue_job_past_1", "pgqueue_job_kept",
+    }  # fmt: skip
+    assert all(row["bytes"] > 0 for row in found)
+
+
+# --- Why a job does not run
+
+
+def why(name: str, job: int = 1) -> list[dict[str, Any]]:
+    """What a statement of the page says about a job."""
+    return ask_by_name(re.sub(r"(?<=why\()1", str(job), statements(f"why/{name}")))
+
+
+@committed
+def test_a_job_whose_transaction_has_not_committed() -> None:
+    def of_the_shell() -> list[dict[str, Any]]:
+        return [found for found in why("transactions") if found["application_name"] == "the shell"]
+
+    with open_raw() as other:
+        other.autocommit = False
+        other.execute("SET application_name = 'the shell'")
+        row = other.execute("SELECT pgqueue_enqueue('shop.tasks.send_receipt', '[1]')").fetchone()
+        assert row is not None
+        assert why("reason", row[0])[0]["code"] == "unknown"
+        (open_one,) = of_the_shell()
+        assert open_one["state"] == "idle in transaction"
+        assert open_one["open_for"] > timedelta(0)
+        assert "pgqueue_enqueue" in open_one["last_query"]
+        other.commit()
+        assert why("reason", row[0])[0]["code"] == "no_worker"
+    assert of_the_shell() == []
+
+
+def test_the_workers_that_serve_a_queue_and_their_slots() -> None:
+    busy = WorkerFactory.create(host="all", slots=2)
+    WorkerFactory.create(host="mail", queues=["mail"], heartbeat_at=ago(minutes=5))
+    WorkerFactory.create(host="other", queues=["reports"])
+    WorkerFactory.create(host="all but mail", exclude_queues=["mail"])
+    for started in (ago(hours=1), timezone.now()):
+        JobFactory.create(running=True, worker=busy.pk, last_attempted_at=started)
+    found = why("workers")
+    assert [worker["host"] for worker in found] == ["all", "mail"]
+    assert found[1]["silent_for"] > timedelta(minutes=4)
+    first, second, *_ = why("slots")
+    assert (first["pid"], first["slots"], first["running"], second["running"]) == (busy.pid, 2, 2, 0)
+    assert first["longest"] >= timedelta(hours=1)
+
+
+# --- Upgrading and uninstalling
+
+
+LEFT = """
+    SELECT relname FROM pg_class WHERE relname LIKE 'pgqueue%' AND relnamespace = 'public'::regnamespace
+    UNION ALL SELECT proname FROM pg_proc WHERE proname ~ '^_?pgqueue'
+    UNION ALL SELECT tgname FROM pg_trigger WHERE tgname LIKE 'pgqueue%'
+"""
+SEQUENCES = """
+    SELECT oid::regclass::text FROM pg_class
+    WHERE relkind = 'S' AND relname LIKE 'pgqueue%' AND relnamespace = 'public'::regnamespace
+"""
+
+
+def test_unfinished_jobs() -> None:
+    JobFactory.create(queue_name="mail", done=True)
+    JobFactory.create_batch(2, queue_name="mail")
+    later = JobFactory.create(queue_name="mail", retrying=True)
+    first, second = ask(statements("upgrade/unfinished"))
+    assert (first[:3], second[:4]) == (("mail", "pending", 2), ("mail", "retry", 1, later.run_after))
+
+
+@committed
+def test_the_sequences_are_moved_beyond_all_ids() -> None:
+    """As on a subscriber: the rows have been replicated, and the sequences have not."""
+    before = enqueue(example("tasks").send_receipt, 1)
+    schedule = Schedule.objects.create(name="nightly", task_path="shop.tasks.send_receipt", cron="0 3 * * *")
+    ScheduleRun.objects.create(schedule=schedule, run_at=timezone.now(), outcome="missed")
+    names = [name for (name,) in ask(SEQUENCES)]
+    for name in names:
+        ask(f"SELECT setval('{name}', 1, false)")
+    ask(statements("upgrade/sequence"))
+    assert [name for name in names if ask(f"SELECT nextval('{name}')")[0][0] <= 999_999] == []
+    assert enqueue(example("tasks").send_receipt, 1).pk > before.pk
+
+
+@committed
+def test_a_copy_for_development_is_emptied() -> None:
+    for traits in ({"done": True}, {"failed": True}, {}):
+        JobFactory.create(**traits)
+    WorkerFactory.create()
+    JobStatFactory.create()
+    ask(statements("upgrade/empty_copy"))
+    assert [model.objects.count() for model in (Job, Worker, JobStat)] == [0, 0, 0]
+    assert enqueue(example("tasks").send_receipt, 1).status == "pending"
+
+
+@committed
+@pytest.mark.promise("uninstall")
+def test_migrating_to_zero_drops_everything_without_asking() -> None:
+    def left() -> set[str]:
+        with connections[using].cursor() as cursor:
+            cursor.execute(LEFT)
+            return {name for (name,) in cursor.fetchall()}
+
+    with fresh_database() as name, alias("uninstalled", NAME=name) as using:
+        migrate(using)
+        enqueue(noop.using(database=using))
+        assert left() >= {"pgqueue_job", "pgqueue_enqueue", "pgqueue_guard"}
+        migrate(using, "zero")
+        assert left() == set()
