@@ -69,6 +69,34 @@ def pages_of(model_admin: Any, **values: Any) -> Iterator[tuple[str, str]]:
             )
 
 
+def seen(client: Client, address: str, part: str = "content", **query: Any) -> str:
+    """Return what a reader sees of a page, or of its element with the id `part`, without what passes."""
+    return words(body(client, address, **query), part)
+
+
+def words(html: str, part: str = "content") -> str:
+    """Return what a reader sees of the element with this id, or of HTML without it."""
+    if part != "content":
+        html = html.replace('id="content"', "").replace(f'id="{part}"', 'id="content"')
+    elif 'id="content"' not in html:
+        html = f'<div id="content">{html}</div>'
+    return steady(shown(html.replace('class="pgqueue-more">', 'class="pgqueue-more"> ')))  # a line of its own
+
+
+def steady(text: str) -> str:
+    """Return a text with names for what the time and the ids of rows change."""
+    for pattern, name in (
+        (r"\d[\d.,]* jobs/(s|min)", "<rate>"),
+        (r"\b\d s ago", "<now> ago"),
+        (r"\bin \d+ (d|h|min|s)\b( \d+ (h|min|s))?", "in <span>"),
+        (r"/pause/\d+/", "/pause/<id>/"),
+        (r"_selected_action=\d+", "_selected_action=<id>"),
+        (r"20[2-9]\d-\d\d-\d\d \d\d:\d\d:\d\d", "<time>"),
+    ):
+        text = re.sub(pattern, name, text)
+    return text
+
+
 def listed(client: Client, address: str = "/admin/django_pgqueue/job/", **query: Any) -> list[int]:
     """Return the ids on the list, from the top."""
     response = client.get(address, query)

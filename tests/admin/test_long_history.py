@@ -1,14 +1,17 @@
-"""A long history does not slow down the admin. The query plans show what the statements of each page read."""
+"""Neither a long history nor many rows slow down the admin. The query plans show what the statements of each
+page read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.admin import JobAdmin, lists
@@ -16,6 +19,8 @@ from django_pgqueue.admin.bulk import selection
 from django_pgqueue.jobs import chunks
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring import states
+from tests.support import shown_schedules as schedules
+from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
 from .helpers import Page, url
 
@@ -98,23 +103,44 @@ def test_an_action_on_all_that_match_reads_little_of_a_long_history(
 
 
 @pytest.mark.usefixtures("history")
-def test_the_overview_reads_little_of_a_long_history(root: Client) -> None:
+@pytest.mark.parametrize(("page", "statements"), [("job_overview", 14), ("queue_changelist", 12)])
+def test_figures_read_little_of_a_long_history(page: str, statements: int, root: Client) -> None:
+    """The failures of a day are counted on their index."""
     with CaptureQueriesContext(connection) as captured:
-        assert root.get(url("overview")).status_code == 200
+        assert root.get(reverse(f"admin:django_pgqueue_{page}")).status_code == 200
     about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
-    assert len(about_jobs) == 14
+    assert len(about_jobs) == statements
     assert not any("pgqueue_job_past" in sql or '"pgqueue_job"' in sql for sql in about_jobs)
     assert_reads_little(about_jobs, most=500)
 
 
-@pytest.mark.usefixtures("history")
-def test_the_list_of_queues_reads_little_of_a_long_history(root: Client) -> None:
-    with CaptureQueriesContext(connection) as captured:
-        assert root.get(url("changelist", model="queue")).status_code == 200
-    about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
-    assert len(about_jobs) == 12
-    assert not any("pgqueue_job_past" in sql or '"pgqueue_job"' in sql for sql in about_jobs)
-    assert_reads_little(about_jobs, most=500)  # the failures of a day are counted on their index
+def queue(name: str) -> None:
+    JobFactory.create(queue_name=name)
+    QueueFactory.create(name=name)
+    WorkerFactory.create(queues=[name])
+
+
+@pytest.mark.parametrize(
+    ("model", "make", "most"),
+    [
+        ("queue", queue, 12),
+        ("schedule", lambda name: schedules.run(schedules.create(name)), 10),
+        ("jobstat", lambda name: JobStatFactory.create(task_path=name), 4),
+    ],
+)
+def test_the_number_of_statements_does_not_depend_on_the_number_of_rows(
+    model: str, make: Callable[[str], Any], most: int, root: Client
+) -> None:
+    def statements() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert root.get(url("changelist", model=model)).status_code == 200
+        return sum("pgqueue_" in entry["sql"] for entry in captured)
+
+    make("first")
+    few = statements()
+    for number in range(10):
+        make(f"more-{number}")
+    assert statements() == few <= most
 
 
 @pytest.mark.usefixtures("history")

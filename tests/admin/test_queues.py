@@ -1,4 +1,4 @@
-"""The list of queues, and their settings."""
+"""Queues, limits and pauses: their lists, pages and forms, and where else they are told."""
 
 from __future__ import annotations
 
@@ -7,160 +7,123 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
 from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from syrupy.assertion import SnapshotAssertion
 
-from django_pgqueue import pause, set_limit
+from django_pgqueue import RateLimit, enqueue, enqueue_many, pause, set_limit
 from django_pgqueue.admin import QueueAdmin
-from django_pgqueue.admin import queues as queues_module
-from django_pgqueue.models import Queue
+from django_pgqueue.models import Job, Limit, Pause, Queue
 from django_pgqueue.monitoring import queues
-from django_pgqueue.postgres.timeout import TimeLimitReached
+from tests.app import limit_tasks as tasks
+from tests.app.tasks import noop
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
-from .helpers import STATES, body, staff, url
+from .helpers import STATES, act, ask, body, confirm, listed, post, seen, staff, url, words
 
 pytestmark = pytest.mark.django_db
 
+QUEUES = "/admin/django_pgqueue/queue/"
+LIMITS = "/admin/django_pgqueue/limit/"
+PAUSES = "/admin/django_pgqueue/pause/"
+HOUR = timedelta(hours=1)
+
+
+def ago(**time: float) -> Any:
+    return timezone.now() - timedelta(**time)
+
+
+def names(client: Client, **query: Any) -> list[str]:
+    """Return the queues on the list."""
+    response = client.get(QUEUES, query)
+    assert response.status_code == 200
+    return [queue.pk for queue in response.context["cl"].result_list]
+
 
 def test_settings_of_a_queue(root: Client) -> None:
-    given = {
-        "name": "mail",
-        "retention": "90 00:00:00",
-        "failed_retention": "",
-        "backoff_base": "1",
-        "backoff_ceiling": "",
-    }
-    assert root.post(url("add", model="queue"), given).status_code == 302
+    given = {"name": "mail", "retention": "90 00:00:00", "backoff_base": "1"}
+    assert root.post(f"{QUEUES}add/", given).status_code == 302
     queue = Queue.objects.get(pk="mail")
     assert (queue.retention, queue.failed_retention, queue.backoff_base) == (timedelta(days=90), None, 1)
     changed = {**given, "name": "renamed", "failed_retention": "0"}
-    assert root.post(url("change", "mail", model="queue"), changed).status_code == 302
+    assert root.post(f"{QUEUES}mail/change/", changed).status_code == 302
     assert Queue.objects.get().pk == "mail", "jobs bear the name: it stays"
     assert Queue.objects.get().failed_retention == timedelta(0)
-    assert "mail" in body(root, url("changelist", model="queue"))
-    assert root.post(url("delete", "mail", model="queue"), {"post": "yes"}).status_code == 302
+    assert root.post(f"{QUEUES}mail/delete/", {"post": "yes"}).status_code == 302
     assert not Queue.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"name": "a b"}, "Use only letters"),
-        ({"name": "taken"}, "A queue with this name already exists."),
-        ({"retention": "-1 00:00:00"}, "Enter zero or more."),
-        (
-            {"backoff_base": "9", "backoff_ceiling": "3"},
-            "The longest wait must not be shorter than the first wait.",
-        ),
-        ({"backoff_base": "-1"}, "greater than or equal to 0"),
-    ],
-)
-def test_settings_that_cannot_be(root: Client, given: dict[str, str], said: str) -> None:
+def test_settings_that_cannot_be(root: Client, wording: SnapshotAssertion) -> None:
     QueueFactory.create(name="taken")
-    response = root.post(url("add", model="queue"), {"name": "mail", **given})
-    assert response.status_code == 200
-    assert said in response.content.decode()
+    said = {}
+    for mistake in (
+        {"name": "a b"},
+        {"name": "taken"},
+        {"retention": "-1 00:00:00"},
+        {"backoff_base": "9", "backoff_ceiling": "3"},
+        {"backoff_base": "-1"},
+    ):
+        page = root.post(f"{QUEUES}add/", {"name": "mail", **mistake}).content.decode()
+        [errors] = re.findall(r'<ul class="errorlist.*?</ul>', page, re.DOTALL)
+        said[str(mistake)] = words(errors)
+    assert said == wording
     assert Queue.objects.count() == 1
 
 
-def test_the_list_shows_every_queue_of_the_overview(root: Client) -> None:
-    JobFactory.create(queue_name="waits")
+def test_the_list_shows_every_queue_of_the_overview(root: Client, wording: SnapshotAssertion) -> None:
+    """With its settings, or a link to where it gets them, with its pause, or a link that pauses it."""
+    JobFactory.create(queue_name="waits", run_after=ago(minutes=2))
     JobFactory.create(queue_name="runs", running=True)
     JobFactory.create(queue_name="blocked", **STATES["blocked"])
     JobFactory.create(queue_name="failed", failed=True)
     JobStatFactory.create(queue_name="ran")
     QueueFactory.create(name="settled", retention=timedelta(0), backoff_base=2)
     QueueFactory.create(name="runs", failed_retention=timedelta(days=90))
-    names = ["blocked", "failed", "ran", "runs", "settled", "waits"]
+    pause(queue="settled", reason="down", author="ann")
+    pages = {who: seen(client, QUEUES, "result_list") for who, client in
+             (("root", root), ("a viewer", staff("view_queue")))}  # fmt: skip
+    assert pages == wording
     on_overview = {row["name"] for row in root.get(url("overview")).context["queues"]}
-    assert {"ran", "runs", "settled", "waits"} <= on_overview
-    assert listed_names(root) == names
-    page = body(root, url("changelist", model="queue"))
-    assert "6 queues" in page
-    assert "done jobs not kept, first wait 2.0 s" in page
-    assert "failed jobs kept for 90 d" in page
-    assert f'href="{url("change", "runs", model="queue")}"' in page
-    assert f'href="{url("change", "waits", model="queue")}"' in page, "it has no settings yet"
-    assert page.count('name="_selected_action"') == 2, "where there is a row"
-    assert f'href="{url("changelist")}?queue=runs&amp;status=running"' in page.replace("&s", "&amp;s")
-
-
-def listed_names(client: Client, **query: Any) -> list[str]:
-    response = client.get(url("changelist", model="queue"), query)
-    assert response.status_code == 200
-    return [queue.pk for queue in response.context["cl"].result_list]
-
-
-def test_the_form_that_gives_a_queue_settings_knows_its_name(root: Client) -> None:
-    assert 'value="waits"' in body(root, url("add", model="queue"), name="waits")
-
-
-def test_a_viewer_sees_all_queues_and_gets_no_links_that_are_refused() -> None:
-    JobFactory.create(queue_name="waits", running=True)
-    QueueFactory.create(name="settled")
-    viewer = staff("view_queue")
-    assert listed_names(viewer) == ["settled", "waits"]
-    page = body(viewer, url("changelist", model="queue"))
-    assert "/queue/add/" not in page
-    assert "/job/" not in page
-    assert viewer.get(url("change", "settled", model="queue")).status_code == 200
+    assert on_overview <= set(names(root))
+    assert 'value="waits"' in body(root, f"{QUEUES}add/", name="waits")
+    assert 'value="waits"' in body(root, f"{PAUSES}add/", kind="queue", name="waits")
 
 
 def test_search_and_pages_of_the_queues(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mail", "mail-bulk", "slow"):
         JobFactory.create(queue_name=name)
     QueueFactory.create(name="Mail-late")
-    assert listed_names(root, q="MAIL") == ["Mail-late", "mail", "mail-bulk"]
-    assert listed_names(root, q="mail bulk") == ["mail-bulk"]
-    assert listed_names(root, q="none") == []
+    assert names(root, q="MAIL") == ["Mail-late", "mail", "mail-bulk"]
+    assert names(root, q="mail bulk") == ["mail-bulk"]
+    assert names(root, q="none") == []
     monkeypatch.setattr(QueueAdmin, "list_per_page", 3)
-    assert listed_names(root) == ["Mail-late", "mail", "mail-bulk"]
-    assert listed_names(root, p=2) == ["slow"]
-    assert len(listed_names(root, all="")) == 4
-    assert root.get(url("changelist", model="queue"), {"p": 9}).status_code == 302
+    assert names(root) == ["Mail-late", "mail", "mail-bulk"]
+    assert names(root, p=2) == ["slow"]
+    assert len(names(root, all="")) == 4
+    assert root.get(QUEUES, {"p": 9}).status_code == 302
 
 
 def test_settings_are_deleted_from_the_list(root: Client) -> None:
     JobFactory.create(queue_name="mail")
     QueueFactory.create(name="mail")
     data = {"action": "delete_selected", "_selected_action": ["mail"], "index": 0, "post": "yes"}
-    assert root.post(url("changelist", model="queue"), data).status_code == 302
+    assert root.post(QUEUES, data).status_code == 302
     assert not Queue.objects.exists()
-    assert listed_names(root) == ["mail"]
+    assert names(root) == ["mail"]
 
 
-def test_the_number_of_statements_does_not_depend_on_the_number_of_queues(root: Client) -> None:
-    def statements() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            listed_names(root)
-        return sum("pgqueue_" in entry["sql"] for entry in captured)
-
-    JobFactory.create()
-    WorkerFactory.create()
-    few = statements()
-    for n in range(10):
-        JobFactory.create(queue_name=f"q{n}")
-        QueueFactory.create(name=f"q{n}")
-        WorkerFactory.create(queues=[f"q{n}"])
-    assert statements() == few <= 12
-
-
-def tiles(page: str) -> dict[str, str]:
-    """Return the terms of the page and what is said about them, without markup."""
-    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page, re.DOTALL)
-    return {label: " ".join(re.sub(r"<[^>]+>", "", text).split()) for label, text in found}
-
-
-def test_the_page_of_a_queue(root: Client) -> None:
-    worker = WorkerFactory.create(host="app1", queues=["mail"], slots=4)
+def test_the_page_of_a_queue(root: Client, wording: SnapshotAssertion) -> None:
+    worker = WorkerFactory.create(
+        id=7, host="app1", pid=1, queues=["mail"], slots=4, heartbeat_at=ago(hours=-1)
+    )
     WorkerFactory.create(host="app2", queues=["other"])
-    JobFactory.create(queue_name="mail", run_after=timezone.now() - timedelta(minutes=5))
+    JobFactory.create(queue_name="mail", run_after=ago(minutes=5))
     JobFactory.create(queue_name="mail", scheduled=True)
-    JobFactory.create(queue_name="mail", running=True, worker=worker.pk)
-    JobFactory.create(queue_name="mail", running=True, worker=999)
+    JobFactory.create(queue_name="mail", running=True, worker=worker.pk, last_attempted_at=ago(minutes=2))
+    JobFactory.create(queue_name="mail", running=True, worker=999, last_attempted_at=ago(minutes=1))
     JobFactory.create_batch(2, queue_name="mail", retrying=True)
     JobFactory.create(queue_name="mail", failed=True)
     JobFactory.create(queue_name="other")
@@ -168,72 +131,256 @@ def test_the_page_of_a_queue(root: Client) -> None:
     JobStatFactory.create(queue_name="mail", task_path="shop.tasks.b", done=1, failed=0)
     pause(queue="mail", author="ann", reason="bounces")
     set_limit(queue="mail", concurrency=7)
-    page = body(root, url("change", "mail", model="queue"))
-    said = tiles(page)
-    now = ("Ready", "Scheduled", "Retrying", "Running of slots", "Lost")
-    assert [said[name] for name in now] == ["1", "1", "2", "2 of 4", "1"]
-    assert re.fullmatch(r"< 0\.1 jobs/min|0\.1 jobs/min", said["Rate"])
-    assert said["Oldest due for"] == "5 min"
-    assert said["Failed in 24 hours"] == "1"
-    assert said["Paused"] == "paused by ann: bounces"
-    assert said["Limit"] == "queue:mail: at most 7 at once"
-    assert said["Done"] == "4"
-    assert f'<a href="{url("change", worker.pk, model="worker")}">app1:' in page
-    assert "app2:" not in page
-    assert ">75 %</td>" in page
-    assert f'href="{url("task", "shop.tasks.b", model="jobstat")}"' in page
-    assert "shop.<b>" not in page
+    address = f"{QUEUES}mail/change/"
+    page = body(root, address)
+    rates = words(page, "pgqueue-figures").partition("Attempts")[0]
+    assert [words(page, "pgqueue-now"), rates, words(page, "pgqueue-tasks-box")] == wording
     assert page.count("data-pgqueue-chart") == 3
-    assert f'href="{url("changelist")}?queue=mail&amp;status=failed&amp;finished=day"' in page
 
 
 def test_a_queue_without_settings_has_a_page_and_gets_settings_there(root: Client) -> None:
     JobFactory.create(queue_name="waits")
-    address = url("change", "waits", model="queue")
-    assert "No worker serves this queue." in body(root, address)
-    assert "/delete/" not in body(root, address)
-    assert root.get(url("delete", "waits", model="queue")).status_code == 403
-    given = {"retention": "", "failed_retention": "", "backoff_base": "3", "backoff_ceiling": ""}
-    assert root.post(address, given).status_code == 302
+    address = f"{QUEUES}waits/change/"
+    assert "No worker serves this queue." in seen(root, address)
+    assert "/delete/" not in seen(root, address)
+    assert root.get(f"{QUEUES}waits/delete/").status_code == 403
+    assert root.post(address, {"backoff_base": "3"}).status_code == 302
     assert Queue.objects.get().backoff_base == 3
-    assert root.get(url("change", "nobody", model="queue")).status_code == 302, "no such queue"
+    assert root.get(f"{QUEUES}nobody/change/").status_code == 302, "no such queue"
     WorkerFactory.create(queues=["served"])
     pause(queue="paused")
     for name in ("served", "paused"):
-        assert "Ready" in body(root, url("change", name, model="queue"))
+        assert "Ready" in seen(root, f"{QUEUES}{name}/change/")
 
 
 def test_who_may_view_but_not_add_gets_no_form_for_the_first_settings() -> None:
     JobFactory.create(queue_name="waits")
     JobStatFactory.create(queue_name="waits", task_path="shop.tasks.b")
     WorkerFactory.create()
-    address = url("change", "waits", model="queue")
+    address = f"{QUEUES}waits/change/"
     viewer = staff("view_queue", "change_queue")
-    page = body(viewer, address)
-    assert 'name="_save"' not in page
+    page = seen(viewer, address)
+    for hidden in ("_save", "/job/", "/worker/", "/jobstat/", "/pause/add/"):
+        assert hidden not in page
     assert viewer.post(address, {"backoff_base": "3"}).status_code == 403
     assert not Queue.objects.exists()
-    for hidden in ("/job/", "/worker/", "/jobstat/", "/pause/add/"):
-        assert hidden not in page.split('id="content"')[1]
-
-
-def test_figures_that_cannot_be_read_in_time_are_left_out(
-    root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*args: Any, **kwargs: Any) -> Any:
-        raise TimeLimitReached
-
-    QueueFactory.create(name="mail")
-    monkeypatch.setattr(queues, "depths", fail)
-    assert "could not be read in time" in body(root, url("changelist", model="queue"))
-    page = body(root, url("change", "mail", model="queue"))
-    assert tiles(page)["Depth"] == "could not be read in time"
-    assert "data-pgqueue-chart" in page
-    monkeypatch.setattr(queues_module, "series", fail)
-    assert "so the charts are missing" in body(root, url("change", "mail", model="queue"))
 
 
 def test_counts_beyond_the_limit_are_rounded_estimates() -> None:
     assert [queues.capped(count) for count in (9_999, 10_000, 1_234_567)] == [
         "9,999", "\N{ALMOST EQUAL TO} 10,000", "\N{ALMOST EQUAL TO} 1,200,000",
     ]  # fmt: skip
+
+
+def start(job: int) -> None:
+    """Make it run, as a claim does."""
+    Job.objects.filter(pk=job).update(status="running", worker=1, lease=1)
+
+
+@pytest.mark.parametrize(
+    ("declared", "change"),
+    [
+        ("'{3}', '{wait}', '{NULL}', '{NULL}', '{NULL}'", {"concurrency": "7"}),
+        ("'{NULL}', '{wait}', '{9}', '{1 minute}', '{2}'", {"rate": "3", "per": "0:00:10"}),
+    ],
+    ids=["concurrency", "rate"],
+)
+def test_a_limit_that_the_code_declares_says_so_and_cannot_be_deleted(
+    root: Client, declared: str, change: dict[str, str], wording: SnapshotAssertion
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT _pgqueue_declare_limits('{{crm}}', {declared})")
+    before = seen(root, LIMITS, "result_list")
+    page = seen(root, f"{LIMITS}crm/change/")
+    assert root.post(f"{LIMITS}crm/change/", change).status_code == 302
+    assert [before, page, seen(root, LIMITS, "result_list")] == wording
+    assert root.post(f"{LIMITS}crm/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_a_limit_that_the_code_no_longer_declares_says_so_and_can_be_deleted(root: Client) -> None:
+    Limit.objects.create(name="removed", concurrency=3)
+    for page in (LIMITS, f"{LIMITS}removed/change/"):
+        assert "no longer declared in code; it can be deleted" in seen(root, page)
+    assert f"{LIMITS}removed/delete/" in seen(root, page)
+    assert root.post(f"{LIMITS}removed/delete/", {"post": "yes"}).status_code == 302
+    assert not Limit.objects.exists()
+
+
+def test_the_list_shows_how_many_jobs_run_under_each_limit(root: Client) -> None:
+    set_limit(name="k", concurrency=5)
+    set_limit(queue="default", concurrency=5)
+    set_limit(queue="mail", concurrency=5)
+    set_limit(everything=True, concurrency=5)
+    jobs = enqueue_many(tasks.two.using(limit_key=key).bind("a") for key in ("1", "2")).ids
+    Job.objects.filter(pk=jobs[0]).update(limit_key="k/1")
+    Job.objects.filter(pk=jobs[1]).update(limit_key="k2/1", queue_name="mail")
+    for job in jobs:
+        start(job)
+    response = root.get(LIMITS)
+    assert {limit.pk: limit.running_now for limit in response.context["cl"].result_list} == {
+        "k": 1, "queue:default": 1, "queue:mail": 1, "*": 2,
+    }  # fmt: skip
+
+
+def test_who_may_see_and_change_limits() -> None:
+    set_limit(name="k", concurrency=5)
+    change = f"{LIMITS}k/change/"
+    assert staff().get(LIMITS).status_code == 403
+    viewer, editor = staff("view_limit"), staff("view_limit", "change_limit")
+    assert viewer.get(change).status_code == 200
+    assert viewer.post(change, {"concurrency": "1"}).status_code == 403
+    assert editor.post(change, {"concurrency": "1", "on_full": "wait"}).status_code == 302
+    assert editor.get(f"{LIMITS}add/").status_code == 403
+
+
+def lines(client: Client, job: Any) -> str:
+    """Return what the page of a job says about limits, as HTML."""
+    page = body(client, url("change", getattr(job, "pk", job)))
+    return page.partition("field-limits")[2].partition('class="form-row')[0]
+
+
+def test_the_page_of_a_job_shows_its_place_in_line_and_who_holds_the_slot(root: Client) -> None:
+    first, second, third = enqueue_many(tasks.ship.bind(7) for _ in range(3)).ids
+    start(first)
+    set_limit(queue="default", concurrency=9)
+    page = lines(root, third)
+    key = f"{url('changelist')}?q=key%3Atests.app.limit_tasks.ship%2F7"
+    assert f'1 of 1 run, <a href="{key}">1 before it</a>' in page
+    assert listed(root, q="key:tests.app.limit_tasks.ship/7") == [third, second, first]
+    assert f'held by <a href="{url("change", first)}">{first}</a>' in page
+    assert ">queue default</a>, 1 of 9 run" in page
+    settings = url("change", quote("queue:default"), model="limit")
+    assert f'href="{settings}"' in page
+    assert "next in the wait queue" in lines(root, second)
+    assert "held by" not in lines(root, first)
+    viewer = lines(staff("view_job"), third)
+    assert f'held by <a href="{url("change", first)}">' in viewer
+    assert settings not in viewer
+
+
+def test_the_page_of_a_job_without_limits_does_not_mention_them(root: Client) -> None:
+    assert lines(root, enqueue(noop)) == ""
+    job = enqueue(tasks.ship, 7)
+    assert "0 of 1 run, next in the wait queue" in lines(root, job)
+    Job.objects.filter(pk=job.pk).cancel()
+    assert "ship/7" in lines(root, job).replace("<wbr>", "")
+
+
+def test_the_page_of_a_job_shows_when_its_rate_lets_the_next_one_start(root: Client) -> None:
+    set_limit(name="k", rate_limit=RateLimit(1, per=HOUR))
+    job = enqueue(tasks.sync.using(limit_key="x"), "a")
+    Job.objects.filter(pk=job.pk).update(limit_key="k/x")
+    assert "waits for its rate limit" not in lines(root, job)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_take_rate('k', 'x')")
+    page = lines(root, job)
+    assert "waits for its rate limit, next start at <time " in page
+    assert "next in the wait queue" in page
+    assert "run, next" not in page
+
+
+def test_the_page_of_a_pause_resumes_it_and_the_history_has_both(root: Client) -> None:
+    assert root.post(f"{PAUSES}add/", {"kind": "queue", "name": "mail"}).status_code == 302
+    found = Pause.objects.get()
+    page = body(root, f"{PAUSES}{found.pk}/change/")
+    assert "deletelink" not in page
+    assert f'action="{PAUSES}{found.pk}/resume/"' in page
+    assert post(root, f"{PAUSES}{found.pk}/resume/") == ("1 pause was ended.", "success")
+    assert [entry.change_message for entry in LogEntry.objects.all()] == ["Resumed.", '[{"added": {}}]']
+
+
+def test_the_reason_and_the_end_can_be_changed_but_not_the_target(root: Client) -> None:
+    found = pause(queue="mail", reason="down", author="ann")
+    given = {"kind": "all", "name": "other", "reason": "slow", "until_0": "", "until_1": ""}
+    assert root.post(f"{PAUSES}{found.pk}/change/", given).status_code == 302
+    found = Pause.objects.get()
+    assert (found.kind, found.name, found.reason, found.author) == ("queue", "mail", "slow", "root")
+
+
+def test_one_pause_is_resumed_at_once_and_several_or_all_after_a_question(
+    root: Client, wording: SnapshotAssertion
+) -> None:
+    def resume(*pauses: Pause) -> Any:
+        data = {"action": "resume_selected", "_selected_action": [each.pk for each in pauses]}
+        return post(root, PAUSES, **data) if len(pauses) == 1 else confirm(root, PAUSES, **data)
+
+    assert resume(pause(queue="mail")) == ("1 pause was ended.", "success")
+    several = pause(queue="mail", author="ann", reason="<down>"), pause(task="shop.tasks.sync")
+    everything = pause(everything=True)
+    assert seen(root, PAUSES, "result_list").replace("delete_selected", "") == wording(name="list")
+    assert [resume(*several), confirm(root, f"{PAUSES}{everything.pk}/resume/")] == wording(name="asked")
+    assert not Pause.objects.exists()
+
+
+def test_the_form_says_what_a_name_is_and_suggests_those_in_use(root: Client) -> None:
+    QueueFactory.create(name="mail")
+    form = body(root, f"{PAUSES}add/")
+    assert "The name of a queue, or the path of a task" in form
+    assert 'list="pgqueue-names"' in form
+    [found] = re.findall(r'<datalist id="pgqueue-names">(.*?)</datalist>', form)
+    assert '<option value="mail" label="queue">' in found
+    assert f'<option value="{noop.module_path}" label="task">' in found
+    assert "datalist" not in body(root, f"{PAUSES}{pause(queue='mail').pk}/change/")
+
+
+def test_a_banner_on_each_page_says_that_everything_is_paused(root: Client) -> None:
+    models = ("job", "queue", "worker", "jobstat", "pause")
+    pages = [url("overview"), *(url("changelist", model=model) for model in models)]
+    assert [page for page in pages if "Everything is paused" in body(root, page)] == []
+    found = pause(everything=True, reason="<moving>", author="ann", duration=HOUR)
+    for page in pages:
+        html = body(root, page)
+        assert "Everything is paused by ann until" in html
+        assert ": &lt;moving&gt;." in html
+        assert f'href="{PAUSES}{found.pk}/change/"' in html
+    Pause.objects.update(until=timezone.now() - HOUR)
+    assert [page for page in pages if "Everything is paused" in body(root, page)] == []
+
+
+def test_who_may_resume() -> None:
+    found = pause(queue="mail", author="ann")
+    address = f"{PAUSES}{found.pk}/resume/"
+    client = staff("view_queue", "view_job")
+    assert client.get(PAUSES).status_code == 403
+    assert client.post(address).status_code == 403
+    viewer, resumer = staff("view_pause"), staff("view_pause", "delete_pause")
+    assert "resume" not in body(viewer, f"{PAUSES}{found.pk}/change/")
+    assert viewer.post(address).status_code == 403
+    assert Pause.objects.exists()
+    assert resumer.get(address).status_code == 405
+    assert post(resumer, address)[1] == "success"
+
+
+def test_a_paused_job_is_retried_with_its_budget_and_other_blocked_ones_are_not(root: Client) -> None:
+    paused = JobFactory.create(status="blocked", waiting_reason="paused by ann", attempts=3)
+    blocked = JobFactory.create(status="blocked", waiting_reason="at most 2 at once")
+    page = ask(root, "retry_jobs", paused, blocked)
+    assert page.sentences == [
+        "1 job whose task is paused would have all its attempts again when the pause ends.",
+        "1 blocked job does not change.",
+    ]
+    assert page.confirm(root) == ("1 job runs again.", "success")
+    assert Job.objects.get(pk=paused.pk).forgiven_attempts == 3
+    assert f'action="{url("retry", paused.pk)}"' in body(root, url("change", paused.pk))
+    assert f'action="{url("retry", blocked.pk)}"' not in body(root, url("change", blocked.pk))
+    assert act(root, "run_now_jobs", paused)[1] == "warning"
+    assert "The pause of its task is over" in body(root, url("change", paused.pk))
+
+
+def test_without_time_zones_a_pause_and_an_edit_have_an_end(root: Client, settings: Any) -> None:
+    """Then forms have naive times, in the time zone of the settings."""
+    settings.USE_TZ = False
+    soon = (timezone.now() + HOUR).replace(microsecond=0)
+    data = {"kind": "queue", "name": "mail", "until_0": f"{soon:%Y-%m-%d}", "until_1": f"{soon:%H:%M:%S}"}
+    assert root.post(f"{PAUSES}add/", data).status_code == 302
+    assert Pause.objects.get().until == soon
+    job = JobFactory.create()
+    asked = root.post(url("edit", job.pk)).content.decode()
+    confirmed = asked.split('name="confirmed" value="')[1].split('"')[0]
+    root.post(url("edit", job.pk), {"confirmed": confirmed, "run_after": f"{soon:%Y-%m-%dT%H:%M:%S}"})
+    assert Job.objects.get().run_after == soon
+    job = enqueue(noop)
+    form = root.get(url("clone", job.pk)).context["form"]
+    values = {name: form[name].value() or "" for name in form.fields}
+    root.post(url("clone", job.pk), {**values, "run_after": f"{soon:%Y-%m-%dT%H:%M:%S}"})
+    assert Job.objects.latest("pk").run_after == soon

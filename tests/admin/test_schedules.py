@@ -1,268 +1,218 @@
-"""The list and the page of schedules."""
+"""Schedules: their list and page, the form, and what the buttons and actions do."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from syrupy.assertion import SnapshotAssertion
 
-from django_pgqueue.models import Schedule
+from django_pgqueue.admin.schedules.admin import ACTIONS
+from django_pgqueue.models import Job, Schedule, ScheduleRun
+from tests.app import limit_tasks, unique_tasks
 from tests.support import shown_schedules as schedules
 from tests.support.factories import JobFactory, WorkerFactory
 
-from .helpers import body, staff, url
+from .helpers import Page, body, post, seen, staff, url, words
 
 pytestmark = pytest.mark.django_db
 
+LIST = "/admin/django_pgqueue/schedule/"
+CLOSED = {"pause_author": "anna", "pause_reason": "the <b>bank</b> is closed"}
+ALLOWED = {
+    "pause": "pause_schedule",
+    "resume": "pause_schedule",
+    "enqueue": "enqueue_schedule",
+    "restore": "change_schedule",
+}
 
-def page_of(client: Client, name: str) -> str:
-    return body(client, url("change", name, model="schedule"))
 
-
-def listing(client: Client, **query: Any) -> str:
-    return body(client, url("changelist", model="schedule"), **query)
+def address(name: str = "nightly", page: str = "change") -> str:
+    return url(page, quote(name), model="schedule")
 
 
 def listed(client: Client, **query: Any) -> list[str]:
-    response = client.get(url("changelist", model="schedule"), query)
+    response = client.get(LIST, query)
     assert response.status_code == 200
     return [schedule.pk for schedule in response.context["cl"].result_list]
 
 
-def test_the_list_says_what_runs_when_and_what_came_of_it(root: Client) -> None:
-    nightly = schedules.declare("nightly", priority=5)
-    schedules.run(nightly, "skipped")
-    schedules.create("busy", every=timedelta(seconds=30))
-    page = listing(root)
-    for text in (
-        "At 03:00 every day",
-        "0 3 * * *, UTC",
-        "tests.<wbr>app.<wbr>tasks.<wbr>mail(7)",
-        "2026-11-21 03:00:00</time>",
-        "skipped, because the previous job was not finished",
-        "code (tests.<wbr>app.<wbr>tasks)",
-        "changed here: priority",
-        "Every 30 seconds",
-        "2100-01-01 03:00:00</time>",
-    ):
-        assert text in page, text
-    assert "2 schedules" in page
-
-
-def test_the_next_runs_without_time_zones(root: Client, settings: Any) -> None:
-    """All times are naive then, in the zone of the settings."""
-    schedules.create("nightly")
-    with_zones = [text for text in page_of(root, "nightly").split("</time>") if "2100-" in text]
-    settings.USE_TZ = False
-    page = page_of(root, "nightly")
-    assert "2100-01-01 03:00:00</time>" in page
-    assert len([text for text in page.split("</time>") if "2100-" in text]) >= len(with_zones) > 0
-    assert "cannot" not in listing(root)
-
-
-def test_a_name_that_is_the_path_of_the_task_is_not_repeated(root: Client) -> None:
-    for path, args in (("tests.app.tasks.mail", [7]), ("tests.app.tasks.noop", [])):
-        schedules.create(path, task_path=path, args=args)
-    page = listing(root)
-    assert 'mail<span class="pgqueue-more">(7)</span>' in page
-    assert "tasks.<wbr>noop</a>" in page
-
-
-def test_the_states_in_the_list(root: Client) -> None:
+def test_the_list(root: Client, wording: SnapshotAssertion) -> None:
+    """Schedules in each state. A name that is the path of its task is not repeated."""
     now = timezone.now()
-    schedules.create("on")
-    schedules.create("off", paused_at=now, pause_author="anna", pause_reason="the bank is closed")
-    schedules.create("gone", source="settings", declared={}, retired_at=now)
-    page = listing(root)
-    for state in ("active", "paused", "retired"):
-        assert page.count(f'class="pgqueue-status pgqueue-{state}"') == 1
-    assert "by anna: the bank is closed" in page
-    assert "The settings no longer declare it." in page
+    WorkerFactory.create()
+    schedules.run(schedules.declare("nightly", priority=5), "skipped")
+    schedules.create("busy", every=timedelta(seconds=30))
+    schedules.create("tests.app.tasks.mail")
+    schedules.create("tests.app.tasks.noop", task_path="tests.app.tasks.noop", args=[])
+    schedules.create("off", paused_at=now, **CLOSED)
+    schedules.create("gone", source="settings", retired_at=now)
+    schedules.create("late", next_run_at=now - timedelta(minutes=5))
+    schedules.create("keyless", task_path=limit_tasks.sync.module_path, args=[5])
+    schedules.create("wrong")
+    Schedule.objects.filter(pk="wrong").update(cron="61 * * * *", next_run_at=None)
+    assert seen(root, LIST, "result_list") == wording
+    reasons = ("The cron expression '61 * * * *' is wrong", "limit key of tests.app.limit_tasks.sync raised")
+    for name, reason in zip(("wrong", "keyless"), reasons, strict=True):
+        assert reason in unescape(body(root, LIST))
+        assert reason in seen(root, address(name))
 
 
-def test_filters_and_search(root: Client) -> None:
+def nightly(**columns: Any) -> None:
+    """With runs of jobs that are there, and that are not."""
+    made = schedules.create("nightly", **columns)
+    JobFactory.create(pk=11, failed=True)
+    schedules.run(made, job_id=11)
+    schedules.run(made, "manual", at=schedules.PAST + timedelta(hours=1), job_id=12)
+    schedules.run(made, "missed", at=schedules.PAST + timedelta(hours=2))
+
+
+@pytest.mark.parametrize("situation", ["active", "paused", "overridden", "of a viewer"])
+def test_the_page(situation: str, root: Client, settings: Any, wording: SnapshotAssertion) -> None:
+    """The next runs are in the zone of the settings and in that of the schedule."""
+    settings.TIME_ZONE = "Europe/Paris"
+    client = root
+    if situation == "paused":
+        schedules.create("nightly", paused_at=timezone.now(), **CLOSED)
+    elif situation == "overridden":
+        schedules.declare("nightly", cron=None, every=timedelta(hours=1), jitter=timedelta(minutes=5))
+    else:
+        nightly(timezone="America/New_York", next_run_at=datetime(2100, 1, 1, 8, tzinfo=UTC))
+        client = root if situation == "active" else staff("view_schedule")
+    facts, head, form = seen(client, address()).partition("What runs")
+    if situation != "active":  # the form is the same
+        form = "".join(f"\n{line}" for line in form.splitlines() if "Declared: " in line)
+    assert facts + head + form == wording
+
+
+def test_one_column_of_times_is_enough_in_the_same_zone(root: Client, settings: Any) -> None:
+    schedules.create("nightly", timezone="America/New_York")
+    settings.TIME_ZONE = "America/New_York"
+    assert body(root, address()).count("hidden data-pgqueue-elsewhere>") == 1 + 5
+
+
+def test_without_time_zones_times_are_those_of_the_settings(root: Client, settings: Any) -> None:
+    schedules.create("nightly")
+    before = seen(root, address())
+    settings.USE_TZ = False
+    assert "2100-01-01 03:00:00" in before
+    assert seen(root, address()).count("2100-") == before.count("2100-")
+    assert "cannot" not in seen(root, LIST)
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        ({}, "changed gone off on"),
+        ({"state": "active"}, "changed on"),
+        ({"state": "paused"}, "off"),
+        ({"state": "retired"}, "gone"),
+        ({"state": "nonsense"}, "changed gone off on"),
+        ({"overridden": "yes"}, "changed"),
+        ({"overridden": "no"}, "gone off on"),
+        ({"source": "code"}, "changed"),
+        ({"q": "tasks.mail"}, "changed gone off on"),
+        ({"q": "OFF"}, "off"),
+    ],
+    ids=str,
+)
+def test_filters_and_search(root: Client, filters: dict[str, str], names: str) -> None:
     now = timezone.now()
     schedules.create("on")
     schedules.create("off", paused_at=now)
     schedules.create("gone", source="settings", retired_at=now, paused_at=now)
     schedules.declare("changed", priority=5)
-    assert listed(root) == ["changed", "gone", "off", "on"]
-    assert listed(root, state="active") == ["changed", "on"]
-    assert listed(root, state="paused") == ["off"]
-    assert listed(root, state="retired") == ["gone"]
-    assert listed(root, state="nonsense") == ["changed", "gone", "off", "on"]
-    assert listed(root, overridden="yes") == ["changed"]
-    assert listed(root, overridden="no") == ["gone", "off", "on"]
-    assert listed(root, source="code") == ["changed"]
-    assert listed(root, q="tasks.mail") == ["changed", "gone", "off", "on"]
-    assert listed(root, q="OFF") == ["off"]
+    assert listed(root, **filters) == names.split()
 
 
-def test_the_number_of_statements_does_not_depend_on_the_number_of_schedules(root: Client) -> None:
-    def statements() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            listed(root)
-        return sum("pgqueue_" in entry["sql"] for entry in captured)
-
-    schedules.run(schedules.create("first"))
-    few = statements()
-    for number in range(10):
-        schedules.run(schedules.create(f"more-{number}"))
-    assert statements() == few
-
-
-def test_a_schedule_that_no_worker_runs_is_marked(root: Client) -> None:
+def test_schedules_stand_still_without_a_worker(root: Client) -> None:
+    words = "Schedules stand still, because no worker is running."
     schedules.create("nightly", next_run_at=timezone.now() - timedelta(minutes=5))
-    for page in (listing(root), page_of(root, "nightly")):
-        assert "Schedules stand still, because no worker is running." in page
-        assert "due for 5 min" in page
-        assert "pgqueue-alarm" in page
+    for page in (LIST, address()):
+        assert words in seen(root, page)
     WorkerFactory.create()
-    assert "stand still" not in listing(root)
+    assert words not in seen(root, LIST)
     Schedule.objects.update(paused_at=timezone.now())
-    assert "due for" not in listing(root)
-
-
-def test_nothing_stands_still_without_an_active_schedule(root: Client) -> None:
-    schedules.create("nightly", paused_at=timezone.now())
-    assert "stand still" not in listing(root)
-    assert "stand still" not in page_of(root, "nightly")
-
-
-def test_the_page_shows_the_next_five_runs_in_both_zones(root: Client, settings: Any) -> None:
-    schedules.create("nightly", timezone="America/New_York", next_run_at=datetime(2100, 1, 1, 8, tzinfo=UTC))
-    settings.TIME_ZONE = "Europe/Paris"
-    runs = page_of(root, "nightly").split('id="pgqueue-runs"')[1].split("</table>")[0]
-    assert '<th scope="col"><span data-pgqueue-zone-name>Europe/Paris</span></th>' in runs
-    assert '<th scope="col">America/New_York</th>' in runs
-    for day in range(1, 6):
-        assert f"2100-01-0{day} 09:00:00</time>" in runs
-        assert f">2100-01-0{day} 03:00:00</time></td>" in runs
-    assert "hidden" not in runs
-    settings.TIME_ZONE = "America/New_York"
-    runs = page_of(root, "nightly").split('id="pgqueue-runs"')[1].split("</table>")[0]
-    assert runs.count("hidden data-pgqueue-elsewhere>") == 1 + 5, "one column is enough in this zone"
-
-
-def test_the_page_of_a_paused_schedule(root: Client) -> None:
-    schedules.create("nightly", paused_at=timezone.now(), pause_author="anna", pause_reason="<b>closed</b>")
-    page = page_of(root, "nightly")
-    assert "Next runs, if it were active" in page
-    assert "by anna: &lt;b&gt;closed&lt;/b&gt;" in page
-    assert "It has not been due yet." in page
-
-
-def test_the_runs_link_to_their_jobs_for_those_who_may_see_them(root: Client) -> None:
-    nightly = schedules.create("nightly")
-    job = JobFactory.create(failed=True)
-    schedules.run(nightly, job_id=job.pk)
-    schedules.run(nightly, "manual", at=schedules.PAST + timedelta(hours=1), job_id=job.pk + 1)
-    schedules.run(nightly, "missed", at=schedules.PAST + timedelta(hours=2))
-    runs = page_of(root, "nightly").split('id="pgqueue-last-runs"')[1].split("</table>")[0]
-    assert runs.index("missed") < runs.index("run by hand") < runs.index("enqueued")
-    assert f'href="{url("change", job.pk)}"' in runs
-    assert "pgqueue-failed" in runs
-    assert runs.count("no longer kept") == 1
-    assert f"<td>{job.pk + 1}</td>" in runs
-    viewer = page_of(staff("view_schedule"), "nightly")
-    assert f"<td>{job.pk}</td>" in viewer
-    assert "/job/" not in viewer
-    assert "pgqueue-failed" not in viewer
-
-
-def test_a_row_with_a_wrong_timing_has_a_page(root: Client) -> None:
-    schedules.create("broken")
-    Schedule.objects.update(cron="61 * * * *")
-    Schedule.objects.update(next_run_at=None)
-    for page in (listing(root), page_of(root, "broken")):
-        assert "The cron expression &#x27;61 * * * *&#x27; is wrong" in page
+    for page in (LIST, address()):
+        assert words not in seen(root, page)
+    assert "due for" not in seen(root, LIST)
 
 
 def given(**changes: Any) -> dict[str, Any]:
     """Return what the form sends."""
     return {
-        "name": "nightly",
-        "task_path": "tests.app.tasks.mail",
-        "args": "[7]",
-        "kwargs": "{}",
-        "queue_name": "",
-        "priority": "",
-        "cron": "0 3 * * *",
-        "every": "",
-        "timezone": "Europe/Paris",
-        "jitter": "00:00:00",
-        "catch_up": "latest",
-        "catch_up_limit": "100",
-        "overlap": "allow",
-        **changes,
-    }
+        "name": "nightly", "task_path": "tests.app.tasks.mail", "args": "[7]", "kwargs": "{}",
+        "queue_name": "", "priority": "", "cron": "0 3 * * *", "every": "", "timezone": "Europe/Paris",
+        "jitter": "00:00:00", "catch_up": "latest", "catch_up_limit": "100", "overlap": "allow", **changes,
+    }  # fmt: skip
 
 
 def test_a_schedule_is_made_edited_and_deleted(root: Client) -> None:
-    assert 'list="pgqueue-zones"' in body(root, url("add", model="schedule"))
-    assert root.post(url("add", model="schedule"), given(kwargs="", jitter="00:10:00")).status_code == 302
+    assert root.post(f"{LIST}add/", given(kwargs="", jitter="00:10:00")).status_code == 302
     schedule = Schedule.objects.get()
     assert (schedule.source, schedule.args, schedule.kwargs, schedule.declared) == ("admin", [7], {}, None)
     assert schedule.jitter == timedelta(minutes=10)
     changed = given(name="renamed", cron="", every="00:00:30", timezone="UTC")
-    assert root.post(url("change", "nightly", model="schedule"), changed).status_code == 302
+    assert root.post(address(), changed).status_code == 302
     schedule.refresh_from_db()
     assert (schedule.pk, schedule.cron, schedule.every) == ("nightly", None, timedelta(seconds=30))
-    schedules.run(schedule)
-    page = body(root, url("delete", "nightly", model="schedule"))
-    assert "Are you sure" in page
-    assert root.post(url("delete", "nightly", model="schedule"), {"post": "yes"}).status_code == 302
+    for number in range(3):
+        schedules.run(schedule, at=schedules.PAST + timedelta(hours=number))
+    with CaptureQueriesContext(connection) as captured:
+        page = seen(root, address(page="delete"))
+    assert "2026-11-21" not in page, "its runs are not listed"
+    read = [each["sql"] for each in captured if "pgqueue_schedule_run" in each["sql"]]
+    assert [sql for sql in read if "last_key" not in sql] == []
+    assert root.post(address(page="delete"), {"post": "yes"}).status_code == 302
     assert not Schedule.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"name": "a b"}, "Use only letters"),
-        ({"name": "taken"}, "A schedule with this name already exists."),
-        ({"task_path": "tests.app.tasks.gone"}, "tests.app.tasks.gone"),
-        ({"args": "[1, 2]"}, "mail"),
-        ({"args": "{}"}, "Enter a JSON list."),
-        ({"args": "[1"}, "Enter a valid JSON."),
-        ({"cron": "0 0 30 2 *"}, "0 0 30 2 *"),
-        ({"cron": "61 * * * *"}, "61 * * * *"),
-        ({"cron": ""}, "Neither is set."),
-        ({"every": "00:00:30"}, "Both are set"),
-        ({"cron": "", "every": "00:00:00"}, "from 1 second"),
-        ({"timezone": "Europe/Pariss"}, "There is no time zone &#x27;Europe/Pariss&#x27;"),
-        ({"jitter": "-1"}, "jitter must not be negative"),
-        ({"priority": "101"}, "less than or equal to 100"),
-        ({"queue_name": "a b"}, "a b"),
-    ],
-)
-def test_a_schedule_that_cannot_be(root: Client, changes: dict[str, str], said: str) -> None:
+MISTAKES: dict[str, dict[str, str]] = {
+    "odd name": {"name": "a b"},
+    "taken name": {"name": "taken"},
+    "no such task": {"task_path": "tests.app.tasks.gone"},
+    "arguments of another task": {"args": "[1, 2]"},
+    "no list": {"args": "{}"},
+    "no JSON": {"args": "[1"},
+    "never": {"cron": "0 0 30 2 *"},
+    "no cron": {"cron": "61 * * * *"},
+    "no time": {"cron": ""},
+    "two times": {"every": "00:00:30"},
+    "too often": {"cron": "", "every": "00:00:00"},
+    "no time zone": {"timezone": "Europe/Pariss"},
+    "negative jitter": {"jitter": "-1"},
+    "priority": {"priority": "101"},
+    "odd queue": {"queue_name": "a b"},
+}
+
+
+def test_a_schedule_that_cannot_be(root: Client, wording: SnapshotAssertion) -> None:
     schedules.create("taken")
-    response = root.post(url("add", model="schedule"), given(**changes))
-    assert response.status_code == 200
-    errors = response.content.decode()
-    assert said in errors
-    assert errors.count('class="errorlist') == 1, "one problem has one message"
+    said = {}
+    for mistake, changes in MISTAKES.items():
+        page = root.post(f"{LIST}add/", given(**changes)).content.decode()
+        [errors] = re.findall(r'<ul class="errorlist.*?</ul>', page, re.DOTALL)  # one problem, one message
+        said[mistake] = words(errors)
+    assert said == wording
     assert Schedule.objects.count() == 1
+    answer = root.post(address("taken"), given(cron="61 * * * *")).content.decode()
+    assert "pgqueue-summary" not in answer, "it would push the error out of sight"
 
 
-def test_editing_what_code_declares_overrides_it_and_says_so(root: Client) -> None:
+def test_editing_what_code_declares_overrides_it(root: Client) -> None:
     schedules.declare("nightly")
-    sent = given(cron="30 4 * * *", timezone="UTC")
-    assert root.post(url("change", "nightly", model="schedule"), sent).status_code == 302
-    schedule = Schedule.objects.get()
-    assert schedule.overridden == ["cron", "every"]
-    page = page_of(root, "nightly")
-    changes = page.split('id="pgqueue-overridden"')[1].split("</table>")[0]
-    assert "Cron expression" in changes
-    assert changes.index("30 4 * * *") < changes.index("0 3 * * *")
-    assert "Interval" not in changes
-    assert "Declared: 0 3 * * *. " in page
-    assert page.count("Declared: ") == 1
+    assert root.post(address(), given(cron="30 4 * * *", timezone="UTC")).status_code == 302
+    assert Schedule.objects.get().overridden == ["cron", "every"]
 
 
 def test_only_schedules_of_the_admin_and_retired_ones_can_be_deleted(root: Client) -> None:
@@ -270,48 +220,138 @@ def test_only_schedules_of_the_admin_and_retired_ones_can_be_deleted(root: Clien
     schedules.declare("declared")
     schedules.create("gone", source="code", retired_at=timezone.now())
     for name, may in (("own", True), ("declared", False), ("gone", True)):
-        assert ("deletelink" in page_of(root, name)) is may
-        assert (root.get(url("delete", name, model="schedule")).status_code == 200) is may
-    names = ["own", "declared", "gone"]
-    data = {"action": "delete_selected", "_selected_action": names, "index": 0, "post": "yes"}
-    refused = root.post(url("changelist", model="schedule"), data)
-    assert refused.status_code == 403
-    data.pop("post")
-    assert (
-        "“declared”, which is declared in code"
-        in root.post(url("changelist", model="schedule"), data).content.decode()
-    )
+        assert ("deletelink" in body(root, address(name))) is may
+        assert (root.get(address(name, "delete")).status_code == 200) is may
+    data = {"action": "delete_selected", "_selected_action": ["own", "declared", "gone"], "index": 0}
+    assert root.post(LIST, {**data, "post": "yes"}).status_code == 403
+    assert "“declared”, which is declared in code" in root.post(LIST, data).content.decode()
     data |= {"_selected_action": ["own", "gone"], "post": "yes"}
-    assert root.post(url("changelist", model="schedule"), data).status_code == 302
+    assert root.post(LIST, data).status_code == 302
     assert Schedule.objects.get().pk == "declared"
 
 
-def test_the_page_before_a_deletion_does_not_list_the_runs(root: Client) -> None:
-    own = schedules.create("own")
-    for number in range(3):
-        schedules.run(own, at=schedules.PAST + timedelta(hours=number))
-    with CaptureQueriesContext(connection) as captured:
-        page = body(root, url("delete", "own", model="schedule"))
-    assert "2026-11-21" not in page
-    assert not any(
-        "pgqueue_schedule_run" in entry["sql"] and "last_key" not in entry["sql"] for entry in captured
+def ask(client: Client, action: str, *names: str, query: str = "") -> Page:
+    """Press a button, or run an action of the list, and return the page that asks for confirmation."""
+    data = {"action": f"{action}_schedules", "_selected_action": names, "index": 0} if len(names) > 1 else {}
+    page = (LIST if data else address(names[0], action)) + query
+    response = client.post(page, data)
+    assert response.status_code == 200
+    return Page(page, response.content.decode())
+
+
+BUTTONS = {
+    "pause": lambda: schedules.create("nightly"),
+    "resume": lambda: schedules.create("nightly", every=timedelta(minutes=10), paused_at=timezone.now()),
+    "enqueue": lambda: schedules.create("nightly", paused_at=timezone.now()),
+    "restore": lambda: schedules.declare("nightly", cron=None, every=timedelta(hours=1), priority=5),
+}
+
+
+@pytest.mark.parametrize("action", BUTTONS)
+def test_a_button(action: str, wording: SnapshotAssertion) -> None:
+    """What it says would happen and has happened, and who may press it."""
+    BUTTONS[action]()
+    before: Any = Schedule.objects.values().get()
+    client = staff("view_schedule", ALLOWED[action])
+    for other, permission in ALLOWED.items():
+        may = permission == ALLOWED[action]
+        fits = other != ("resume" if action == "pause" else "pause")
+        assert (f'action="{address(page=other)}"' in body(client, address())) is (may and fits)
+        assert client.post(address(page=other)).status_code == (200 if may else 403)
+    page = ask(client, action, "nightly")
+    assert Schedule.objects.values().get() == before, "nothing has changed yet"
+    message, level = post(client, page.address, **page.fields, reason=" closed ")
+    assert level == "success"
+    schedule = Schedule.objects.get()
+    columns = ("cron", "every", "jitter", "priority", "pause_author", "pause_reason", "overridden")
+    after = {name: getattr(schedule, name) for name in columns if getattr(schedule, name) != before[name]}
+    entry = LogEntry.objects.get().get_change_message()
+    assert [words(page.html), message, str(after), entry] == wording
+    assert (
+        Job.objects.count() == ScheduleRun.objects.filter(outcome="manual").count() == (action == "enqueue")
     )
+    assert schedule.is_active is (action in {"resume", "restore"})
+    listing = body(client, LIST)
+    for name in ("pause", "enqueue"):
+        assert (f'value="{name}_schedules"' in listing) is (ALLOWED[name] == ALLOWED[action])
 
 
-def test_who_may_only_look_sees_no_form_and_no_buttons() -> None:
-    schedules.declare("nightly", priority=5)
-    viewer = staff("view_schedule")
-    page = page_of(viewer, "nightly")
-    assert "_save" not in page
-    assert "pgqueue-tool" not in page
-    assert "At 03:00 every day" in page
-    assert viewer.get(url("add", model="schedule")).status_code == 403
-    assert staff("view_job").get(url("changelist", model="schedule")).status_code == 403
+def test_run_now_says_that_another_job_has_the_unique_key(root: Client) -> None:
+    schedules.create("nightly", task_path=unique_tasks.index.module_path)
+    no = "No job is enqueued: the schedule is retired, or another job has its unique key."
+    for task, args in ((unique_tasks.index, [7]), (unique_tasks.once, ["a"])):
+        Schedule.objects.update(task_path=task.module_path, args=args)
+        assert ask(root, "enqueue", "nightly").confirm(root) == ("1 job is enqueued.", "success")
+        assert ask(root, "enqueue", "nightly").confirm(root) == (no, "warning")
+    assert Job.objects.count() == 2
+    assert body(root, address()).count("skipped, because another job had its unique key") == 2
 
 
-def test_the_buttons_come_before_the_summary_and_errors_hide_it(root: Client) -> None:
+def test_actions_that_do_not_fit(root: Client, wording: SnapshotAssertion) -> None:
+    """And a schedule that cannot run, since its limit has no key."""
+    schedules.create("b")
+    schedules.create("a", paused_at=timezone.now())
+    schedules.create("c", source="code", retired_at=timezone.now())
+    schedules.create("keyless", task_path=limit_tasks.sync.module_path, args=[5])
+    page = ask(root, "pause", "a", "b", "c", query="?q=tasks")
+    nothing = [ask(root, *pressed) for pressed in (("resume", "b"), ("restore", "b"), ("enqueue", "keyless"))]
+    assert [words(each.html) for each in (page, *nothing)] == wording
+    assert not any(each.offers_to_act for each in nothing)
+    assert root.post(page.address, page.fields)["Location"] == f"{LIST}?q=tasks"
+    assert {name for name in "abc" if not Schedule.objects.get(pk=name).is_active} == {"a", "b", "c"}
+
+
+def test_a_button_leads_back_to_the_page_with_its_filters(root: Client) -> None:
+    schedules.create("nightly_1")
+    query = "?_changelist_filters=q%3Dn"
+    page = ask(root, "pause", "nightly_1", query=query)
+    assert f'action="{page.address}"' in body(root, address("nightly_1") + query)
+    target = address("nightly_1") + query
+    assert f'href="{target}"' in page.content
+    assert root.post(page.address, page.fields)["Location"] == target
+
+
+@pytest.mark.parametrize("column", ["paused_at", "retired_at"])
+def test_what_changed_after_the_page_was_shown_is_left_alone(root: Client, column: str) -> None:
+    schedules.create("nightly", source="code")
+    page = ask(root, "pause" if column == "paused_at" else "enqueue", "nightly")
+    Schedule.objects.update(**{column: timezone.now()}, pause_author="anna")
+    message, level = page.confirm(root)
+    assert (message.startswith(("No schedule changed.", "No job is enqueued: ")), level) == (True, "warning")
+    assert not Job.objects.exists()
+    assert Schedule.objects.get().pause_author == "anna"
+    assert not LogEntry.objects.exists()
+
+
+def test_a_schedule_that_is_gone_in_the_meantime(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     schedules.create("nightly")
-    page = page_of(root, "nightly")
-    assert page.index("pgqueue-tool") < page.index("pgqueue-summary") < page.index("What runs")
-    response = root.post(url("change", "nightly", model="schedule"), given(cron="61 * * * *"))
-    assert "pgqueue-summary" not in response.content.decode(), "it would push the error out of sight"
+    schedules.create("other")
+
+    def pause_late(schedule: Schedule, author: str, reason: str) -> bool:
+        Schedule.objects.filter(pk="other").delete()
+        return schedule.pause(author=author)
+
+    monkeypatch.setitem(ACTIONS, "pause", ACTIONS["pause"]._replace(run=pause_late))
+    assert ask(root, "pause", "nightly", "other").confirm(root) == ("1 schedule is paused.", "success")
+
+
+def test_who_may_not_look_may_do_nothing() -> None:
+    schedules.create("nightly")
+    client = staff("pause_schedule", "enqueue_schedule")
+    assert client.post(address(page="pause"), {"confirmed": "1"}).status_code == 403
+    assert Schedule.objects.get().is_active
+
+
+def test_actions_need_post_and_a_token() -> None:
+    schedules.create("nightly")
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.create_superuser("root"))
+    data = {"confirmed": "1"}
+    assert client.get(address(page="enqueue")).status_code == 405
+    assert client.post(address(page="enqueue"), data).status_code == 403
+    assert not Job.objects.exists()
+    data["csrfmiddlewaretoken"] = re.findall(
+        r'name="csrfmiddlewaretoken" value="(\w+)"', body(client, address())
+    )[0]
+    assert client.post(address(page="enqueue"), data).status_code == 302
+    assert Job.objects.count() == 1

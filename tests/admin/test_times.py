@@ -1,8 +1,14 @@
-"""Times on the pages: elements that times.js can show in the zone of the browser, with the exact instant."""
+"""Times and spans on the pages: elements that times.js can show in the zone of the browser, with the exact
+instant; words for how long something took; and percentiles.
+"""
 
 from __future__ import annotations
 
+import math
+import random
 import re
+from bisect import bisect_left
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +16,10 @@ import pytest
 from django.test import Client, override_settings
 from django.utils import timezone
 
+from django_pgqueue import formatting
 from django_pgqueue.admin import display
+from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
+from django_pgqueue.monitoring.spans import percentile, percentile_text
 from tests.support.factories import JobFactory, WorkerFactory
 
 from .helpers import body, url
@@ -112,3 +121,70 @@ def test_a_form_says_which_zone_its_times_are_in(root: Client) -> None:
         assert "In the time zone Asia/Tokyo. Empty: until a user resumes it." in body(
             root, url("add", model="pause")
         )
+
+
+#: How many seconds are written how: exactly below a minute, short, or in the unit that suits them.
+WORDS: list[tuple[Callable[[Any], str], dict[float | None, str]]] = [
+    (
+        display.seconds,
+        {
+            None: "", 0.0: "0.000 s", 0.01234: "0.012 s", 0.0426: "0.043 s", 2.9999: "3.000 s",
+            59.9: "59.900 s", 59.9996: "1 min", 60.0: "1 min", 5400.0: "1 h 30 min",
+        },
+    ),
+    (
+        lambda length: formatting.period(None if length is None else timedelta(seconds=length)),
+        {
+            None: "", -5: "0 s", 59.9: "59 s", 60: "1 min", 3600: "1 h", 5399: "1 h 29 min",
+            604_800: "7 d", 90_061: "1 d 1 h",
+        },
+    ),
+    (
+        formatting.span,
+        {
+            0: "0 ms", 0.00096: "1.0 ms", 0.00996: "10 ms", 0.5126: "513 ms", 0.9996: "1.0 s", 9.94: "9.9 s",
+            58.98: "59 s", 59.6: "1 min", 7500: "2 h 5 min",
+        },
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "cases"), WORDS, ids=["seconds", "period", "span"])
+def test_how_long_something_took(words: Callable[[Any], str], cases: dict[float | None, str]) -> None:
+    assert {length: words(length) for length in cases} == cases
+
+
+def histogram(times: list[float]) -> list[int]:
+    """As a worker counts (``worker.producer.reporter.Accounts``)."""
+    classes = [0] * (len(HISTOGRAM_BOUNDS) + 1)
+    for time in times:
+        classes[bisect_left(HISTOGRAM_BOUNDS, time)] += 1
+    return classes
+
+
+def test_times_that_are_spread_evenly_in_their_class_are_met_exactly() -> None:
+    lower, upper = HISTOGRAM_BOUNDS[9:11]
+    times = [lower + (upper - lower) * (n + 1) / 1000 for n in range(1000)]
+    for share in (0.5, 0.95, 0.99):
+        assert percentile(histogram(times), share) == pytest.approx(times[round(share * 1000) - 1])
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
+def test_any_times_are_met_within_the_class(share: float) -> None:
+    times = sorted(random.Random(7).lognormvariate(-2, 2) for _ in range(5000))
+    true = times[math.ceil(share * len(times)) - 1]
+    found = percentile(histogram(times), share)
+    assert found is not None
+    assert bisect_left(HISTOGRAM_BOUNDS, found) == bisect_left(HISTOGRAM_BOUNDS, true)
+    assert true / 2 <= found <= true * 2
+
+
+def test_the_ends_of_a_histogram() -> None:
+    assert percentile([], 0.5) is None
+    assert percentile(histogram([]), 0.5) is None
+    assert percentile(histogram([0.0]), 0.99) == pytest.approx(0.00099)
+    assert percentile(histogram([0.5, 1e6]), 0.5) == 0.512
+    assert percentile(histogram([0.5, 1e6]), 0.99) == math.inf
+    assert percentile_text(histogram([]), 0.5) == ""
+    assert percentile_text(histogram([1e6]), 0.5) == "over 1 h 9 min"
+    assert percentile_text(histogram([0.5] * 100), 1) == "512 ms"

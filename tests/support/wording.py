@@ -17,7 +17,7 @@ from syrupy.extensions.amber import AmberSnapshotExtension
 #: What is another in each run, and what stands for it.
 PASSING = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<uuid>"),
-    (re.compile(r"\b20\d\d-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?"), "<time>"),
+    (re.compile(r"(?<!\d)20\d\d-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?"), "<time>"),
     (
         re.compile(r"\b[A-Z][a-z]{2,8}\.? \d{1,2}, 20\d\d(, (\d{1,2}(:\d\d)? [ap]\.m\.|noon|midnight))?"),
         "<time>",
@@ -69,6 +69,7 @@ class _Reader(HTMLParser):
     APART |= set(
         "caption details footer header legend nav option summary table tbody thead tr ul br hr label".split()
     )
+    VOID: ClassVar = set("area base br col embed hr img input link meta source track wbr".split())
     UNSEEN: ClassVar = {"script", "style", "template", "title"}
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class _Reader(HTMLParser):
         found = dict(attrs)
         if found.get("id") == "content":
             self.depth = 1
-        elif self.depth and tag not in {"input", "br", "hr", "img", "link", "meta"}:
+        elif self.depth and tag not in self.VOID:
             self.depth += 1
         if tag in self.UNSEEN:
             self.unseen += 1
@@ -105,7 +106,7 @@ class _Reader(HTMLParser):
             self.parts.append("* ")
 
     def handle_endtag(self, tag: str) -> None:
-        if self.depth:
+        if self.depth and tag not in self.VOID:
             self.depth -= 1
             if not self.unseen:
                 if tag == "a" and self.links:

@@ -1,0 +1,249 @@
+"""Other admin sites, databases and routers: each page shows its database, and each button changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.db import connections
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from django_pgqueue import enqueue, pause, set_limit
+from django_pgqueue.admin import overview
+from django_pgqueue.admin.bulk import confirm
+from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.admin.job_page import why
+from django_pgqueue.explanation import Reason
+from django_pgqueue.models import FailureGroup, Job, JobStat, Limit, Pause, Schedule
+from django_pgqueue.postgres.timeout import TimeLimitReached
+from django_pgqueue.testing import run_jobs
+from tests.app import tasks
+from tests.support import shown_schedules as schedules
+from tests.support.factories import (
+    BatchFactory,
+    JobFactory,
+    JobStatFactory,
+    QueueFactory,
+    ScheduleFactory,
+    WorkerFactory,
+)
+from tests.support.failures import fold, note
+
+from .helpers import Page, body, listed
+
+pytestmark = [pytest.mark.django_db(databases=["default", "other"]), pytest.mark.urls("tests.admin.sites")]
+
+_TABLES = """
+    SELECT relname FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace
+    WHERE nspname = current_schema() AND relkind = 'r' AND relname LIKE 'pgqueue%'
+"""
+
+
+class Replica:
+    """Reads what belongs to the queue from the database "other"."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return "other" if model._meta.app_label == "django_pgqueue" else None
+
+    def db_for_write(self, model: Any, **hints: Any) -> str | None:
+        return "default" if model._meta.app_label == "django_pgqueue" else None
+
+
+def stored(alias: str) -> dict[str, Any]:
+    """Return what the tables of the queue contain, as checksums."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_TABLES)
+        names = sorted(name for (name,) in cursor.fetchall())
+        parts = [f"SELECT '{name}', count(*), sum(hashtext(t::text)) FROM {name} AS t" for name in names]
+        cursor.execute(" UNION ALL ".join(parts))
+        return {name: rest for name, *rest in cursor.fetchall()}
+
+
+def paused() -> Pause:
+    pause(queue="mail")
+    return Pause.objects.get()
+
+
+def limited() -> Limit:
+    set_limit(name="acme", concurrency=1)
+    return Limit.objects.get()
+
+
+def failures(alias: str = "default", message: str = "broken") -> FailureGroup:
+    connections[alias].ensure_connection()
+    raw = connections[alias].connection
+    note(raw, "f", message=message)
+    fold(raw)
+    return FailureGroup.objects.using(alias).get()
+
+
+def failed() -> Job:
+    return JobFactory.create(failed=True)
+
+
+def batch() -> Any:
+    made = BatchFactory.create()
+    Job.objects.using("other").bulk_create([JobFactory.create(batch_id=made.pk, failed=True)])
+    return made
+
+
+def queue() -> Any:
+    return QueueFactory.create(name="mail")
+
+
+SCHEDULE = {
+    "name": "nightly", "task_path": "tests.app.tasks.noop", "args": "[]", "kwargs": "{}", "queue_name": "",
+    "priority": "0", "cron": "* * * * *", "timezone": "UTC", "jitter": "0", "catch_up": "all",
+    "catch_up_limit": "5", "overlap": "skip",
+}  # fmt: skip
+#: What it is, the row (made by a function), the page, and what is sent.
+CHANGES: dict[str, tuple[str, Callable[[], Any] | None, str, dict[str, Any]]] = {
+    "retry a job": ("job", failed, "retry", {}),
+    "retry all jobs": ("job", failed, "changelist", {"action": "retry_jobs", "select_across": 1, "index": 0}),
+    "edit a job": ("job", JobFactory.create, "edit", {"priority": "7"}),
+    "copy a job": ("job", lambda: enqueue(tasks.noop), "clone", {"args": "[]", "kwargs": "{}"}),
+    "mute failures": ("job", failures, "failure_mute", {"action": "mute"}),
+    "pause on the overview": ("job", None, "overview", {"button": "pause", "queue": "mail"}),
+    "resume on the overview": ("job", paused, "overview", {"button": "resume", "queue": "mail"}),
+    "retry a batch": ("jobbatch", batch, "retry", {}),
+    "stop a worker": ("worker", WorkerFactory.create, "stop", {}),
+    "pause": ("pause", None, "add", {"kind": "queue", "name": "mail", "reason": "a test"}),
+    "change a pause": ("pause", paused, "change", {"reason": "a test"}),
+    "resume": ("pause", paused, "resume", {}),
+    "add a queue": ("queue", None, "add", {"name": "mail"}),
+    "change a queue": ("queue", queue, "change", {"backoff_base": "9"}),
+    "delete a queue": ("queue", queue, "delete", {"post": "yes"}),
+    "add a limit": ("limit", None, "add", {"name": "acme", "concurrency": "3", "on_full": "wait"}),
+    "change a limit": ("limit", limited, "change", {"concurrency": "3", "on_full": "wait"}),
+    "delete a limit": ("limit", limited, "delete", {"post": "yes"}),
+    "add a schedule": ("schedule", None, "add", SCHEDULE),
+    "change a schedule": ("schedule", ScheduleFactory.create, "change", {**SCHEDULE, "cron": "5 5 * * *"}),
+    "pause a schedule": ("schedule", ScheduleFactory.create, "pause", {}),
+    "run a schedule": ("schedule", ScheduleFactory.create, "enqueue", {}),
+    "restore a schedule": ("schedule", lambda: schedules.declare("nightly", priority=5), "restore", {}),
+    "delete a schedule": ("schedule", ScheduleFactory.create, "delete", {"post": "yes"}),
+}
+#: Where the change is made, and where it is not.
+WAYS = {"replica": ("default", "other"), "site": ("other", "default")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_is_made_in_one_database(what: str, way: str, root: Client, settings: Any) -> None:
+    """A router reads from a replica, or a site has another database. The row is in both databases."""
+    model, make, page, data = CHANGES[what]
+    site = "ops" if way == "site" else "admin"
+    if (site, model) == ("ops", "jobbatch"):
+        pytest.skip("this site has no batches")
+    changed, kept = WAYS[way]
+    row: Any = make() if make else None
+    if row is not None:
+        type(row)._default_manager.using("other").bulk_create([row])
+    if page == "changelist":
+        data = {**data, "_selected_action": [row.pk]}
+    parts = [quote(row.pk)] if row is not None and page not in {"overview", "changelist"} else []
+    address = reverse(f"{site}:django_pgqueue_{model}_{page}", args=parts)
+    settings.DATABASE_ROUTERS = [Replica()] if way == "replica" else []
+    before = {alias: stored(alias) for alias in WAYS[way]}
+    response = root.post(address, data)
+    if response.status_code == 200:  # it asks first
+        asked = response.content.decode()
+        assert ('href="/admin/django_pgqueue' in asked) is (way == "replica")
+        response = root.post(address, {**data, **Page(address, asked).fields})
+    assert response.status_code == 302
+    assert response["Location"].startswith((f"/{site}/", "../", "."))
+    assert stored(kept) == before[kept]
+    assert stored(changed) != before[changed]
+
+
+@pytest.mark.parametrize("model", ["queue", "pause", "limit", "schedule"])
+def test_a_name_is_taken_in_its_own_database(model: str, root: Client) -> None:
+    [data] = [data for kind, _row, page, data in CHANGES.values() if (kind, page) == (model, "add")]
+    for site in ("admin", "ops"):
+        address = reverse(f"{site}:django_pgqueue_{model}_add")
+        assert root.post(address, data).status_code == 302
+        assert "already exists" in root.post(address, data).content.decode()
+
+
+def test_the_pages_of_a_site_show_its_database(root: Client) -> None:
+    JobFactory.create(queue_name="only here")
+    WorkerFactory.create(id=7, host="only here")
+    JobStatFactory.create(queue_name="only here")
+    schedules.create("only here")
+    failures(message="only here")
+    pause(queue="only-here")
+    first, second = (JobFactory.build(pk=pk, task_path="there.t", queue_name="there") for pk in (10, 11))
+    second.parent_ids = [first.pk]
+    failed = JobFactory.build(pk=12, task_path="tests.app.tasks.noop", queue_name="there", failed=True)
+    Job.objects.using("other").bulk_create([first, second, failed])
+    WorkerFactory.build(id=7, host="there").save(using="other")
+    now = timezone.now()
+    JobStat.objects.using("other").create(minute=now, queue_name="there", task_path="there.t", done=1)
+    declared = {"source": "code", "declared": {"priority": None}, "overridden": ["priority"]}
+    schedules.run(schedules.create("there", using="other", **declared), job_id=12)
+    failures("other", "only there")
+    Pause.objects.using("other").create(kind="queue", name="there")
+    for page, *parts in (
+        ("job_changelist",), ("job_overview",), ("job_change", 12), ("job_change", "other:12"),
+        ("job_clone", 12), ("job_workflow", 10), ("job_failures",), ("job_failure", "f"),
+        ("queue_changelist",), ("queue_change", "there"), ("worker_changelist",), ("worker_change", 7),
+        ("jobstat_changelist",), ("jobstat_task", "there.t"), ("pause_changelist",),
+        ("schedule_changelist",), ("schedule_change", "there"), ("jobstat_database",),
+    ):  # fmt: skip
+        html = body(root, reverse(f"ops:django_pgqueue_{page}", args=parts))
+        assert ("pgqueue_job_live" if page == "jobstat_database" else "there") in html, page
+        assert "only here" not in html, page
+        assert 'href="/admin/' not in html, page
+    address = "/ops/django_pgqueue/job/"
+    assert listed(root, address, queue="there", q="noop") == [12]
+    assert 'href="http://testserver/ops/django_pgqueue/job/12/change/"' in body(root, f"{address}12/change/")
+    assert root.get("/admin/django_pgqueue/job/10/workflow/").status_code == 302
+
+
+def test_many_jobs_of_another_database_change_in_a_job_there(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confirm, "MOST_AT_ONCE", 1)
+    here = failed()
+    Job.objects.using("other").bulk_create(JobFactory.build(pk=here.pk + n, failed=True) for n in range(3))
+    WorkerFactory.build().save(using="other")
+    data = {"action": "retry_jobs", "_selected_action": [here.pk], "select_across": 1, "index": 0}
+    address = "/ops/django_pgqueue/job/?status=failed"
+    page = Page(address, root.post(address, data).content.decode())
+    response = root.post(address, page.fields)
+    job = Job.objects.using("other").get(task_path=bulk.run.module_path)
+    assert response["Location"] == f"/ops/django_pgqueue/job/{job.pk}/change/"
+    [ran] = run_jobs(using="other", limit=1)
+    assert ran.result == {"changed": 3, "of": 3, "words": "3 jobs run again."}
+    assert Job.objects.using("other").filter(status="pending").count() == 3
+    assert Job.objects.get().status == "failed"
+
+
+def test_a_schedule_of_code_is_not_deleted_in_another_database_either(root: Client) -> None:
+    schedules.create("nightly")
+    schedules.create("nightly", using="other", source="code")
+    address = "/ops/django_pgqueue/schedule/nightly/delete/"
+    assert root.post(address, {"post": "yes"}).status_code == 403
+    assert Schedule.objects.using("other").exists()
+
+
+@pytest.mark.urls("tests.admin.plain_site")
+def test_a_site_with_a_plain_class_of_statistics_has_no_link_to_its_pages(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even on a page that is too slow, and on that of a locked job, where the link is the fix."""
+    job = JobFactory.create()
+    monkeypatch.setattr(why, "why", lambda job: Reason("locked", {"pid": 5}, job.pk, "default"))
+    assert "5" in body(root, f"/admin/django_pgqueue/job/{job.pk}/change/")
+
+    def slow(*_arguments: object, **_context: object) -> None:
+        raise TimeLimitReached
+
+    monkeypatch.setattr(overview, "console_page", slow)
+    answer = root.get("/admin/django_pgqueue/job/overview/")
+    assert answer.status_code == 503
+    assert "Who waits for whom" not in answer.content.decode()

@@ -1,0 +1,196 @@
+"""The time limit for each statement of a page, and what a page is without a part that is too slow. That each
+statement has a limit: `test_access`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+from django.template import engines
+from django.template.response import TemplateResponse
+from django.test import Client, RequestFactory
+
+from django_pgqueue.admin import base, overview, task_page, tasks
+from django_pgqueue.admin import queues as queue_page
+from django_pgqueue.admin.base import limited
+from django_pgqueue.admin.job_page import page as job_page
+from django_pgqueue.admin.job_page import why
+from django_pgqueue.models import Queue
+from django_pgqueue.monitoring import health, queues
+from django_pgqueue.postgres.timeout import TimeLimitReached
+from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
+from tests.support.sessions import Connect
+from tests.support.statistics import count
+
+from .helpers import body, seen, staff, url
+
+ADMIN: Any = admin.site.get_model_admin(Queue)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "SECONDS", 0.2)
+
+
+def current() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        return str(cursor.fetchone()[0])
+
+
+def request(method: str, user: Any) -> HttpRequest:
+    made = RequestFactory().generic(method, "/")
+    made.user = user
+    return made
+
+
+def too_slow(*_: Any, **__: Any) -> NoReturn:
+    raise TimeLimitReached
+
+
+def answer(method: str = "GET", user: Any = None) -> str:
+    """Return the limit that a view has."""
+    view = limited(ADMIN, lambda request: HttpResponse(current()))
+    found = view(request(method, user or User(is_staff=True, is_active=True)))
+    assert isinstance(found, HttpResponse)
+    return found.content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("may_see_the_database", [True, False])
+def test_a_page_that_waits_for_a_lock_says_so(connect: Connect, may_see_the_database: bool) -> None:
+    migration = connect()
+    migration.execute("LOCK TABLE pgqueue_limit")
+    client = staff("view_limit", *(["view_jobstat"] if may_see_the_database else []))
+    found = client.get(url("changelist", model="limit"))
+    assert found.status_code == 503
+    text = found.content.decode()
+    assert "A statement of this page took longer than" in text
+    assert ("Who waits for whom in the database" in text) is may_see_the_database
+    migration.rollback()
+    assert client.get(url("changelist", model="limit")).status_code == 200
+
+
+@pytest.mark.django_db
+def test_only_pages_that_are_read_by_the_staff_are_limited() -> None:
+    assert answer() == "200ms"
+    assert answer("HEAD") == "200ms"
+    assert answer("POST") == "0"
+    assert answer(user=AnonymousUser()) == "0"
+    assert current() == "0"
+
+
+class Lazy:
+    """Is read by the template."""
+
+    def __str__(self) -> str:
+        return current()
+
+    def sleep(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(10)")
+
+
+@pytest.mark.django_db
+def test_what_a_template_reads_is_limited(root: Client) -> None:
+    def page(source: str) -> Any:
+        template = engines["django"].from_string(source)
+        view = limited(ADMIN, lambda request: TemplateResponse(request, template, {"lazy": Lazy()}))
+        return view(request("GET", User(is_staff=True, is_active=True, is_superuser=True)))
+
+    fast = page("{{ lazy }}").render()
+    assert fast.content.decode() == "200ms"
+    assert "render" not in vars(fast)
+    slow = page("{{ lazy.sleep }}").render()
+    assert slow.status_code == 503
+    assert current() == "0"
+
+
+MISSING = "could not be read in time"
+OVERVIEW = "/admin/django_pgqueue/job/overview/"
+MAIL = "tests.app.tasks.mail"
+#: The module and the names of functions that are too slow, the page, what it says, and what is there still.
+PARTS: dict[str, tuple[Any, str, str, list[str], list[str]]] = {
+    "figures of queues": (queues, "depths", "queue/", [MISSING], []),
+    "figures of a queue": (queues, "depths", "queue/mail/change/", [f"Depth\n{MISSING}"], ["Attempts"]),
+    "charts of a queue": (
+        queue_page,
+        "series",
+        "queue/mail/change/",
+        ["so the charts are missing"],
+        ["Ready"],
+    ),
+    "figures of tasks": (tasks, "breakdown", f"jobstat/?q={MAIL}", [f"The statistics {MISSING}"], [MAIL]),
+    "trends of tasks": (tasks, "trends", f"jobstat/?q={MAIL}", [], [MAIL]),
+    "charts of a task": (task_page, "series", f"jobstat/task/{MAIL}/", ["so the charts are missing"], [MAIL]),
+    "callers of a task": (task_page, "callers", f"jobstat/task/{MAIL}/", [MISSING], ["Attempts"]),
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_is_too_slow_does_not_keep_the_others(
+    part: str, root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, name, address, said, there = PARTS[part]
+    QueueFactory.create(name="mail")
+    monkeypatch.setattr(module, name, too_slow)
+    page = seen(root, f"/admin/django_pgqueue/{address}")
+    assert [text for text in (*said, *there) if text not in page] == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("module", "part", "region"),
+    [
+        (health, "depths", "queues"), (health, "Crew", "workers"), (health, "lost_jobs", "queues"),
+        (overview, "breakdown", "queues"), (overview, "charts", "graphs"), (health, "series", ""),
+    ],
+)  # fmt: skip
+def test_the_overview_says_which_part_is_too_slow(
+    root: Client, module: Any, part: str, region: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    JobFactory.create()
+    WorkerFactory.create(host="app-9")
+    monkeypatch.setattr(module, part, too_slow)
+    page = body(root, OVERVIEW)
+    found = re.findall(
+        r'id="pgqueue-(queues|workers|graphs)(?:-now)?"(?:(?!id="pgqueue-).)*<p class="pgqueue-slow"',
+        page,
+        re.DOTALL,
+    )
+    assert found == [region] * bool(region)
+    assert ("app-9" in page) == (part != "Crew")
+    assert (">?</a>" in page) == (part in {"depths", "Crew", "series"})
+
+
+@pytest.mark.django_db
+def test_the_chart_on_the_page_of_a_job_is_there_if_it_can_be(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the task has run, for those who may see statistics, and if they can be read in time."""
+    address = url("change", JobFactory.create().pk)
+    assert "pgqueue-runs" not in body(root, address)
+    count(connection.connection, [5, 90], task="tests.app.tasks.add")
+    assert body(root, address).count("uPlot.iife.min.js") == 1
+    assert 'id="pgqueue-runs"' in body(staff("view_job", "view_jobstat"), address)
+    assert "pgqueue-runs" not in body(staff("view_job"), address)
+    monkeypatch.setattr(job_page, "series", too_slow)
+    assert "pgqueue-runs" not in body(root, address)
+
+
+@pytest.mark.django_db
+def test_a_reason_that_takes_too_long(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(job: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(60)")
+
+    monkeypatch.setattr(why, "why", sleep)
+    monkeypatch.setattr(why, "PATIENCE", 0.01)
+    assert "It took too long to find out why." in seen(root, url("change", JobFactory.create().pk))
