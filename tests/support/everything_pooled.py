@@ -93,7 +93,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/producer/test_connection.py::test_nothing_is_lost_and_nothing_runs_twice",
         "tests/worker/producer/test_connection.py::test_jobs_that_end_while_the_server_is_away",
         "tests/worker/producer/test_connection.py::test_a_worker_that_is_stopped_while_the_server",
-        "tests/worker/supervisor/test_notices.py::test_a_database_that_does_not_answer",
+        "tests/worker/supervisor/test_service.py::test_a_database_that_does_not_answer",
         "tests/worker/test_reconnect.py::test_a_supervisor_tries_again_at_once_and_beats",
         "tests/worker/test_reconnect.py::test_a_supervisor_tries_at_least_once_each_heartbeat",
         "tests/worker/test_reconnect.py::test_a_supervisor_whose_prepared_statements_are_gone",

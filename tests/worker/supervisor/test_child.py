@@ -1,4 +1,4 @@
-"""The place of a worker process: when the next process may start, and what is known about the current one."""
+"""The place of a worker process: when the next one may start, what is known about this one, and orphans."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -43,34 +45,25 @@ def pause(child: Child, lived: float, *, registered: bool) -> tuple[float, float
     return child.start_at - after, child.start_at - before
 
 
-def test_the_next_process_starts_later_the_more_often_the_last_ones_ended_quickly() -> None:
+@pytest.mark.parametrize(("lived", "registered"), [(QUICK / 2, True), (100 * QUICK, False)])
+def test_the_next_process_starts_later_the_more_often_the_last_ones_ended_quickly_or_never_registered(
+    lived: float, registered: bool
+) -> None:
     child = Child()
     for failures in range(1, 30):
-        least, most = pause(child, QUICK / 2, registered=True)
+        least, most = pause(child, lived, registered=registered)
         middle = 0.1 * 2**failures
         assert most >= min(LONGEST_BACKOFF, middle * 0.8)
         assert least <= min(LONGEST_BACKOFF, middle * 1.2)
-
-
-def test_processes_that_never_registered_count_however_long_that_took() -> None:
-    child = Child()
-    for failures in range(1, 4):
-        _, most = pause(child, 100 * QUICK, registered=False)
-        assert most >= 0.1 * 2**failures * 0.8
-        assert child.stillbirths == failures
-
-
-def test_one_that_has_worked_for_a_while_is_replaced_at_once() -> None:
-    child = Child()
-    pause(child, 0.0, registered=False)
+        assert child.stillbirths == (0 if registered else failures)
+    # One that has worked for a while is replaced at once.
     least, _ = pause(child, QUICK * 2, registered=True)
     assert least <= 0
     assert child.stillbirths == 0
 
 
 def test_many_that_fail_together_do_not_come_back_together() -> None:
-    children = [Child() for _ in range(50)]
-    pauses = [pause(child, 0.0, registered=False)[1] for child in children]
+    pauses = [pause(Child(), 0.0, registered=False)[1] for _ in range(50)]
     assert max(pauses) - min(pauses) > 0.02
 
 
@@ -149,26 +142,21 @@ def _signals() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_signals")
-def test_a_terminal_that_closes_asks_once_and_never_hurries_us() -> None:
+@pytest.mark.parametrize(
+    ("before", "counts"), [(signal.SIG_DFL, [1, 1, 1, 1, 2]), (signal.SIG_IGN, [0, 0, 1, 1, 2])],
+    ids=["a terminal", "under nohup"],
+)  # fmt: skip
+def test_a_terminal_that_closes_asks_once_and_never_hurries_us(before: Any, counts: list[int]) -> None:
     asked: list[int] = []
     signals = StopSignals(lambda: asked.append(1))
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, before)
     signals.catch(signal.SIGTERM, signal.SIGQUIT)
-    counts = []
+    found = []
     for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.raise_signal(number)
-        counts.append(signals.count)
-    assert counts == [1, 1, 1, 1, 2]
-    assert len(asked) == 5
-
-
-@pytest.mark.usefixtures("_signals")
-def test_under_nohup_a_terminal_that_closes_is_ignored() -> None:
-    signals = StopSignals(lambda: None)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signals.catch(signal.SIGTERM)
-    signal.raise_signal(signal.SIGHUP)
-    assert signals.count == 0
+        found.append(signals.count)
+    assert found == counts
+    assert len(asked) == (5 if before == signal.SIG_DFL else 2)
 
 
 class Place(Child):
@@ -180,6 +168,13 @@ class Place(Child):
         self._line, self.its_end = socket.socketpair()
         self.memory = self.jobs = StartedJobs.private(1)
         self._enter(STARTING)
+
+    def end(self) -> Any:
+        """Wait for the end of the process, which was killed."""
+        end = self.wait(5.0)
+        assert end is not None
+        assert end.was_killed
+        return end
 
     def passes(self, seconds: float) -> None:
         """Look again when this time has passed."""
@@ -208,10 +203,7 @@ def test_a_process_that_hangs_while_it_starts_is_told_of_and_replaced(
     assert "still loads the settings and apps after 15 s; it is killed at 120 s" in said
     assert (place.state, place.is_slow) == (STARTING, True)
     place.passes(START_WITHIN)
-    end = place.wait(5.0)
-    assert end is not None
-    assert end.how == "signal SIGKILL (it had not loaded the settings and apps within 120 s)"
-    assert end.was_killed
+    assert place.end().how == "signal SIGKILL (it had not loaded the settings and apps within 120 s)"
 
 
 def test_one_that_has_loaded_the_project_may_wait_for_its_database(place: Place) -> None:
@@ -242,9 +234,7 @@ def test_one_that_does_not_notice_the_end_of_its_grace_period_is_killed(place: P
     assert place.lives
     place.memory.drains_until = monotonic() - END_WITHIN
     place.passes(0.0)
-    end = place.wait(5.0)
-    assert end is not None
-    assert end.how == "signal SIGKILL (it did not end within 30 s after its grace period)"
+    assert place.end().how == "signal SIGKILL (it did not end within 30 s after its grace period)"
 
 
 @pytest.mark.parametrize(("words", "farewell"), [
@@ -259,8 +249,39 @@ def test_one_that_was_done_and_does_not_end_is_killed(
     assert place.state is ENDING
     assert place.lives
     place.passes(END_WITHIN)
-    end = place.wait(5.0)
-    assert end is not None
-    assert (end.farewell, end.was_killed) == (farewell, True)
+    assert place.end().farewell == farewell
     (said,) = caplog.messages
     assert "it was done, but an exit handler or a thread kept it from ending within 30 s" in said
+
+
+# -- orphans, in a separate process, because it would also reap the processes of other tests
+
+PROGRAM = """
+import os, subprocess, sys
+from django_pgqueue.worker.supervisor.child import reap_orphans
+
+reap_orphans(())  # there are no children
+ended = [subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]) for code in (7, 8, 9)]
+own, *others = ended
+for process in ended:
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+reap_orphans({own.pid})
+print(own.wait())
+reap_orphans({own.pid})
+for process in others:
+    try:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        print("reaped")
+    process.returncode = 0
+running = subprocess.Popen(["sleep", "1000"])
+reap_orphans(())  # no child has ended
+print(running.poll())
+running.kill()
+print(running.wait())
+"""
+
+
+def test_orphans_are_reaped_and_our_own_keep_their_exit_code() -> None:
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["7", "reaped", "reaped", "None", "-9"], ended.stderr

@@ -8,6 +8,7 @@ from select import select
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import connection
@@ -85,19 +86,22 @@ def dying(seconds: float, **changes: Any) -> Worker:
     return WorkerFactory.create(id=2, heartbeat_at=timezone.now() - timedelta(seconds=seconds), **changes)
 
 
-def test_every_second_heartbeat_is_left_out_while_nothing_runs(supervisor: Supervisor) -> None:
-    assert [supervisor.beats() for _ in range(7)] == [True, False] * 3 + [True]
-
-
-def test_a_started_job_is_written_within_an_interval(supervisor: Supervisor) -> None:
-    assert [supervisor.beats() for _ in range(2)] == [True, False]
-    supervisor.child.jobs.now = [5]
-    assert [supervisor.beats() for _ in range(3)] == [True] * 3
-    supervisor.child.jobs.now = []
-    assert [supervisor.beats() for _ in range(2)] == [True, False]
-    assert [supervisor.beats() for _ in range(1)] == [True]
-    supervisor.child.jobs.now = None  # too many
-    assert [supervisor.beats() for _ in range(3)] == [True] * 3
+@pytest.mark.parametrize(
+    ("lease", "steps"),
+    [
+        (30, [([], "+-+-+-+")]),
+        (30, [([], "+-"), ([5], "+++"), ([], "+-+"), (None, "+++")]),  # None: too many
+        (5, [([], "++++")]),
+    ],
+    ids=["every second is left out while nothing runs", "a started job is written", "a short lease"],
+)
+def test_which_heartbeats_are_sent(
+    supervisor: Supervisor, settings: Any, lease: int, steps: list[tuple[list[int] | None, str]]
+) -> None:
+    settings.PGQUEUE = {"LEASE": lease}
+    for now, sent in steps:
+        supervisor.child.jobs.now = now
+        assert "".join("+" if supervisor.beats() else "-" for _ in sent) == sent
 
 
 @pytest.mark.parametrize("change", [{"jobs": Jobs(holds_lock=False)}, {"worker": 1, "lives": False}])
@@ -106,22 +110,11 @@ def test_a_process_that_lost_its_lock_or_is_stopped_is_no_idle_one(
 ) -> None:
     supervisor.turn()
     vars(supervisor.child).update(change)
-    sent: list[object] = []
-    beat = supervisor.heartbeat._beat
-
-    def watched(*args: Any) -> None:
-        sent.append(args)
-        beat(*args)
-
-    monkeypatch.setattr(supervisor.heartbeat, "_beat", watched)
+    beat = Mock(wraps=supervisor.heartbeat._beat)
+    monkeypatch.setattr(supervisor.heartbeat, "_beat", beat)
     for _ in range(3):
         supervisor.turn()
-    assert len(sent) == 3
-
-
-def test_with_a_short_lease_all_heartbeats_are_sent(supervisor: Supervisor, settings: Any) -> None:
-    settings.PGQUEUE = {"LEASE": 5}
-    assert [supervisor.beats() for _ in range(4)] == [True] * 4
+    assert beat.call_count == 3
 
 
 def test_nothing_is_recovered_while_all_send_their_heartbeats(
