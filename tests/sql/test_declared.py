@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,16 +13,51 @@ from django.core.management import call_command
 from django.db import DataError, IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import enqueue
+from django_pgqueue import Concurrency, RateLimit, Unique, enqueue, task
 from django_pgqueue.checks.payloads import check_declared_tasks
 from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import DeclaredTask, Job
 from django_pgqueue.models.queue import UniqueWindow
-from tests.sql import declared_tasks as tasks
 
 pytestmark = pytest.mark.django_db
 
-PATH = "tests.sql.declared_tasks"
+PATH = __name__
+tasks = sys.modules[__name__]
+
+
+# With a policy and without keys; limits for all jobs, and under a name; keys that are fixed, and computed.
+
+
+@task(
+    queue_name="mail",
+    priority=7,
+    max_attempts=3,
+    timeout=60,
+    expires_after=timedelta(hours=1),
+    on_lost="fail",
+    metadata={"kind": "receipt"},
+)
+def send_receipt(order_id: int) -> None: ...
+
+
+@task(concurrency=2)
+def one_limit() -> None: ...
+
+
+@task(rate_limit=RateLimit(5, per=60, key=(), name="api"))
+def named_limit() -> None: ...
+
+
+@task(concurrency=Concurrency(1, key="tenant", name="tenants"), group=lambda tenant: f"g-{tenant}")
+def keyed(tenant: str) -> None: ...
+
+
+@task(unique=Unique(key=(), scope="live", window=60, on_conflict="raise"))
+def single() -> None: ...
+
+
+@task(unique=Unique(key="number", on_conflict="earliest"))
+def numbered(number: int) -> None: ...
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +94,8 @@ def test_a_job_from_sql_is_the_job_that_python_would_enqueue(name: str) -> None:
         "queue_name", "priority", "metadata", "max_attempts", "timeout", "on_lost", "limit_key", "group_key",
         "unique_key", "unique_scope",
     )  # fmt: skip
-    task: Any = getattr(tasks, name)
-    python = enqueue(task, 1) if name == "send_receipt" else enqueue(task)
+    declared: Any = getattr(tasks, name)
+    python = enqueue(declared, 1) if name == "send_receipt" else enqueue(declared)
     wanted = Job.objects.filter(pk=python.pk).values(*columns).get()
     Job.objects.filter(pk=python.pk).update(unique_key=None, unique_scope=None)
     UniqueWindow.objects.all().delete()
@@ -89,7 +125,7 @@ def test_fixed_keys_are_filled_in() -> None:
 
 def test_a_key_is_the_part_after_the_name_of_the_limit() -> None:
     job = by_sql("keyed", ", '[\"a\"]'", limit_key="a", group_key="g-a")
-    python = enqueue(tasks.keyed, "a")
+    python = enqueue(keyed, "a")
     assert (job.limit_key, job.group_key) == (python.limit_key, python.group_key) == ("tenants/a", "g-a")
     said = refusal("keyed", limit_key="tenants/a", group_key="g-a")
     assert "begins with the name of the limit" in said.message_primary
@@ -171,7 +207,7 @@ def test_a_check_tells_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_new_options_count_from_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    newer = replace(tasks.send_receipt, queue_name="bulk")
+    newer = replace(send_receipt, queue_name="bulk")
     assert by_sql("send_receipt").queue_name == "mail"
     monkeypatch.setattr(tasks, "send_receipt", newer)
     synchronize_tasks("default")
@@ -188,4 +224,4 @@ def test_one_row_is_read_by_its_primary_key() -> None:
 def test_python_does_not_read_the_table() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE pgqueue_task RENAME TO pgqueue_away")
-    assert enqueue(tasks.send_receipt, 1).queue_name == "mail"
+    assert enqueue(send_receipt, 1).queue_name == "mail"

@@ -1,11 +1,22 @@
+"""Functions that users call in SQL: what ``pgqueue_enqueue`` stores and refuses, its context, progress, and
+the policy that a worker fills in.
+"""
+
 from __future__ import annotations
 
+import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import DataError, ProgrammingError, connection, transaction
+from django.db import DataError, IntegrityError, ProgrammingError, connection, transaction
 
-from django_pgqueue.models import Job
+from django_pgqueue import enqueue
+from django_pgqueue.models import Job, JobProgress
+from tests.app.tasks import noop
+from tests.support.jobs import add, claim
+from tests.support.sessions import Connection
+from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db
 
@@ -24,12 +35,8 @@ def enqueued(arguments: str) -> Job:
 def test_a_path_is_enough() -> None:
     job = enqueued("'shop.tasks.send'")
     assert (job.task_path, job.args, job.kwargs, job.metadata) == ("shop.tasks.send", [], {}, {})
-    assert (job.status, job.queue_name, job.priority, job.run_after) == (
-        "pending",
-        "default",
-        0,
-        job.enqueued_at,
-    )
+    assert (job.status, job.queue_name, job.priority) == ("pending", "default", 0)
+    assert job.run_after == job.enqueued_at
     # The worker that claims it fills these in from the task.
     assert (job.max_attempts, job.timeout, job.on_lost, job.expires_at) == (None, None, None, None)
 
@@ -42,13 +49,8 @@ def test_everything_by_name() -> None:
         " options => '{\"max_json_bytes\": 100}'"
     )
     assert (job.args, job.kwargs, job.metadata) == ([1, "x"], {"k": None}, {"m": 1})
-    assert (job.queue_name, job.priority, job.max_attempts, job.timeout, job.on_lost) == (
-        "mail",
-        5,
-        2,
-        30,
-        "fail",
-    )
+    assert (job.queue_name, job.priority, job.max_attempts) == ("mail", 5, 2)
+    assert (job.timeout, job.on_lost) == (30, "fail")
     assert job.run_after.isoformat() == "2060-01-02T03:04:00+00:00"
     assert job.expires_at is not None
     assert job.expires_at.isoformat() == "2060-01-03T00:00:00+00:00"
@@ -69,55 +71,63 @@ def test_a_trigger_enqueues_and_a_rollback_takes_it_away() -> None:
     assert Job.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("''", "task_path '' is not the dotted path of a task"),
-        ("NULL", "task_path NULL is not the dotted path"),
-        ("'send'", "'send' is not the dotted path"),
-        ("'a b.c'", "is not the dotted path"),
-        ("'a..b'", "is not the dotted path"),
-        ("'a.b\n'", "is not the dotted path"),
-        ("'a.1b'", "is not the dotted path"),
-        ("'a.' || repeat('b', 254)", "is not the dotted path"),
-        ("'a.b', '{}'", "args must be a JSON array"),
-        ("'a.b', NULL", "args must be a JSON array"),
-        ("'a.b', '[]', '[]'", "kwargs must be a JSON object"),
-        ("'a.b', '[]', NULL", "kwargs must be a JSON object"),
-        ("'a.b', metadata => '1'", "metadata must be a JSON object"),
-        ("'a.b', queue_name => ''", "queue_name '' must be 1 to 100 letters, digits"),
-        ("'a.b', queue_name => 'a b'", "queue_name 'a b' must be"),
-        ("'a.b', queue_name => 'ä'", "queue_name 'ä' must be"),
-        ("'a.b', queue_name => 'a/b'", "queue_name 'a/b' must be"),
-        ("'a.b', queue_name => 'a' || chr(10)", "must be 1 to 100 letters"),
-        ("'a.b', queue_name => repeat('a', 101)", "must be 1 to 100 letters"),
-        ("'a.b', priority => 101", "priority 101 must be from -100 to 100"),
-        ("'a.b', priority => -101", "priority -101 must be from -100 to 100"),
-        ("'a.b', run_after => now() + interval '101 years'", "is more than 100 years ahead"),
-        ("'a.b', run_after => 'infinity'", "run_after infinity is more than 100 years ahead"),
-        ("'a.b', run_after => '-infinity'", "or before the year 1"),
-        ("'a.b', run_after => '0002-01-01 BC'", "or before the year 1"),
-        ("'a.b', expires_at => now() - interval '1 second'", "is in the past"),
-        ("'a.b', expires_at => 'infinity'", "expires_at infinity is more than 200 years ahead"),
-        ("'a.b', max_attempts => 0", "max_attempts 0 must be at least 1"),
-        ("'a.b', timeout => 0", "timeout 0 must be at least 1 second"),
-        ("'a.b', timeout => -5", "timeout -5 must be at least 1 second"),
-        ("'a.b', on_lost => 'maybe'", "on_lost 'maybe' must be 'rerun' or 'fail'"),
-        (
-            "'a.b', jsonb_build_array(repeat('x', 1048577))",
-            r"take \d+ bytes as JSON, but the limit is 1048576",
-        ),
-        (
-            "'a.b', '[1234]', options => '{\"max_json_bytes\": 9}'",
-            "take 10 bytes as JSON, but the limit is 9",
-        ),
-        ("'a.b', options => '{\"color\": 1}'", "unknown option color"),
-    ],
-)
-def test_what_is_wrong_is_said(arguments: str, message: str) -> None:
-    with pytest.raises(DataError, match=f"(?s)pgqueue: .*{message}"), transaction.atomic():
-        sql(f"SELECT pgqueue_enqueue({arguments})")
+def refused(query: str, *parameters: Any) -> str:
+    """Return what the error of a statement says."""
+    with pytest.raises(DataError) as caught, transaction.atomic():
+        sql(query, *parameters)
+    diagnostics: Any = caught.value.__cause__.diag  # type: ignore[union-attr]
+    return f"{diagnostics.sqlstate} {diagnostics.message_primary}"
+
+
+BAD = r"""
+''
+NULL
+'send'
+'a b.c'
+'a..b'
+E'a.b\n'
+'a.1b'
+'a.' || repeat('b', 254)
+'a.b', '{}'
+'a.b', NULL
+'a.b', '[]', '[]'
+'a.b', '[]', NULL
+'a.b', metadata => '1'
+'a.b', queue_name => ''
+'a.b', queue_name => 'a b'
+'a.b', queue_name => 'ä'
+'a.b', queue_name => 'a/b'
+'a.b', queue_name => 'a' || chr(10)
+'a.b', queue_name => repeat('a', 101)
+'a.b', priority => 101
+'a.b', priority => -101
+'a.b', run_after => '2200-01-01 UTC'
+'a.b', run_after => 'infinity'
+'a.b', run_after => '-infinity'
+'a.b', run_after => '0002-01-01 BC'
+'a.b', expires_at => now() - interval '1 second'
+'a.b', expires_at => 'infinity'
+'a.b', max_attempts => 0
+'a.b', timeout => 0
+'a.b', timeout => -5
+'a.b', on_lost => 'maybe'
+'a.b', jsonb_build_array(repeat('x', 1048577))
+'a.b', '[1234]', options => '{"max_json_bytes": 9}'
+'a.b', options => '{"color": 1}'
+"""
+BAD_CONTEXTS: list[Any] = [
+    [], {"lang": "de"}, {"language": 5}, {"language": "../de"}, {"trace": "00-"},
+    {"trace": {"traceparent": None}}, {"user": None}, {"vars": [1]}, {"vars": {"a.b": "x" * 17_000}},
+]  # fmt: skip
+
+
+def test_what_is_wrong_is_said(wording: Any) -> None:
+    said = [refused(f"SELECT pgqueue_enqueue({arguments})") for arguments in BAD.strip().splitlines()]
+    for context in BAD_CONTEXTS:
+        options = json.dumps({"context": context})
+        said.append(refused("SELECT pgqueue_enqueue('a.b', options => %s)", options))
     assert not Job.objects.exists()
+    assert "\n".join(said) == wording
 
 
 @pytest.mark.parametrize(
@@ -184,3 +194,128 @@ def test_the_check_of_a_job_is_inlined() -> None:
         )
         plan = " ".join(row[0] for row in cursor.fetchall())
     assert "_pgqueue_problem" not in plan
+
+
+# -- context
+
+TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+
+def with_options(options: dict[str, Any]) -> Job:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_enqueue('a.b', options => %s)", [json.dumps(options)])
+        return Job.objects.get(pk=cursor.fetchone()[0])
+
+
+@pytest.mark.parametrize("more", [{}, {"group_key": "g"}, {"unique_key": "k"}, {"limit_key": "a/b"}])
+def test_it_is_stored_with_all_other_options(more: dict[str, str]) -> None:
+    context = {"trace": TRACE, "language": "pt-br", "user": "u-5", "vars": {"a.b": None}}
+    job = with_options({"context": context, **more})
+    assert (job.context, job.traceparent, job.user_id) == (context, TRACE["traceparent"], "u-5")
+
+
+def test_a_worker_in_another_language_gets_it() -> None:
+    with_options({"context": {"trace": TRACE}})
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_register_worker('go-1', '{}')")
+        cursor.execute("SELECT context FROM pgqueue_claim('{}', 1, %s)", cursor.fetchone())
+        assert cursor.fetchall() == [(json.dumps({"trace": TRACE}),)]
+
+
+# -- progress
+
+
+def running() -> Any:
+    job = enqueue(noop)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job_live SET status = 'running', lease = 7 WHERE id = %s", [job.pk])
+    return job
+
+
+def report(*values: Any) -> Any:
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute(f"SELECT pgqueue_progress({', '.join(['%s'] * len(values))})", values)
+        return cursor.fetchone()[0]
+
+
+def test_a_running_job_reports() -> None:
+    job = running()
+    assert report(job.pk, 40, 100, "reading") is True
+    assert fresh(job).progress == (40, 100, "reading")
+    assert report(job.pk, 41.5) is True
+    assert (fresh(job).progress, fresh(job).marks) == ((41.5, None, ""), 8)
+    assert report(job.pk, 42, None, "x" * 500, 7) is True
+    assert fresh(job).progress == (42, None, "x" * 200)
+
+
+@pytest.mark.promise("progress-lease")
+def test_another_lease_and_a_job_that_does_not_run_change_nothing() -> None:
+    job = running()
+    assert report(job.pk, 1, 2, "", 8) is False
+    assert report(enqueue(noop).pk, 1) is False
+    assert report(job.pk + 1_000_000, 1) is False
+    assert not JobProgress.objects.exists()
+
+
+def test_bad_numbers_are_refused(wording: Any) -> None:
+    job = running().pk
+    bad: list[Any] = [(None,), (-1,), ("NaN",), ("Infinity",), (1, -1), (1, "NaN")]
+    said = [refused(f"SELECT pgqueue_progress(%s{', %s' * len(values)})", job, *values) for values in bad]
+    assert "\n".join(said) == wording
+
+
+@pytest.mark.parametrize("values", [{"done": -1}, {"done": float("nan")}, {"done": 1, "total": float("inf")}])
+def test_the_table_refuses_them_too(values: dict[str, float]) -> None:
+    with pytest.raises(IntegrityError), transaction.atomic():
+        JobProgress.objects.create(job=running(), **values)
+
+
+def test_the_table_is_set_up_for_churn() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT reloptions FROM pg_class WHERE oid = 'pgqueue_progress'::regclass")
+        settings = dict(option.split("=") for option in cursor.fetchone()[0])
+    assert settings["fillfactor"] == "50"
+    assert settings["autovacuum_vacuum_scale_factor"] == "0"
+
+
+# -- the policy that a worker fills in
+
+
+def fill(one: Connection, job: int, *policy: Any, lease: int = 1) -> list[int]:
+    """The policy is max_attempts, timeout, on_lost, expires_after."""
+    types = ("bigint", "bigint", "integer", "integer", "text", "float")
+    query = f"SELECT _pgqueue_fill_policy({', '.join(f'%s::{name}[]' for name in types)})"
+    return [row[0] for row in one.execute(query, ([job], [lease], *([value] for value in policy))).fetchall()]
+
+
+def test_what_plain_sql_left_open_is_filled_in(one: Connection) -> None:
+    (job,) = add(one, task_path="a.b")
+    claim(one)
+    assert fill(one, job, 5, 30, "fail", 7200.0) == []
+    found = Job.objects.get(pk=job)
+    assert (found.max_attempts, found.timeout, found.on_lost) == (5, 30, "fail")
+    assert found.expires_at == found.run_after + timedelta(hours=2)
+    assert found.last_attempted_at is not None
+    assert found.deadline == found.last_attempted_at + timedelta(seconds=30)
+
+
+def test_what_was_given_stays(one: Connection) -> None:
+    (job,) = add(one, max_attempts=2, timeout=10, on_lost="rerun", expires_at="2090-01-01 UTC")
+    claim(one)
+    before = Job.objects.values().get(pk=job)
+    assert fill(one, job, 5, 30, "fail", 7200.0) == []
+    assert Job.objects.values().get(pk=job) == before
+
+
+def test_a_job_that_is_too_old_by_it_is_named(one: Connection) -> None:
+    (job,) = add(one, task_path="a.b")
+    one.execute("UPDATE pgqueue_job_live SET enqueued_at = '2020-01-01 UTC', run_after = '2020-01-02 UTC'")
+    claim(one)
+    assert fill(one, job, 5, None, "rerun", 3600.0) == [job]
+
+
+def test_the_job_of_another_claim_is_left_alone(one: Connection) -> None:
+    (job,) = add(one, task_path="a.b")
+    claim(one, lease=2)
+    assert fill(one, job, 5, 30, "fail", 0.0, lease=1) == []
+    assert Job.objects.get(pk=job).max_attempts is None

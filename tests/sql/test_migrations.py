@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from django.apps import apps
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, ProgrammingError, connections
+from django.db import OperationalError, ProgrammingError, connection, connections
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import ProjectState
 from django.test import override_settings
 
 from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue import operations as operations_module
 from django_pgqueue.checks.database import check_database, database_problems
 from django_pgqueue.management import _conditions
 from django_pgqueue.models import Job
@@ -310,3 +313,79 @@ def enqueues(add: Callable[[], object], fresh: str) -> None:
         assert f"manage.py migrate django_pgqueue --database={fresh}" in str(error)  # noqa: PT017 - or it works
     else:
         assert Job.objects.using(fresh).exists()
+
+
+# -- a migration that cannot have a lock at once does not hold up the queue
+
+WAKING = RunSQLFile("triggers.sql")
+EXISTS = "SELECT count(*) = 1 FROM pg_trigger WHERE tgname = 'pgqueue_wake_insert'"
+
+
+def pauses(monkeypatch: pytest.MonkeyPatch, during: Callable[[int], object]) -> list[float]:
+    """Let `during` happen in each pause, which then takes no time. Return the pauses."""
+    found: list[float] = []
+
+    def pause(seconds: float) -> None:
+        found.append(seconds)
+        during(len(found))
+
+    monkeypatch.setattr(operations_module, "sleep", pause)
+    return found
+
+
+def drop_and_create() -> None:
+    state = ProjectState.from_apps(apps)
+    with connection.schema_editor() as editor, connection.cursor() as cursor:
+        cursor.execute("SET LOCAL lock_timeout = '7s'")
+        WAKING.database_backwards("django_pgqueue", editor, state, state)
+        WAKING.database_forwards("django_pgqueue", editor, state, state)
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() == ("7s",)  # what follows has its own limit
+
+
+@pytest.mark.promise("migrate-gives-way")
+def test_the_queue_goes_on_between_the_tries(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder, worker = connect(autocommit=False), connect(autocommit=True, options="-c lock_timeout=100ms")
+    holder.execute("SELECT count(*) FROM pgqueue_job_live")
+
+    def goes_on(tries: int) -> None:
+        worker.execute("SELECT pgqueue_enqueue('tests.app.tasks.noop')")
+        if tries == 2:
+            holder.commit()
+
+    found = pauses(monkeypatch, goes_on)
+    drop_and_create()
+    assert found == [operations_module._PAUSE] * 2
+    assert worker.execute(EXISTS).fetchone() == (True,)
+    assert worker.execute("SELECT count(*) FROM pgqueue_job_live").fetchone() == (2,)
+
+
+@pytest.mark.promise("migrate-gives-up")
+def test_a_migration_gives_up_and_names_who_holds_the_lock(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = connect(autocommit=False)
+    holder.execute("SELECT count(*) FROM pgqueue_job_live")
+    monkeypatch.setattr(operations_module, "_TRIES", 2)
+    found = pauses(monkeypatch, lambda tries: None)
+    with pytest.raises(OperationalError, match=rf"triggers.*process {holder.info.backend_pid} "):
+        drop_and_create()
+    assert len(found) == 1
+    assert holder.execute(EXISTS).fetchone() == (True,)
+
+
+def test_other_errors_are_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = pauses(monkeypatch, lambda tries: None)
+    with pytest.raises(OperationalError, match="statement timeout"), connection.schema_editor() as editor:
+        operations_module._with_lock_retry(
+            editor, "x", [("SET LOCAL statement_timeout = 1", None), ("SELECT pg_sleep(9)", None)]
+        )
+    assert found == []
+
+
+def test_sqlmigrate_shows_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    with connection.schema_editor(collect_sql=True) as editor:
+        state = ProjectState.from_apps(apps)
+        WAKING.database_forwards("django_pgqueue", editor, state, state)
+    assert "'lock_timeout', '500ms'" in editor.collected_sql[0]
+    assert any("CREATE CONSTRAINT TRIGGER pgqueue_wake_insert" in sql for sql in editor.collected_sql)
