@@ -77,12 +77,10 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     ],
     "it is about what a worker sets for its session": [
         "tests/postgres/test_session.py::test_both_ends_find_out",
-        "tests/worker/executor/test_half_open.py",
         "tests/postgres/test_session.py::test_a_session_that_cannot_be_set_up",
     ],
     "it finds Django's session by its process id, or by its application_name": [
-        "tests/worker/executor/test_async_slots.py::test_a_job_that_holds_something_keeps_its_thread",
-        "tests/worker/executor/test_async_slots.py::test_connections_are_bounded",
+        "tests/worker/executor/test_async.py::test_a_job_that_holds_something_keeps_its_thread",
         "tests/worker/executor/test_connections.py",
     ],
     "it ends sessions of the server, which the pooler replaces without a word": [
@@ -98,9 +96,6 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/test_reconnect.py::test_a_supervisor_tries_at_least_once_each_heartbeat",
         "tests/worker/test_reconnect.py::test_a_supervisor_whose_prepared_statements_are_gone",
         "tests/jobs/test_poller.py::test_the_server_ends_the_connections",
-    ],
-    "its tasks leave something in their session, which others would find there": [
-        "tests/worker/executor/test_hostile.py::test_what_a_job_leaves",
     ],
     "its roles log in by themselves, and this pooler logs in as one user": [
         "tests/docs/test_deploying.py::test_the_logins_of_the_page",

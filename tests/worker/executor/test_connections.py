@@ -1,34 +1,42 @@
-"""Django's connections are kept between jobs for as long as allowed, and cleaned after a job if necessary."""
+"""Django's connections: how long they are kept between jobs, what is cleaned after a job, and how both ends
+notice when the other end has vanished.
+"""
 
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from os import dup
 from pathlib import Path
 from select import select
-from socket import SHUT_RDWR, socket
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection, connections
 from django.db.backends.signals import connection_created
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
+from django_pgqueue.postgres.session import connect
 from django_pgqueue.worker.executor import connections as connections_module
+from django_pgqueue.worker.executor import fork
+from django_pgqueue.worker.executor.connections import touches_session
 from django_pgqueue.worker.producer import demand
+from tests.app import async_tasks
 from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.databases import alias, database_settings
+from tests.support.sessions import open_raw
 from tests.support.workers import DEADLINE, fresh, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LEFT = ["transaction", "empty transaction", "closed in a transaction", "autocommit off", "broken", "error"]
+BACKENDS: list[Any] = [tasks.backend, tasks.abackend]
 
 
 @contextmanager
@@ -48,12 +56,22 @@ def pool(**options: Any) -> Iterator[None]:
             pools.clear()
 
 
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Connections are watched and kept, as in every worker process. Jobs run in the order in which they were
-    enqueued, also if the machine is busy: a worker requeues jobs that wait for a second.
+def kept(pooled: bool) -> Any:
+    """Connections that are kept from job to job, or come from a pool with one of them."""
+    return pool(min_size=1, max_size=1) if pooled else database_settings(CONN_MAX_AGE=None)
+
+
+@pytest.fixture(autouse=True)
+def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in the order in which they were enqueued, also if the machine is busy: a worker requeues jobs
+    that wait for a second.
     """
     monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
+
+
+@pytest.fixture
+def watched() -> Iterator[None]:
+    """Connections are watched and kept, as in every worker process."""
     connections_module.watch_connections()
     yield
     connection_created.disconnect(dispatch_uid=connections_module.__name__)
@@ -82,23 +100,41 @@ def django_sessions() -> set[int]:
         return {pid for (pid,) in cursor.fetchall()}
 
 
-@pytest.mark.parametrize("kind", LEFT)
-@pytest.mark.parametrize("is_async", [False, True])
+# -- what jobs leave behind
+
+LEFT = ["transaction", "empty transaction", "closed in a transaction", "autocommit off", "broken", "error"]
+
+
+@pytest.mark.parametrize(
+    ("leave", "note", "backend"),
+    [(tasks.leave, tasks.note, tasks.backend), (tasks.aleave, tasks.anote, tasks.abackend)],
+    ids=["sync", "async"],
+)
 @pytest.mark.promise("clean-sessions")
-def test_what_a_job_leaves_open_is_gone_before_the_next(kind: str, is_async: bool) -> None:
-    leave, backend = (tasks.aleave, tasks.abackend) if is_async else (tasks.leave, tasks.backend)
+def test_what_a_job_leaves_open_is_gone_before_the_next(leave: Any, note: Any, backend: Any) -> None:
     with database_settings(CONN_MAX_AGE=None):
-        first = enqueue(leave, kind)
-        after = [
-            enqueue(tasks.anote, "after") if is_async else enqueue(tasks.note, "after"),
-            enqueue(backend),
-        ]
+        jobs = {
+            kind: (enqueue(leave, kind), enqueue(note, f"after {kind}"), enqueue(backend)) for kind in LEFT
+        }
         run_due(threads=1)
-    lost = kind in {"transaction", "autocommit off", "error"}
-    assert fresh(first).status == ("failed" if lost else "done")
-    assert [fresh(job).status for job in after] == ["done", "done"]
-    assert [entry.key for entry in Entry.objects.all()] == ["after"]
-    assert fresh(after[1]).result != fresh(first).result  # another connection
+    for kind, found in jobs.items():
+        first, after, last = map(fresh, found)
+        lost = kind in {"transaction", "autocommit off", "error"}
+        assert (first.status, after.status, last.status) == ("failed" if lost else "done", "done", "done"), (
+            kind
+        )
+        assert last.result != first.result, "another connection"
+    assert sorted(entry.key for entry in Entry.objects.all()) == sorted(f"after {kind}" for kind in LEFT)
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("pooled", [False, True])
+def test_the_next_job_may_begin_a_durable_transaction(pooled: bool) -> None:
+    with kept(pooled):
+        jobs = [(enqueue(tasks.leave, left), enqueue(hostile.work_durably)) for left in LEFT[:3]]
+        run_due(threads=1)
+    found = [tuple(fresh(job).status for job in pair) for pair in jobs]
+    assert found == [("failed", "done"), ("done", "done"), ("done", "done")]
 
 
 def test_what_a_task_sets_on_a_connection_without_a_session_is_gone() -> None:
@@ -113,76 +149,19 @@ def test_what_a_task_sets_on_a_connection_without_a_session_is_gone() -> None:
         assert not thread.submit(is_kept).result()
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize(("max_age", "connections_used"), [(None, 1), (600, 1), (0, 3)])
-def test_conn_max_age(max_age: int | None, connections_used: int, is_async: bool) -> None:
-    backend = tasks.abackend if is_async else tasks.backend
-    with database_settings(CONN_MAX_AGE=max_age):
-        jobs = [enqueue(backend) for _ in range(3)]
-        run_due(threads=1)
-    assert len({fresh(job).result for job in jobs}) == connections_used
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_health_checks_replace_a_connection_that_died_between_jobs(is_async: bool) -> None:
-    backend = tasks.abackend if is_async else tasks.backend
-    with database_settings(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True), working(threads=1):
-        first = enqueue(backend)
-        pid = until(lambda: fresh(first).result)
-        terminate(pid)
-        second = enqueue(backend)
-        until(lambda: fresh(second).is_finished)
-    assert fresh(second).status == "done"
-    assert fresh(second).attempts == 1
-
-
-def test_no_connection_is_left_when_the_worker_has_ended() -> None:
-    before = django_sessions()
-    with database_settings(CONN_MAX_AGE=None):
-        enqueue_many(tasks.backend.bind() for _ in range(20))
-        enqueue_many(tasks.abackend.bind() for _ in range(20))
-        run_due(threads=4)
-    assert set(Job.objects.values_list("status", flat=True)) == {"done"}
-    until(lambda: django_sessions() <= before, what="no session left")
-
-
-def test_a_job_that_uses_no_database_opens_no_connection() -> None:
-    before = django_sessions()
-    enqueue(tasks.hold, "a")
-    with working():
-        assert tasks.gate("a runs").wait(tasks.DEADLINE)
-        assert django_sessions() <= before
-        tasks.gate("a").set()
-
-
-def test_a_pool_gets_its_connections_back() -> None:
-    with pool(min_size=1, max_size=2):
-        # With four threads and two connections, the pool would run out if jobs did not return theirs.
-        ids = enqueue_many(tasks.backend.bind() for _ in range(30)).ids
-        left = enqueue(tasks.leave, "transaction")
-        last = enqueue(tasks.note, "after")
-        run_due(threads=4)
-        assert Job.objects.filter(pk__in=ids, status="done").count() == 30
-        # One of them was closed because of what was left in its session.
-        assert len(set(Job.objects.filter(pk__in=ids).values_list("result", flat=True))) <= 3
-        assert (fresh(left).status, fresh(last).status) == ("failed", "done")
-        assert Entry.objects.count() == 1
-
-
 @pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize(
-    ("leave", "look"),
+    ("leave", "look", "pooled"),
     [
-        (hostile.leave_state, hostile.look),
-        (hostile.aleave_state, hostile.alook),
-        (hostile.tleave_state, hostile.tlook),
+        pytest.param(hostile.leave_state, hostile.look, False, id="sync"),
+        pytest.param(hostile.leave_state, hostile.look, True, id="sync, pooled"),
+        pytest.param(hostile.aleave_state, hostile.alook, False, id="async"),
+        pytest.param(hostile.tleave_state, hostile.tlook, True, id="to_thread, pooled"),
     ],
-    ids=["sync", "async", "to_thread"],
 )
 @pytest.mark.promise("clean-sessions")
 def test_no_job_finds_what_another_has_left_in_the_session(leave: Any, look: Any, pooled: bool) -> None:
-    with pool(min_size=1, max_size=1) if pooled else database_settings(CONN_MAX_AGE=None):
+    with kept(pooled):
         first = enqueue(look)
         pairs = {kind: (enqueue(leave, kind), enqueue(look)) for kind in hostile.STATES}
         run_due(threads=1)
@@ -230,116 +209,77 @@ def test_the_project_s_own_set_up_of_a_session_is_no_state_left_by_a_job() -> No
     assert all(one == found[0] for one in found)
 
 
-@pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("left", ["transaction", "empty transaction", "closed in a transaction"])
-def test_the_next_job_may_begin_a_durable_transaction(left: str) -> None:
-    for pooled in (False, True):
-        with pool(min_size=1, max_size=1) if pooled else database_settings(CONN_MAX_AGE=None):
-            jobs = [enqueue(tasks.leave, left), enqueue(hostile.work_durably)]
-            run_due(threads=1)
-        first = "failed" if left == "transaction" else "done"
-        assert [fresh(job).status for job in jobs] == [first, "done"], fresh(jobs[1]).errors
+TOUCHES = [
+    "SET search_path TO other", "  set\n session search_path = other",
+    "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SET ROLE other", "-- a comment\nSET a.b = 1",
+    "/* a; comment */ SET a.b = 1", "SELECT 1; SET a.b = 1", "BEGIN;SET a.b = 1;COMMIT", "RESET ALL",
+    "LISTEN channel", "LOAD 'auto_explain'", "DO $$ BEGIN PERFORM 1; END $$", "PREPARE p AS SELECT 1",
+    "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "create temporary view v AS SELECT 1",
+    "CREATE TABLE pg_temp.t (a int)", "SELECT 1 INTO TEMP t", "SELECT set_config('a.b', %s, false)",
+    "SELECT set_config(%s, %s, %s)", "SELECT PG_CATALOG.SET_CONFIG('a.b', 'c', FALSE)",
+    "SELECT pg_advisory_lock(%s)", "SELECT pg_try_advisory_lock(1, 2)", "SELECT pg_advisory_lock_shared(1)",
+    "SELECT setseed(0.5)", "SELECT dblink_connect('x', 'y')",
+    "SELECT " + "1, " * 5_000 + "pg_advisory_lock(1)",
+]  # fmt: skip
+TOUCHES_NOT = [
+    'UPDATE "app_entry" SET "note" = %s',
+    'INSERT INTO "t" ("set", "listen") VALUES (%s, %s) ON CONFLICT DO UPDATE SET a = 1',
+    '(SELECT "t"."attempts" FROM "t") UNION (SELECT 1)', "/* comment */ SELECT 1;\n",
+    "SET LOCAL lock_timeout = 1", "set  local search_path TO other",
+    "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET CONSTRAINTS ALL IMMEDIATE",
+    "SELECT set_config('app.tenant', %s, true)", "SELECT set_config('app.tenant', %s, TRUE) AS b",
+    "SELECT pg_advisory_xact_lock(1)", "SELECT pg_try_advisory_xact_lock_shared(1)",
+    "SELECT * FROM temperature INTO", "SELECT settings FROM t", "LOCK TABLE t", "SAVEPOINT s",
+    'RELEASE SAVEPOINT "s"', "CALL pgqueue_finish(1, 2, 'done')", "NOTIFY channel", "",
+    "SELECT " + "1, " * 5_000 + "1",
+]  # fmt: skip
 
 
-@pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.promise("idle-death")
-def test_a_session_that_ended_between_two_jobs_costs_no_attempt(is_async: bool, pooled: bool) -> None:
-    """End the sessions as a restart of the server does, without CONN_HEALTH_CHECKS."""
-    backend = tasks.abackend if is_async else tasks.backend
-    with pool(min_size=3, max_size=3) if pooled else database_settings(CONN_MAX_AGE=None), working(threads=1):
-        first = enqueue(backend)
-        until(lambda: fresh(first).is_finished)
-        if pooled:
-            until(lambda: len(django_sessions()) == 3)
-        terminate(*django_sessions())
-        jobs = [enqueue(backend) for _ in range(3)]
-        until(lambda: all(fresh(job).is_finished for job in jobs))
-    assert [(fresh(job).status, fresh(job).errors) for job in jobs] == [("done", [])] * 3
-    assert fresh(first).result not in {fresh(job).result for job in jobs}
+def test_a_statement_that_may_change_the_session_costs_its_connection_and_others_do_not() -> None:
+    """They are told by how they begin."""
+    assert [text for text in TOUCHES if not touches_session(text)] == []
+    assert [text for text in TOUCHES_NOT if touches_session(text)] == []
 
 
-@pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("how", ["an administrator", "an idle timeout", "a crash", "the stream", "the task"])
-def test_the_end_of_a_session_is_seen_without_a_query(how: str) -> None:
-    other = connections["default"].copy()
-    other.ensure_connection()
-    raw: Any = other.connection
-    assert not connections_module.has_ended(raw)
-    if how == "an idle timeout":
-        raw.execute("SET idle_session_timeout = '1ms'")
-    elif how == "an administrator":
-        terminate(raw.info.backend_pid)
-    elif how == "a crash":  # of another session: the server warns all others, and ends them
-        raw.execute("DO $$ BEGIN RAISE WARNING 'the server starts again' USING ERRCODE = '57P02'; END $$")
-    elif how == "the stream":
-        with socket(fileno=dup(raw.fileno())) as stream:
-            stream.shutdown(SHUT_RDWR)
-    else:
-        raw.close()
-    until(lambda: connections_module.has_ended(raw))
-    other.close()
+# -- how long connections are kept
 
 
-@pytest.mark.usefixtures("watched")
-def test_an_open_connection_to_another_kind_of_database_stays_and_holds_up_no_job(tmp_path: Path) -> None:
-    other = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "other", "OPTIONS": {}}
-    with alias("sqlite", opened=False, CONN_MAX_AGE=None, **other):
-        jobs = [enqueue(tasks.raw_connection, "sqlite") for _ in range(3)]
-        run_due(threads=1)
-    assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [("done", 1)] * 3
-    assert len({fresh(job).result for job in jobs}) == 1
-
-
-@pytest.mark.usefixtures("watched")
-def test_what_the_server_sends_unasked_is_no_end() -> None:
-    """Its configuration may be reloaded, and another session may call one that listens."""
-    other = connections["default"].copy()
-    other.ensure_connection()
-    raw: Any = other.connection
-    raw.execute("LISTEN tests")
-    with connection.cursor() as cursor:
-        cursor.execute("NOTIFY tests")
-    assert select([raw], [], [], DEADLINE)[0] == [raw]
-    assert not connections_module.has_ended(raw)
-    assert raw.execute("SELECT 1").fetchone() == (1,)
-    other.close()
-
-
-@pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("max_age", [0, 0.001, None])
-def test_a_worker_keeps_its_connections_whatever_conn_max_age_says(max_age: Any, is_async: bool) -> None:
-    backend = tasks.abackend if is_async else tasks.backend
+@pytest.mark.parametrize(
+    ("is_watched", "max_age", "idle_timeout", "longest_use", "count"),
+    [
+        pytest.param(False, 600, 60, 3600, 1, id="CONN_MAX_AGE outside of worker processes"),
+        pytest.param(False, 0, 60, 3600, 3, id="no CONN_MAX_AGE outside of worker processes"),
+        pytest.param(True, 0, 60, 3600, 1, id="kept whatever CONN_MAX_AGE says"),
+        pytest.param(True, 0.001, 60, 3600, 1, id="kept also if it was over"),
+        pytest.param(True, 0, None, 3600, 3, id="CONN_MAX_AGE applies where the project says so"),
+        pytest.param(True, None, 60, 0, 3, id="replaced after an hour of use"),
+    ],
+)
+def test_how_many_sessions_three_jobs_use(
+    is_watched: bool, max_age: Any, idle_timeout: Any, longest_use: float, count: int,
+    settings: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    if is_watched:
+        request.getfixturevalue("watched")
+    settings.PGQUEUE = {"IDLE_CONNECTION_TIMEOUT": idle_timeout}
+    monkeypatch.setattr(connections_module, "LONGEST_USE", longest_use)
     with database_settings(CONN_MAX_AGE=max_age):
-        jobs = [enqueue(backend) for _ in range(5)]
+        jobs = [enqueue(backend) for _ in range(3) for backend in BACKENDS]
         run_due(threads=1)
-    assert len({fresh(job).result for job in jobs}) == 1
+    results = [fresh(job).result for job in jobs]
+    assert [len({*results[::2]}), len({*results[1::2]})] == [count, count], "of sync and of async ones"
 
 
 @pytest.mark.usefixtures("watched")
-def test_conn_max_age_applies_where_the_project_says_so(settings: Any) -> None:
-    settings.PGQUEUE = {"IDLE_CONNECTION_TIMEOUT": None}
-    with database_settings(CONN_MAX_AGE=0):
-        jobs = [enqueue(tasks.backend) for _ in range(3)]
-        run_due(threads=1)
-    assert len({fresh(job).result for job in jobs}) == 3
-
-
-@pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("is_async", [False, True])
-def test_an_idle_thread_closes_its_connection(is_async: bool, settings: Any) -> None:
+def test_an_idle_thread_closes_its_connection(settings: Any) -> None:
     settings.PGQUEUE = {"IDLE_CONNECTION_TIMEOUT": 1}
-    backend = tasks.abackend if is_async else tasks.backend
     with database_settings(CONN_MAX_AGE=0), working(threads=1):
-        first = enqueue(backend)
-        pid = until(lambda: fresh(first).result)
-        assert pid in django_sessions()
-        until(lambda: pid not in django_sessions(), what="the connection is closed")
-        second = enqueue(backend)
-        until(lambda: fresh(second).is_finished)
-    assert (fresh(second).status, fresh(second).attempts) == ("done", 1)
+        first = [enqueue(backend) for backend in BACKENDS]
+        pids: set[Any] = {until(lambda job=job: fresh(job).result) for job in first}  # type: ignore[misc]
+        until(lambda: not pids & django_sessions(), what="the connections are closed")
+        second = [enqueue(backend) for backend in BACKENDS]
+        until(lambda: all(fresh(job).is_finished for job in second))
+    assert [(fresh(job).status, fresh(job).attempts) for job in second] == [("done", 1)] * 2
 
 
 @pytest.mark.usefixtures("watched")
@@ -358,18 +298,212 @@ def test_a_connection_that_jobs_no_longer_use_is_closed_between_them(monkeypatch
         until(lambda: fresh(held).is_finished)
 
 
-@pytest.mark.usefixtures("watched")
-def test_a_connection_is_replaced_after_an_hour_of_use(monkeypatch: Any) -> None:
-    monkeypatch.setattr(connections_module, "LONGEST_USE", 0.0)
-    with database_settings(CONN_MAX_AGE=None):
-        jobs = [enqueue(tasks.backend) for _ in range(3)]
-        run_due(threads=1)
-    assert len({fresh(job).result for job in jobs}) == 3
+def test_a_job_that_uses_no_database_opens_no_connection() -> None:
+    before = django_sessions()
+    enqueue(tasks.hold, "a")
+    with working():
+        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        assert django_sessions() <= before
+        tasks.gate("a").set()
 
 
 @pytest.mark.usefixtures("watched")
-def test_a_pool_gets_kept_connections_back_too() -> None:
+def test_connections_are_bounded_whatever_the_jobs_do_and_none_is_left() -> None:
+    """`python -m benchmarks.in_flight` is the long form, with 10,000 jobs."""
+    before = django_sessions()
+    kinds: list[Any] = [*BACKENDS, hostile.tlook, async_tasks.in_a_thread]
+    with working(threads=2, async_slots=50):
+        ids = enqueue_many(kinds[number % 4].bind() for number in range(300)).ids
+        until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 300)
+        # Two job threads, two of async jobs. Others are closed after each call.
+        until(lambda: len(django_sessions() - before) <= 4)
+    until(lambda: django_sessions() <= before, what="no session left")
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_pool_gets_its_connections_back(is_watched: bool, request: pytest.FixtureRequest) -> None:
+    if is_watched:
+        request.getfixturevalue("watched")
     with pool(min_size=1, max_size=2):
-        ids = enqueue_many(tasks.backend.bind() for _ in range(12)).ids
+        # With four threads and two connections, the pool would run out if jobs did not return theirs.
+        ids = enqueue_many(tasks.backend.bind() for _ in range(30)).ids
+        left = enqueue(tasks.leave, "transaction")
+        last = enqueue(tasks.note, "after")
         run_due(threads=4)
-    assert Job.objects.filter(pk__in=ids, status="done").count() == 12
+    assert Job.objects.filter(pk__in=ids, status="done").count() == 30
+    # One of them was closed because of what was left in its session.
+    assert len(set(Job.objects.filter(pk__in=ids).values_list("result", flat=True))) <= 3
+    assert (fresh(left).status, fresh(last).status) == ("failed", "done")
+    assert Entry.objects.count() == 1
+
+
+@pytest.mark.usefixtures("watched")
+def test_an_open_connection_to_another_kind_of_database_stays_and_holds_up_no_job(tmp_path: Path) -> None:
+    other = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "other", "OPTIONS": {}}
+    with alias("sqlite", opened=False, CONN_MAX_AGE=None, **other):
+        jobs = [enqueue(tasks.raw_connection, "sqlite") for _ in range(3)]
+        run_due(threads=1)
+    assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [("done", 1)] * 3
+    assert len({fresh(job).result for job in jobs}) == 1
+
+
+# -- the end of a session
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_watched"),
+    [({"CONN_HEALTH_CHECKS": True}, False), ({}, True), ({"pool": 3}, True)],
+    ids=["by health checks", "in a worker process", "from a pool"],
+)
+@pytest.mark.promise("idle-death")
+def test_a_session_that_ended_between_two_jobs_costs_no_attempt(
+    kind: dict[str, Any], is_watched: bool, request: pytest.FixtureRequest
+) -> None:
+    """End the sessions as a restart of the server does."""
+    if is_watched:
+        request.getfixturevalue("watched")
+    settings = (
+        pool(min_size=3, max_size=3) if kind.get("pool") else database_settings(CONN_MAX_AGE=None, **kind)
+    )
+    with settings, working(threads=1):
+        first = [enqueue(backend) for backend in BACKENDS]
+        until(lambda: all(fresh(job).is_finished for job in first))
+        if kind.get("pool"):
+            until(lambda: len(django_sessions()) == 3)
+        terminate(*django_sessions())
+        jobs = [enqueue(backend) for backend in BACKENDS * 3]
+        until(lambda: all(fresh(job).is_finished for job in jobs))
+    assert [(fresh(job).status, fresh(job).attempts, fresh(job).errors) for job in jobs] == [
+        ("done", 1, [])
+    ] * 6
+    assert {fresh(job).result for job in first}.isdisjoint({fresh(job).result for job in jobs})
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("how", ["an administrator", "an idle timeout", "a crash", "the stream", "the task"])
+def test_the_end_of_a_session_is_seen_without_a_query(how: str) -> None:
+    other = connections["default"].copy()
+    other.ensure_connection()
+    raw: Any = other.connection
+    assert not connections_module.has_ended(raw)
+    if how == "an idle timeout":
+        raw.execute("SET idle_session_timeout = '1ms'")
+    elif how == "an administrator":
+        terminate(raw.info.backend_pid)
+    elif how == "a crash":  # of another session: the server warns all others, and ends them
+        raw.execute("DO $$ BEGIN RAISE WARNING 'the server starts again' USING ERRCODE = '57P02'; END $$")
+    elif how == "the stream":
+        with socket.socket(fileno=dup(raw.fileno())) as stream:
+            stream.shutdown(socket.SHUT_RDWR)
+    else:
+        raw.close()
+    until(lambda: connections_module.has_ended(raw))
+    other.close()
+
+
+@pytest.mark.usefixtures("watched")
+def test_what_the_server_sends_unasked_is_no_end() -> None:
+    """Its configuration may be reloaded, and another session may call one that listens."""
+    other = connections["default"].copy()
+    other.ensure_connection()
+    raw: Any = other.connection
+    raw.execute("LISTEN tests")
+    with connection.cursor() as cursor:
+        cursor.execute("NOTIFY tests")
+    assert select([raw], [], [], DEADLINE)[0] == [raw]
+    assert not connections_module.has_ended(raw)
+    assert raw.execute("SELECT 1").fetchone() == (1,)
+    other.close()
+
+
+# -- each end notices when the other one has vanished
+
+SERVER = (
+    "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout",
+    "client_connection_check_interval",
+)  # fmt: skip
+CLIENT = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+
+
+@contextmanager
+def prepared(name: str) -> Iterator[Any]:
+    """Open the connection of an alias as a worker process does."""
+    connections_module.watch_connections()
+    before = {each: connections.settings[each].get("OPTIONS", {}) for each in connections}
+    try:
+        fork._set_options()
+        connections[name].connect()
+        yield connections[name].connection
+    finally:
+        connection_created.disconnect(dispatch_uid=connections_module.__name__)
+        for each, options in before.items():
+            connections.settings[each]["OPTIONS"] = options
+
+
+def client_end(raw: Any) -> list[int]:
+    with socket.socket(fileno=socket.dup(raw.fileno())) as ours:
+        return [ours.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in CLIENT]
+
+
+def server_end(raw: Any) -> list[int]:
+    rows = raw.execute("SELECT name, setting FROM pg_settings WHERE name = ANY (%s)", [list(SERVER)])
+    found = dict(rows.fetchall())
+    return [int(found[name]) for name in SERVER]
+
+
+SERVER_END = [10, 5, 3, 30_000, 10_000]
+CONFIGURED = {"keepalives_idle": 100, "options": "-c tcp_keepalives_count=7 -c tcp_user_timeout=0"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "pgqueue", "client", "server"),
+    [
+        pytest.param({}, {}, [10, 5, 3, 30_000], SERVER_END, id="the connection of a task"),
+        pytest.param(
+            {}, {"LEASE": 8, "HEARTBEAT": 1}, [2, 1, 3, 8_000], [2, 1, 3, 8_000, 2_000],
+            id="a shorter lease means shorter times",
+        ),
+        pytest.param(
+            {}, {"LEASE": 3600}, [10, 5, 3, 60_000], None, id="a longer lease lets a task pause for a minute"
+        ),
+        pytest.param(
+            {"OPTIONS": CONFIGURED}, {}, [100, 5, 3, 30_000], [10, 5, 7, 0, 10_000],
+            id="what is configured comes first",
+        ),
+        pytest.param({"AUTOCOMMIT": False}, {}, [10, 5, 3, 30_000], SERVER_END, id="without autocommit"),
+    ],
+)  # fmt: skip
+def test_both_ends_give_up_in_time(
+    changes: Any, pgqueue: Any, client: Any, server: Any, settings: Any
+) -> None:
+    settings.PGQUEUE = pgqueue
+    with alias("mine", opened=False, **changes) as name, prepared(name) as raw:
+        assert raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        assert client_end(raw) == client
+        if server is not None:
+            assert server_end(raw) == server
+        if "HEARTBEAT" in pgqueue:
+            with closing(connect(name)) as worker:
+                assert client_end(worker.connection) == [2, 1, 3, 4_000]
+                assert server_end(worker.connection) == [2, 1, 3, 4_000, 2_000]
+
+
+def test_settings_of_the_role_come_first() -> None:
+    user = connection.settings_dict["USER"]
+    database = connection.settings_dict["NAME"]
+    with open_raw() as owner:
+        try:
+            owner.execute(f'ALTER ROLE "{user}" IN DATABASE "{database}" SET tcp_user_timeout = 70000')
+            with alias("mine", opened=False) as name, prepared(name) as raw:
+                assert server_end(raw) == [10, 5, 3, 70_000, 10_000]
+        finally:
+            owner.execute(f'ALTER ROLE "{user}" IN DATABASE "{database}" RESET tcp_user_timeout')
+
+
+def test_a_server_that_refuses_it_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(raw: Any, **kwargs: Any) -> None:
+        raw.execute("SELECT 1 / 0")
+
+    monkeypatch.setattr(connections_module, "set_server_keepalive", refuse)
+    with alias("mine", opened=False) as name, prepared(name) as raw:
+        assert raw.execute("SELECT 1").fetchone() == (1,)

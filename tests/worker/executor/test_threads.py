@@ -1,46 +1,74 @@
-"""Job threads: jobs that are handed over run, and jobs that have not started can be taken back."""
+"""Job threads and the event loop: jobs that are handed over run, and jobs that have not started can be taken
+back. Async jobs go to the event loop without a thread once their task is known, many at a time.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 from typing import Any
 
 import pytest
 
+from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.jobs.finish import Outcome
+from django_pgqueue.models import Job
+from django_pgqueue.tasks.task import find_task
+from django_pgqueue.worker import isolation
+from django_pgqueue.worker.executor import runner as runner_module
 from django_pgqueue.worker.executor import threads as threads_module
 from django_pgqueue.worker.executor.calls import Companions
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.runner import Runner
+from django_pgqueue.worker.executor.running_job import RunningJob
 from django_pgqueue.worker.executor.threads import BACKLOG_SECONDS, CALL_SECONDS, Executor
 from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
+from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
-from tests.support.workers import DEADLINE, until
+from tests.support.workers import DEADLINE, until, working
+
+ASYNC = "tests.app.worker_tasks.ameet"
+SYNC = "tests.app.worker_tasks.noop"
+SLOTS = 2
 
 
 class FakeRunner:
-    """Runs a row by calling the function that the test has set for it."""
+    """Runs rows on the threads or on the event loop. Those that a test holds end when it says so."""
 
     def __init__(self) -> None:
-        self.calls: dict[int, Callable[[], Any]] = {}
+        self.is_async = False
         self.ran: list[int] = []
         self.threads: set[str] = set()
+        self._held: dict[int, threading.Event] = {}
 
-    async def run_async(self, running: Any) -> None:
-        raise AssertionError
+    def hold(self, *ids: int) -> None:
+        self._held.update({pk: threading.Event() for pk in ids})
 
-    def async_jobs(self, rows: list[Claimed], companions: Any) -> tuple[list[Any], list[Claimed]]:
-        return [], rows
+    def end(self, *ids: int) -> None:
+        for pk in ids or self._held:
+            self._held[pk].set()
+
+    def async_jobs(self, rows: list[Claimed], companions: Any) -> tuple[list[RunningJob], list[Claimed]]:
+        if not self.is_async:
+            return [], rows
+        return [RunningJob(row, find_task(ASYNC), 1, "default") for row in rows], []
 
     def perform(self, row: Claimed, hand_over: Any, companions: Any) -> Result:
         self.ran.append(row.id)
         self.threads.add(threading.current_thread().name)
-        self.calls.get(row.id, lambda: None)()
+        assert row.id not in self._held or self._held[row.id].wait(DEADLINE)
         return Result(row, Outcome(row.id, row.lease))
+
+    async def run_async(self, running: RunningJob) -> None:
+        self.ran.append(running.row.id)
+        while running.row.id in self._held and not self._held[running.row.id].is_set():
+            await asyncio.sleep(0.001)
+        running.outcome = Outcome(running.row.id, running.row.lease)
 
 
 @pytest.fixture
@@ -49,30 +77,50 @@ def runner() -> FakeRunner:
 
 
 @pytest.fixture
-def executor(runner: FakeRunner) -> Iterator[Executor]:
+def make(runner: FakeRunner) -> Iterator[Callable[..., Executor]]:
     waker = Waker()
-    executor = Executor(runner, 2, waker)  # type: ignore[arg-type]
-    yield executor
-    executor.stop()
-    executor.join(DEADLINE)
+    made: list[Executor] = []
+
+    def make(runner: Any = runner, slots: int = SLOTS) -> Executor:
+        made.append(Executor(runner, slots, waker))
+        return made[-1]
+
+    yield make
+    runner.end()
+    for executor in made:
+        executor.stop()
+        executor.join(DEADLINE)
+        assert not any(thread.is_alive() for thread in executor._threads)
     waker.close()
 
 
-def rows(*ids: int) -> list[Claimed]:
-    return [claimed(pk) for pk in ids]
+@pytest.fixture
+def executor(make: Callable[..., Executor]) -> Executor:
+    return make()
+
+
+@pytest.fixture
+def woken(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[int], int]]:
+    """What was finished, and how many rows waited, each time the producer was woken."""
+    found: list[tuple[list[int], int]] = []
+    waker = executor._waker
+    monkeypatch.setattr(waker, "wake", lambda: found.append((finished(executor), len(executor._waiting))))
+    return found
+
+
+def rows(*ids: int, path: str = ASYNC, **changes: Any) -> list[Claimed]:
+    return [claimed(pk, path, **changes) for pk in ids]
+
+
+def ids(items: list[Any]) -> list[int]:
+    return [getattr(item, "row", item).id for item in items]
 
 
 def finished(executor: Executor) -> list[int]:
     return [result.row.id for done in list(executor.results) for result in done]
 
 
-def blocker() -> tuple[threading.Event, Callable[[], None]]:
-    event = threading.Event()
-
-    def wait() -> None:
-        assert event.wait(DEADLINE)
-
-    return event, wait
+# -- threads
 
 
 def test_tiny_jobs_are_run_by_one_thread(executor: Executor, runner: FakeRunner) -> None:
@@ -82,79 +130,43 @@ def test_tiny_jobs_are_run_by_one_thread(executor: Executor, runner: FakeRunner)
     assert len(runner.threads) == 1
 
 
-def test_slow_jobs_are_run_by_several_threads(executor: Executor, runner: FakeRunner) -> None:
-    event, wait = blocker()
-    runner.calls = {1: wait}
+def test_slow_jobs_are_run_by_several_threads_but_no_more_than_slots(
+    executor: Executor, runner: FakeRunner
+) -> None:
+    runner.hold(1)
     executor.submit(rows(1, 2, 3), 1.0)
     until(lambda: finished(executor) == [2, 3])
-    event.set()
-    until(lambda: sorted(finished(executor)) == [1, 2, 3])
+    runner.end(1)
+    for pk in range(4, 50):
+        executor.submit(rows(pk), 1.0)
+    until(lambda: sorted(finished(executor)) == list(range(1, 50)))
+    assert len(runner.threads) == len(executor._threads) == SLOTS
 
 
-def test_the_rows_behind_a_slow_job_go_to_another_thread(executor: Executor, runner: FakeRunner) -> None:
-    event, wait = blocker()
-    runner.calls = {2: wait}
+def test_the_rows_behind_a_slow_job_go_to_another_thread_and_what_is_done_is_handed_over(
+    executor: Executor, runner: FakeRunner
+) -> None:
+    runner.hold(2)
     executor.submit(rows(1, 2, 3, 4), 1e-6)
     until(lambda: 2 in runner.ran)
     assert runner.ran == [1, 2]
     # The producer asks again and again; the job must first have been slow for a while.
     until(lambda: executor.rebalance() == inf)
-    until(lambda: sorted(finished(executor)) in ([3, 4], [1, 3, 4]))
-    event.set()
+    until(lambda: sorted(finished(executor)) == [1, 3, 4])
+    runner.end(2)
     until(lambda: sorted(finished(executor)) == [1, 2, 3, 4])
     assert sorted(runner.ran) == [1, 2, 3, 4]
 
 
-def test_jobs_start_in_their_order(runner: FakeRunner) -> None:
-    waker = Waker()
-    executor = Executor(runner, 1, waker)  # type: ignore[arg-type]
-    event, wait = blocker()
-    runner.calls = {1: wait}
+def test_jobs_start_in_their_order(make: Callable[..., Executor], runner: FakeRunner) -> None:
+    executor = make(slots=1)
+    runner.hold(1)
     executor.submit(rows(1, 2, 3, 4, 5, 6), 0.0017)
     until(lambda: 1 in runner.ran)
     assert executor.rebalance() < inf
-    event.set()
+    runner.end(1)
     until(lambda: len(finished(executor)) == 6)
     assert runner.ran == [1, 2, 3, 4, 5, 6]
-    executor.stop()
-    executor.join(DEADLINE)
-    waker.close()
-
-
-def test_what_is_done_is_handed_over_although_the_next_job_is_slow(
-    executor: Executor, runner: FakeRunner
-) -> None:
-    event, wait = blocker()
-    runner.calls = {2: wait}
-    executor.submit(rows(1, 2), 1e-6)
-    until(lambda: 2 in runner.ran)
-    until(lambda: executor.rebalance() == inf)
-    assert finished(executor) == [1]
-    event.set()
-    until(lambda: finished(executor) == [1, 2])
-
-
-def test_nobody_has_started_what_is_taken_back(executor: Executor, runner: FakeRunner) -> None:
-    event, wait = blocker()
-    runner.calls = {1: wait, 2: wait}
-    executor.submit(rows(1, 2, 3, 4), 1.0)
-    executor.submit(rows(5, 6), 1e-6)
-    until(lambda: sorted(runner.ran) == [1, 2])
-    assert [row.id for row in executor.take_back()] == [3, 4, 5, 6]
-    assert executor.take_back() == []
-    event.set()
-    until(lambda: sorted(finished(executor)) == [1, 2])
-    assert sorted(runner.ran) == [1, 2]
-
-
-def test_rows_taken_back_while_threads_take_them_are_run_once_or_returned_once(
-    executor: Executor, runner: FakeRunner
-) -> None:
-    for start in range(0, 10_000, 1_000):
-        executor.submit(rows(*range(start, start + 1_000)), 1e-6)
-    returned = [row.id for row in executor.take_back()]
-    until(lambda: len(finished(executor)) + len(returned) == 10_000)
-    assert sorted(runner.ran + returned) == list(range(10_000))
 
 
 def test_a_bug_around_a_task_costs_neither_the_thread_nor_the_job(
@@ -176,15 +188,13 @@ def test_a_thread_that_has_been_called_is_not_idle(
     executor: Executor, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Race: a thread has received its call, and has not taken its row yet. The next call is not for it."""
-    run_rows = executor._run_rows
-    go, wait_to_go = blocker()
-    end, runner.calls[2] = blocker()
+    run_rows, go = executor._run_rows, threading.Event()
+    runner.hold(2)
     executor.submit(rows(1), 1.0)
     until(lambda: finished(executor) == [1] and not executor._threads[0].is_busy)
 
     def held(thread: Any) -> None:
-        if thread is executor._threads[0]:
-            wait_to_go()
+        assert thread is not executor._threads[0] or go.wait(DEADLINE)
         run_rows(thread)
 
     monkeypatch.setattr(executor, "_run_rows", held)
@@ -192,11 +202,9 @@ def test_a_thread_that_has_been_called_is_not_idle(
     executor.submit(rows(3), 1.0)
     try:
         until(lambda: 2 in runner.ran)
-        go.set()
-        until(lambda: 3 in runner.ran)
     finally:
         go.set()
-        end.set()
+    until(lambda: 3 in runner.ran)
 
 
 def test_rows_that_come_while_a_thread_becomes_idle_are_not_left(
@@ -216,56 +224,68 @@ def test_rows_that_come_while_a_thread_becomes_idle_are_not_left(
     until(lambda: finished(executor) == [1, 2])
 
 
-def test_no_more_threads_than_slots(executor: Executor, runner: FakeRunner) -> None:
-    for pk in range(50):
-        executor.submit(rows(pk), 1.0)
-    until(lambda: len(finished(executor)) == 50)
-    assert len(runner.threads) <= 2
-    assert len(executor._threads) <= 2
+# -- rows that are taken back
 
 
-def test_threads_end_when_they_are_told_to() -> None:
-    waker = Waker()
-    executor = Executor(FakeRunner(), 2, waker)  # type: ignore[arg-type]
-    executor.submit(rows(1, 2), 1.0)
-    until(lambda: len(finished(executor)) == 2)
-    executor.stop()
-    executor.join(DEADLINE)
-    assert not any(thread.is_alive() for thread in executor._threads)
-    waker.close()
+@pytest.mark.parametrize("is_async", [False, True])
+def test_nobody_has_started_what_is_taken_back_and_it_keeps_nobody_waiting(
+    is_async: bool, executor: Executor, runner: FakeRunner
+) -> None:
+    runner.is_async = is_async
+    runner.hold(1, 2)
+    executor.submit(rows(1, 2, 3, 4), 1.0)
+    executor.submit(rows(5, 6), 1e-6)
+    until(lambda: sorted(runner.ran) == [1, 2])
+    assert ids(executor.take_back()) == [3, 4, 5, 6]
+    assert executor.take_back() == []
+    assert executor.rebalance() == inf
+    runner.end()
+    until(lambda: sorted(finished(executor)) == [1, 2])
+    assert sorted(runner.ran) == [1, 2]
+    assert executor.has_urgent_results()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_rows_taken_back_while_they_are_started_are_run_once_or_returned_once(
+    is_async: bool, executor: Executor, runner: FakeRunner
+) -> None:
+    runner.is_async = is_async
+    returned: list[int] = []
+    for start in range(0, 10_000, 1_000):
+        executor.submit(rows(*range(start, start + 1_000)), 1e-6)
+        until(lambda: bool(runner.ran))
+        returned += ids(executor.take_back()) if is_async or start == 9_000 else []
+    until(lambda: len(finished(executor)) + len(returned) == 10_000)
+    assert sorted(runner.ran + returned) == list(range(10_000))
+
+
+# -- when the producer is woken
 
 
 def test_the_producer_is_woken_when_threads_may_run_out_of_work(
-    executor: Executor, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
+    executor: Executor, runner: FakeRunner, woken: list[Any]
 ) -> None:
-    woken: list[list[int]] = []
-    monkeypatch.setattr(executor._waker, "wake", lambda: woken.append(finished(executor)))
-    (one, first), (two, second), (three, third) = blocker(), blocker(), blocker()
-    runner.calls.update({1: first, 2: second, 3: third})
+    runner.hold(1, 2, 3)
     executor.submit(rows(1, 2, 3), 1.0)  # two threads, so the last job waits
     until(lambda: len(runner.ran) == 2)
     assert executor.rebalance() < inf  # the producer looks again soon
     executor.results.append([])
     assert not executor.has_urgent_results()
-    one.set()
+    runner.end(1)
     until(lambda: len(runner.ran) == 3)
     assert woken == []  # the first result came while the last job was waiting
     until(lambda: executor.rebalance() == inf)
     assert executor.has_urgent_results()
-    two.set()
-    three.set()
+    runner.end(2, 3)
     until(lambda: sorted(finished(executor)) == [1, 2, 3])
     until(lambda: woken, what="the producer is woken")  # once, if both results were there by then
 
 
 def test_while_there_is_enough_to_run_the_producer_is_left_alone(
-    executor: Executor, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
+    executor: Executor, runner: FakeRunner, woken: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    woken: list[int] = []
-    monkeypatch.setattr(executor._waker, "wake", lambda: woken.append(len(executor._waiting)))
     monkeypatch.setattr(threads_module, "PUBLISH_SECONDS", 0.0)  # each result at once
-    calls = {number: blocker() for number in range(1, 9)}
-    runner.calls = {number: wait for number, (_, wait) in calls.items()}
+    runner.hold(*range(1, 9))
     executor.submit(rows(1), 1.0)
     until(lambda: runner.ran == [1])
     assert executor.rebalance() == inf
@@ -274,27 +294,107 @@ def test_while_there_is_enough_to_run_the_producer_is_left_alone(
     assert executor.rebalance() == BACKLOG_SECONDS  # both threads have work
     for number in (1, 2, 3, 4):
         assert executor.has_backlog
-        calls[number][0].set()
+        runner.end(number)
         until(lambda: len(runner.ran) == number + 2)  # noqa: B023 - called at once
     assert woken == []  # the last result came while 3 rows were waiting
     assert not executor.has_backlog
-    calls[5][0].set()
+    runner.end(5)
     until(lambda: woken, what="the producer is woken")
-    assert woken == [2]
+    assert [waiting for _, waiting in woken] == [2]
     assert executor.rebalance() == CALL_SECONDS
-    for event, _ in calls.values():
-        event.set()
+    runner.end()
     until(lambda: len(finished(executor)) == 8)
 
 
-def test_rows_that_were_taken_back_keep_nobody_waiting(executor: Executor, runner: FakeRunner) -> None:
-    (one, first), (two, second) = blocker(), blocker()
-    runner.calls.update({1: first, 2: second})
-    executor.submit(rows(1, 2, 3), 1.0)
-    until(lambda: len(runner.ran) == 2)
-    assert [row.id for row in executor.take_back()] == [3]
-    assert executor.rebalance() == inf
-    one.set()
-    two.set()
-    until(lambda: len(finished(executor)) == 2)
+def test_results_wait_while_async_jobs_wait_and_the_last_one_that_starts_ends_this(
+    executor: Executor, runner: FakeRunner, woken: list[Any]
+) -> None:
+    runner.is_async = True
+    runner.hold(1, 2, 3, 4)
+    executor.submit(rows(1, 2, 3, 4), 1.0)
+    until(lambda: runner.ran == [1, 2])
+    assert executor.rebalance() < inf  # the producer looks again soon
+    runner.end(1)
+    until(lambda: runner.ran == [1, 2, 3])
+    assert finished(executor) == [1]
+    assert not executor.has_urgent_results()
+    assert woken == []
+    runner.end(2)
+    # The producer may be asleep since before this backlog began. So it is woken although no result is new.
+    until(lambda: runner.ran == [1, 2, 3, 4])
+    assert [done for done, _ in woken] == [[1, 2]]
     assert executor.has_urgent_results()
+    assert executor.rebalance() == inf
+    runner.end(3)
+    until(lambda: len(woken) == 2, what="the producer is woken")
+    runner.end(4)
+    until(lambda: len(woken) == 3, what="the producer is woken")
+
+
+# -- which jobs need a thread
+
+
+def new_runner(*paths: str, isolate: Any = None) -> Runner:
+    """Return a runner that has found these tasks, as a job thread does. No job runs."""
+    runner = Runner("default", 1, StartedJobs.private(SLOTS), isolate)
+    for path in paths:
+        assert isinstance(runner._prepare(claimed(1, path)), RunningJob)
+    return runner
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "ready", "others"),
+    [
+        pytest.param([], rows(1, 2), [], [1, 2], id="the task must be found first"),
+        pytest.param(
+            [ASYNC, SYNC], [*rows(1), *rows(2, path=SYNC), *rows(3)], [1, 3], [2], id="coroutine functions"
+        ),
+        pytest.param(
+            [ASYNC], [*rows(1, path="tests.app.worker_tasks.anote"), *rows(2)], [], [1, 2],
+            id="no job overtakes one whose task must be found first",
+        ),
+        pytest.param(
+            [ASYNC], [*rows(1, expired=True), *rows(2, crash_count=1), *rows(3)], [3], [1, 2],
+            id="a thread decides about expired and crashed jobs",
+        ),
+    ],
+)  # fmt: skip
+def test_which_jobs_need_no_thread(
+    known: list[str], given: list[Claimed], ready: list[int], others: list[int]
+) -> None:
+    runner = new_runner(*known, isolate=partial(isolation.run, 0, ""))
+    found, rest = runner.async_jobs(given, Companions([]))
+    assert (ids(found), ids(rest)) == (ready, others)
+    assert all(job.task is find_task(ASYNC) for job in found)
+
+
+def test_a_slow_import_holds_up_neither_the_producer_nor_the_event_loop(
+    make: Callable[..., Executor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importing, imported = threading.Event(), threading.Event()
+
+    def find_slowly(path: str) -> Any:
+        importing.set()
+        assert imported.wait(DEADLINE)
+        return find_task(path)
+
+    executor = make(new_runner(ASYNC))
+    monkeypatch.setattr(runner_module, "find_task", find_slowly)
+    executor.submit(rows(1, path="tests.app.worker_tasks.ahold", args='["slow"]'), 1.0)
+    assert importing.wait(DEADLINE)
+    executor.submit(rows(2, 3, args='["two", 2]'), 1.0)
+    until(lambda: sorted(finished(executor)) == [2, 3])
+    tasks.gate("slow").set()
+    imported.set()
+    until(lambda: sorted(finished(executor)) == [1, 2, 3])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_passes_a_whole_claim_to_the_event_loop() -> None:
+    with working(threads=10) as worker:
+        enqueue_many([tasks.ameet.bind("first", 1)])
+        until(lambda: Job.objects.filter(status="done").count() == 1)
+        threads = list(worker.producer._executor._threads)
+        enqueue_many(tasks.ameet.bind("ten", 10) for _ in range(10))
+        until(lambda: Job.objects.filter(status="done").count() == 11)
+        assert worker.producer._executor._threads == threads
