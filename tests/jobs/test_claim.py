@@ -1,8 +1,10 @@
+"""Claims: what they take, in which order, of which groups, and what they leave."""
+
 from __future__ import annotations
 
 import json
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -16,27 +18,35 @@ from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer
 from tests.support.foreign import register, sql_claim
-from tests.support.jobs import LONG_AGO, Range, add, claim, claim_and_tell, live, value
+from tests.support.jobs import (
+    LONG_AGO,
+    Range,
+    add,
+    cancel,
+    claim,
+    claim_and_tell,
+    claim_groups,
+    finish,
+    live,
+    value,
+)
 from tests.support.plans import MODES, nodes, plan
 from tests.support.sessions import Connect, Connection
 
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
+
 SETTINGS = "pg_show_all_settings"
-
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 def ids(rows: list[Claimed]) -> list[int]:
     return [row.id for row in rows]
 
 
-def test_a_claim_writes_who_and_when(one: Connection) -> None:
-    (job,) = add(one, timeout=30)
-    (row,) = claim(one, worker=77, lease=88)
+def test_a_claim_writes_who_and_when_and_takes_what_the_worker_needs(one: Connection) -> None:
+    (job,) = add(one, task_path="a.b", args="[1]", kwargs='{"k": 2}', metadata='{"m": 3}', queue_name="mail",
+                 priority=4, max_attempts=5, timeout=30)  # fmt: skip
+    one.execute("UPDATE pgqueue_job_live SET expires_at = clock_timestamp()")
+    (row,) = claim(one, worker=77, lease=88, ranges=[Range("mail", 4)])
     found = Job.objects.get(pk=job)
     assert (found.status, found.attempts, found.worker, found.lease) == ("running", 1, 77, 88)
     assert found.started_at is not None
@@ -44,31 +54,23 @@ def test_a_claim_writes_who_and_when(one: Connection) -> None:
     assert found.deadline is not None
     assert abs(found.deadline - found.last_attempted_at - timedelta(seconds=30)) < timedelta(seconds=1)
     assert (row.id, row.lease, row.attempts, row.timeout, row.waited >= 0) == (job, 88, 1, 30, True)
-
-
-def test_a_claim_takes_every_column_that_the_worker_needs(one: Connection) -> None:
-    add(
-        one,
-        1,
-        task_path="a.b",
-        args="[1]",
-        kwargs='{"k": 2}',
-        metadata='{"m": 3}',
-        queue_name="mail",
-        priority=4,
-        max_attempts=5,
-    )
-    (row,) = claim(one, ranges=[Range("mail", 4)])
     payload: tuple[object, ...] = (row.args, row.kwargs, row.metadata)  # a worker receives these as text
     assert payload == ([1], {"k": 2}, {"m": 3})
     assert (row.queue_name, row.priority, row.max_attempts) == ("mail", 4, 5)
-    assert (row.timeout, row.on_lost, row.crash_count, row.forgiven_attempts, row.expired) == (
-        None,
-        None,
-        0,
-        0,
-        None,
-    )
+    assert (row.on_lost, row.crash_count, row.forgiven_attempts, row.expired) == (None, 0, 0, True)
+
+
+def test_what_is_not_claimable_is_left(one: Connection) -> None:
+    """It is not due, runs, waits for something, or is in a range that is not read."""
+    add(one, run_after=timezone.now() + timedelta(minutes=1))
+    running, blocked = add(one, 2)
+    for job, status in ((running, "running"), (blocked, "blocked")):
+        one.execute("UPDATE pgqueue_job_live SET status = %s WHERE id = %s", (status, job))
+    add(one, priority=6)
+    add(one, queue_name="mail")
+    (due,) = add(one)
+    assert ids(claim(one)) == [due]
+    assert (live(one)[running], live(one)[blocked]) == ("running", "blocked")
 
 
 def test_the_first_start_stays_and_a_second_attempt_counts(one: Connection) -> None:
@@ -96,39 +98,12 @@ def test_ranges_are_drained_in_the_order_given(one: Connection) -> None:
     assert ids(claim(one, 3, ranges=order)) == sorted([high[1], *low])
 
 
-def test_only_the_ranges_given_are_read(one: Connection) -> None:
-    (wanted,) = add(one, priority=5)
-    add(one, priority=6)
-    add(one, queue_name="mail", priority=5)
-    assert ids(claim(one, ranges=[Range("default", 5)])) == [wanted]
-
-
-def test_what_is_not_due_is_left(one: Connection) -> None:
-    add(one, run_after=timezone.now() + timedelta(minutes=1))
-    (due,) = add(one)
-    assert ids(claim(one)) == [due]
-
-
-@pytest.mark.parametrize("status", ["running", "blocked"])
-def test_what_is_not_claimable_is_left(one: Connection, status: str) -> None:
-    (job,) = add(one)
-    one.execute("UPDATE pgqueue_job_live SET status = %s", (status,))
-    assert claim(one) == []
-    assert live(one) == {job: status}
-
-
 def test_what_lies_at_or_below_the_mark_is_left(one: Connection) -> None:
     jobs = add(one, 3)
     one.execute("UPDATE pgqueue_job_live SET run_after = '2020-01-01 UTC'")
     moment = Job.objects.get(pk=jobs[0]).run_after
     assert ids(claim(one, ranges=[Range(mark=moment, mark_id=jobs[1])])) == [jobs[2]]
     assert ids(claim(one, ranges=[Range(mark=LONG_AGO, mark_id=jobs[2])])) == jobs[:2]
-
-
-def test_an_expired_job_is_claimed_and_says_so(one: Connection) -> None:
-    add(one)
-    one.execute("UPDATE pgqueue_job_live SET expires_at = clock_timestamp()")
-    assert claim(one)[0].expired is True
 
 
 def test_no_ranges_and_no_room_give_nothing(one: Connection) -> None:
@@ -146,16 +121,6 @@ def test_a_rolled_back_claim_never_was(connect: Connect, one: Connection) -> Non
     lost.rollback()
     assert Job.objects.get(pk=job).attempts == 0
     assert ids(claim(one)) == [job]
-
-
-def test_it_is_one_statement_on_the_live_leaf_with_literal_statuses() -> None:
-    statement = claim_sql()
-    assert "IN ('pending', 'retry')" in statement
-    assert "FOR NO KEY UPDATE" in statement
-    assert "SKIP LOCKED" in statement
-    assert "pgqueue_job " not in statement
-    assert "{" not in statement.replace("'{}'", "")
-    assert statement.count("%(limit)s") == 2
 
 
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
@@ -244,3 +209,77 @@ def test_a_claim_by_sql_stops_at_its_size(one: Connection) -> None:
     worker = register(one)
     assert [len(sql_claim(one, worker, 100)) for _ in range(3)] == [32, 9, 0]
     assert small > large[-1]
+
+
+# -- groups: how they get there is in tests.limits
+
+
+def grouped(connection: Connection, *names: str, **options: Any) -> list[int]:
+    """Enqueue one job for each name."""
+    return [add(connection, options=json.dumps({"group_key": name}), **options)[0] for name in names]
+
+
+def test_a_job_keeps_its_group_for_its_whole_life(one: Connection) -> None:
+    done, cancelled = grouped(one, "a", "b")
+    cancel(one, [cancelled])
+    assert [row.id for row in claim_groups(one, {"a": 1})] == [done]
+    assert finish(one, [done]) == [done]
+    assert dict(one.execute("SELECT id, group_key FROM pgqueue_job").fetchall()) == {
+        done: "a",
+        cancelled: "b",
+    }
+    assert value(one, "SELECT pgqueue_retry(ARRAY[%s]::bigint[], true)", done) == [done]
+    assert value(one, "SELECT group_key FROM pgqueue_job_live WHERE id = %s", done) == "a"
+
+
+def test_a_claim_takes_of_each_group_its_quota_in_order(one: Connection) -> None:
+    jobs = grouped(one, "a", "a", "a", "b", "c")
+    plain = add(one, 3)
+    rows = claim_groups(one, {"a": 2, "b": 2, None: 1})
+    assert sorted(row.id for row in rows) == [jobs[0], jobs[1], jobs[3], plain[0]]
+    assert {row.id: row.group_key for row in rows} == {
+        jobs[0]: "a", jobs[1]: "a", jobs[3]: "b", plain[0]: None,
+    }  # fmt: skip
+    assert [row.id for row in claim_groups(one, {"z": 5, "c": 5, "a": 5}, 1, lease=2)] == [jobs[4]]
+
+
+def test_a_limited_queue_has_room_for_groups_as_for_all_others(one: Connection) -> None:
+    grouped(one, "a", "a", "b", "b", queue_name="mail")
+    for lease, count in ((2, 3), (3, 0)):
+        rows = claim_groups(one, {"a": 2, "b": 2}, lease=lease, queue="mail", limits={"mail": 3})
+        assert len(rows) == count
+
+
+def test_a_claim_by_sql_takes_one_of_each_group_in_turn(one: Connection) -> None:
+    worker = register(one)
+    jobs = grouped(one, *["big"] * 6, "small", "tiny", "tiny")
+    claimed = [[job.id for job in sql_claim(one, worker, 2)] for _ in range(5)]
+    assert sorted(claimed[0] + claimed[1]) == sorted([jobs[0], jobs[6], jobs[7], jobs[1]])
+    assert sorted(claimed[2]) == sorted([jobs[8], jobs[2]])
+    assert sorted(job for jobs_of_claim in claimed for job in jobs_of_claim) == jobs
+    assert sql_claim(one, worker) == []
+
+
+def test_a_claim_by_sql_takes_jobs_with_and_without_a_group(one: Connection) -> None:
+    worker = register(one)
+    jobs = sorted([*grouped(one, "a", "b"), *add(one, 2)])
+    assert sorted(job.id for job in sql_claim(one, worker)) == jobs
+
+
+def test_a_search_by_name_jumps_from_group_to_group(one: Connection) -> None:
+    jobs = grouped(one, "b", "a", "b", "c")
+    grouped(one, "d", priority=5)
+    query = "SELECT group_key, id FROM _pgqueue_groups_after('default', 0, %s, %s)"
+    assert one.execute(query, ("", 9)).fetchall() == [("a", jobs[1]), ("b", jobs[0]), ("c", jobs[3])]
+    assert one.execute(query, ("a", 1)).fetchall() == [("b", jobs[0])]
+
+
+def test_a_search_by_time_tells_jobs_with_a_group_from_others(one: Connection) -> None:
+    first, second = grouped(one, "b", "a")
+    (plain,) = add(one)
+    query = "SELECT id, group_key, is_known FROM _pgqueue_first_due(NULL, '{}', %s, %s, %s, %s, %s, 500)"
+    nothing: list[list[Any]] = [[], [], [], [], []]
+    new = (plain, None, False)
+    assert one.execute(query, nothing).fetchall() == [new, (first, "b", False)]
+    known = (["default"], [True], [0], [datetime(2000, 1, 1, tzinfo=UTC)], [0])
+    assert one.execute(query, known).fetchall() == [new, (first, "b", True), (second, "a", True)]

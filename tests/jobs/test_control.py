@@ -175,12 +175,13 @@ def test_what_a_change_does_to_a_job(name: str, level: Callable[..., int]) -> No
 @pytest.mark.promise("id-stays", "retry")
 def test_a_retry_runs_the_same_job_again_with_a_fresh_budget() -> None:
     job = JobFactory.create(failed=True, attempts=3, lease=5, worker=7, cancel_requested_at=timezone.now())
-    assert (retry(job), retry(job)) == (1, 1), "it waits, so it comes first"
+    assert retry(job) == 1
     found = fresh(job)
     assert (found.pk, found.attempts, found.forgiven_attempts, found.crash_count) == (job.pk, 3, 3, 0)
     for name in ("worker", "lease", "deadline", "finished_at", "result", "expires_at", "cancel_requested_at"):
         assert getattr(found, name) is None, name
     assert found.run_after >= job.finished_at  # type: ignore[operator]
+    assert retry(job) == 1, "it waits, so it comes first"
     assert support.claim(raw())[0].attempts == 4
 
 

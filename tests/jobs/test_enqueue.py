@@ -1,3 +1,5 @@
+"""Enqueue a call: the row that it becomes, the transaction that it is part of, and what is refused."""
+
 from __future__ import annotations
 
 from datetime import datetime, timedelta
@@ -5,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import NotSupportedError, ProgrammingError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue import aenqueue, enqueue, task
+from django_pgqueue import aenqueue, enqueue, enqueue_many, task
+from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.models import Job
 from tests.app.models import Entry
@@ -58,63 +62,40 @@ def test_settings_fill_in_what_the_task_leaves_open(settings: Any) -> None:
     assert (job.max_attempts, job.timeout, job.on_lost) == (9, 77, "rerun")
 
 
-@pytest.mark.promise("one-statement")
-def test_one_statement_and_no_other_round_trip() -> None:
-    for task_ in (noop, mail.using(run_after=timedelta(hours=1))):
-        with CaptureQueriesContext(connection) as queries:
-            enqueue(task_, 1)
-        assert len(queries) == 1
-        assert "_pgqueue_enqueue" in queries[0]["sql"]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_outside_a_transaction_it_commits_at_once() -> None:
-    with CaptureQueriesContext(connection) as queries:
-        job = enqueue(noop)
-    assert len(queries) == 1
-    with alias("second") as second:
-        assert Job.objects.using(second).get().pk == job.pk
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.promise("exists-if-committed")
-def test_a_rollback_takes_the_job_away_with_its_rows() -> None:
-    with transaction.atomic():
-        Entry.objects.create(key="with")
-        enqueue(noop)
-        transaction.set_rollback(True)
-    assert not Entry.objects.exists()
-    assert not Job.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_rolled_back_savepoint_takes_only_its_own_job_away() -> None:
+def test_a_rollback_takes_its_jobs_away_with_its_rows() -> None:
     with transaction.atomic():
         kept = enqueue(noop)
         with transaction.atomic():
+            Entry.objects.create(key="with")
             enqueue(noop)
             transaction.set_rollback(True)
-    assert [job.pk for job in Job.objects.all()] == [kept.pk]
+    assert not Entry.objects.exists()
+    assert list(Job.objects.all()) == [kept]
+    with transaction.atomic():
+        enqueue_many([noop.bind(number) for number in range(5)])
+        transaction.set_rollback(True)
+    assert list(Job.objects.all()) == [kept]
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.promise("seen-at-the-commit")
-def test_the_job_is_invisible_until_the_commit() -> None:
+@pytest.mark.promise("one-statement")
+def test_the_job_is_one_statement_and_invisible_until_the_commit() -> None:
     with alias("second") as second:
-        with transaction.atomic():
-            enqueue(noop)
-            assert not Job.objects.using(second).exists()
-        assert Job.objects.using(second).exists()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_async_code_enqueues_too() -> None:
-    async def several() -> list[Job]:
-        return [await aenqueue(noop, number) for number in range(3)]
-
-    jobs = run(several())
-    assert [job.args for job in Job.objects.order_by("pk")] == [[0], [1], [2]]
-    assert [job.pk for job in jobs] == sorted(job.pk for job in jobs)
+        for task_ in (noop, mail.using(run_after=timedelta(hours=1))):
+            with transaction.atomic(), CaptureQueriesContext(connection) as queries:
+                job = enqueue(task_, 1)
+                assert not Job.objects.using(second).filter(pk=job.pk).exists()
+            assert ["_pgqueue_enqueue" in query["sql"] for query in queries] == [True]
+            assert Job.objects.using(second).filter(pk=job.pk).exists()
+        with CaptureQueriesContext(connection) as queries:
+            job = enqueue(noop)
+        assert len(queries) == 1
+        assert Job.objects.using(second).get(pk=job.pk) == job, (
+            "without a transaction it is committed at once"
+        )
 
 
 @pytest.mark.django_db(databases=["default", "other"])
@@ -164,17 +145,14 @@ def test_a_time_in_the_past_is_now(now: datetime) -> None:
     assert job.run_after == job.enqueued_at >= now
 
 
-def test_expiry_counts_from_the_later_of_enqueue_and_run_after() -> None:
-    hours = timedelta(hours=2)
-    at_once = enqueue(short_lived)
-    assert at_once.expires_at == at_once.enqueued_at + hours
-    past = enqueue(short_lived.using(run_after=timezone.now() - timedelta(days=1)))
-    assert past.expires_at == past.enqueued_at + hours
+@pytest.mark.parametrize("run_after", [None, -timedelta(days=1), timedelta(days=1)])
+def test_expiry_counts_from_the_later_of_enqueue_and_run_after(run_after: timedelta | None) -> None:
+    moment = run_after and timezone.now() + run_after
+    job = enqueue(short_lived.using(run_after=moment))
+    assert job.run_after == (moment if moment and run_after > timedelta(0) else job.enqueued_at)  # type: ignore[operator]
+    assert job.expires_at == job.run_after + timedelta(hours=2)
     delayed = enqueue(short_lived.using(run_after=timedelta(days=1)))
-    assert delayed.expires_at == delayed.run_after + hours
-    moment = timezone.now() + timedelta(days=2)
-    fixed = enqueue(short_lived.using(run_after=moment))
-    assert (fixed.run_after, fixed.expires_at) == (moment, moment + hours)
+    assert delayed.expires_at == delayed.run_after + timedelta(hours=2)
 
 
 @pytest.mark.parametrize("zone", ["+05:30", "-11:00", "+00:00"])
@@ -237,33 +215,55 @@ def test_a_database_without_the_functions_says_what_to_run() -> None:
         assert str(caught.value).endswith("Run: manage.py migrate django_pgqueue --database=fresh")
 
 
-def test_a_database_that_is_not_postgresql_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "lite.db"
+def test_a_database_that_is_not_postgresql_or_not_there_is_named(tmp_path: Path) -> None:
+    sqlite: Any = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "lite.db", "OPTIONS": {}}
     message = "'lite' is SQLite, but jobs are stored in PostgreSQL"
-    with (
-        alias("lite", ENGINE="django.db.backends.sqlite3", NAME=file, OPTIONS={}) as lite,
-        pytest.raises(NotSupportedError, match=message),
-    ):
+    with alias("lite", **sqlite) as lite, pytest.raises(NotSupportedError, match=message):
         enqueue(noop.using(database=lite))
-
-
-def test_a_database_that_is_not_there_is_named() -> None:
     with pytest.raises(connections.exception_class, match="nowhere"):
         enqueue(noop.using(database="nowhere"))
 
 
-@pytest.fixture
-def moved() -> Any:
-    """A task whose path now leads to another task, because its name in the module was reassigned."""
-    import tests.app.tasks as module
+def test_a_task_whose_path_leads_elsewhere_is_refused() -> None:
+    """Its name in the module was reassigned."""
 
     def lost() -> None: ...
 
-    lost.__module__, lost.__qualname__ = module.__name__, "lost"
-    return task(lost)
-
-
-def test_a_task_whose_path_leads_elsewhere_is_refused(moved: Any) -> None:
+    lost.__module__, lost.__qualname__ = noop.func.__module__, "lost"
     with pytest.raises(Exception, match=r"tests\.app\.tasks\.lost"):
-        enqueue(moved)
+        enqueue(task(lost))
     assert not Job.objects.exists()
+
+
+# -- a call with its arguments
+
+
+@task(queue_name="send", max_attempts=3)
+def send(pk: int, note: str = "") -> str:
+    return f"{pk}{note}"
+
+
+def test_a_call_is_enqueued_with_its_options() -> None:
+    call = send.bind(7, note="x").using(
+        priority=5, max_attempts=9, timeout=timedelta(minutes=2), expires_after=60, metadata={"a": 1}
+    )
+    job = Job.objects.get(pk=enqueue(call).pk)
+    assert (job.task_path, job.args, job.kwargs) == (send.module_path, [7], {"note": "x"})
+    assert (job.queue_name, job.priority, job.max_attempts, job.timeout) == ("send", 5, 9, 120)
+    assert job.expires_at == job.enqueued_at + timedelta(minutes=1)
+    assert async_to_sync(aenqueue)(send.bind(8)).args == [8]
+    assert (call.call(), async_to_sync(call.acall)()) == ("7x", "7x")
+    result = send.bind(9).enqueue()
+    assert result.job == Job.objects.latest("pk")
+    assert async_to_sync(send.bind(10).aenqueue)().args == [10]
+
+
+@pytest.mark.parametrize("options", [{"max_attempts": 0}, {"timeout": 0.5}, {"expires_after": -1}])
+def test_a_bad_option_is_refused_where_it_is_given(options: Any) -> None:
+    with pytest.raises(InvalidTask, match=next(iter(options))):
+        send.bind(7).using(**options)
+
+
+def test_a_call_has_its_arguments() -> None:
+    with pytest.raises(TypeError, match=r"enqueue\(call\) takes nothing else"):
+        enqueue(send.bind(7), 8)  # type: ignore[call-arg]

@@ -1,3 +1,5 @@
+"""Enqueue many calls: the statements, the list of jobs, the signal of each new job, and what is refused."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -5,16 +7,28 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import DataError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue import aenqueue_many, enqueue_many, task
-from django_pgqueue.compat import InvalidTask, InvalidTaskBackend
+from django_pgqueue import (
+    Batch,
+    Unique,
+    aenqueue,
+    aenqueue_many,
+    cancel,
+    chain,
+    enqueue,
+    enqueue_many,
+    task,
+)
+from django_pgqueue.compat import InvalidTask, InvalidTaskBackend, task_enqueued
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.jobs import enqueue as module
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import BoundTask
+from django_pgqueue.testing import dummy_jobs
 from tests.app.tasks import elsewhere, mail, noop, short_lived
 from tests.support.coroutines import run
 
@@ -24,18 +38,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 3)
-
-
-def test_ids_and_rows_come_in_the_order_of_the_items() -> None:
-    ids = enqueue_many(noop.bind(number) for number in range(100)).ids
-    assert ids == sorted(ids)
-    assert [job.args for job in Job.objects.filter(pk__in=ids).order_by("pk")] == [[n] for n in range(100)]
-
-
-def test_one_statement() -> None:
-    with CaptureQueriesContext(connection) as queries:
-        enqueue_many([noop.bind(number) for number in range(50)])
-    assert len(queries) == 1
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -85,14 +87,6 @@ def test_a_generator_is_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inserted == [0, 0, 2, 2, 4]
 
 
-def test_a_bad_item_after_large_ones_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK_CHARACTERS", 100)
-    items = [*[noop.bind("x" * 50)] * 5, noop.bind({1, 2})]
-    with pytest.raises(InvalidJSON, match=r"^item 5: "), transaction.atomic():
-        enqueue_many(iter(items))
-    assert not Job.objects.exists()
-
-
 def test_a_statement_stays_small_when_jobs_are_as_large_as_they_may_be() -> None:
     text = "x" * 1_000_000
     with CaptureQueriesContext(connection) as queries:
@@ -126,12 +120,6 @@ def test_tasks_and_options_are_mixed() -> None:
     assert second.run_after - second.enqueued_at == timedelta(hours=1)
     assert (third.run_after, third.expires_at) == (moment, moment + timedelta(hours=2))
     assert (fourth.metadata, fourth.expires_at) == ({"of": "another"}, None)
-
-
-def test_a_time_in_the_past_is_now() -> None:
-    (pk,) = enqueue_many([noop.using(run_after=timezone.now() - timedelta(days=3)).bind()]).ids
-    job = Job.objects.get(pk=pk)
-    assert job.run_after == job.enqueued_at
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -169,15 +157,12 @@ def test_a_task_that_no_worker_finds_is_named_too() -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("many", [enqueue_many, lambda calls: run(aenqueue_many(calls))])
 @pytest.mark.parametrize("place", [0, 2, 3, 7])
-def test_a_bind_that_fails_in_a_generator_is_named(place: int) -> None:
-    words = f"item {place}: tests.app.tasks.mail() missing a required argument: 'number'"
+def test_a_bind_that_fails_in_a_generator_is_named(place: int, many: Any) -> None:
     with pytest.raises(TypeError) as caught, transaction.atomic():
-        enqueue_many(mail.bind(*([] if at == place else [at])) for at in range(9))
-    assert str(caught.value) == words
-    with pytest.raises(TypeError) as caught, transaction.atomic():
-        run(aenqueue_many(mail.bind(*([] if at == place else [at])) for at in range(9)))
-    assert str(caught.value) == words
+        many(mail.bind(*([] if at == place else [at])) for at in range(9))
+    assert str(caught.value) == f"item {place}: tests.app.tasks.mail() missing a required argument: 'number'"
     assert not Job.objects.exists()
 
 
@@ -232,20 +217,6 @@ def test_all_items_of_another_database() -> None:
     assert not Job.objects.exists()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_rollback_takes_all_of_them_away() -> None:
-    with transaction.atomic():
-        enqueue_many([noop.bind(number) for number in range(5)])
-        transaction.set_rollback(True)
-    assert not Job.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_async_code_enqueues_many() -> None:
-    ids = run(aenqueue_many(noop.bind(number) for number in range(5))).ids
-    assert [job.pk for job in Job.objects.order_by("pk")] == ids
-
-
 def test_the_function_in_sql_names_the_place_too() -> None:
     columns = (
         "7, ARRAY['a.b', 'a.b'], ARRAY['[]', '[]']::jsonb[], ARRAY['{}', '{}']::jsonb[],"
@@ -258,3 +229,118 @@ def test_the_function_in_sql_names_the_place_too() -> None:
     with pytest.raises(DataError, match="item 8: priority 101 must be from"), transaction.atomic():
         connection.cursor().execute(f"SELECT _pgqueue_enqueue_many({columns})")
     assert not Job.objects.exists()
+
+
+# -- the list of jobs, and the signal
+
+
+@task(queue_name="send", max_attempts=3)
+def send(pk: int, note: str = "") -> str:
+    return f"{pk}{note}"
+
+
+@task(unique=Unique(key="pk"))
+def index(pk: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize("many", [enqueue_many, chain, Batch().add])
+def test_many_calls_are_a_list(many: Any) -> None:
+    with pytest.raises(TypeError, match=r"Put the call into a list, or write enqueue\(call\)"):
+        many(send.bind(1))
+    for wrong in (send, 5):
+        with pytest.raises(TypeError, match="takes a list of calls"):
+            many(wrong)
+
+
+def test_a_list_of_jobs_is_a_sequence() -> None:
+    known = enqueue(index, 2)
+    jobs = enqueue_many(index.bind(pk) for pk in (1, 2, 3))
+    assert (len(jobs), jobs.ids[1]) == (3, known.pk)
+    assert jobs.enqueue_outcomes == ["created", "existing", "created"]
+    assert [job.pk for job in jobs] == jobs.ids
+    assert [job.enqueue_outcome for job in jobs] == jobs.enqueue_outcomes
+    assert jobs[0] is jobs[0]
+    assert jobs[-1].pk == jobs.ids[2]
+    assert jobs[1:].ids == jobs.ids[1:]
+    assert jobs[1:][0] is jobs[1]
+    assert known in jobs
+    assert repr(jobs) == f"<JobList of 3: {jobs.ids[0]}, {jobs.ids[1]}, {jobs.ids[2]}>"
+    with pytest.raises(IndexError):
+        jobs[3]
+
+
+def test_an_item_reads_its_row_once_and_whole() -> None:
+    jobs = enqueue_many(send.bind(pk) for pk in range(3))
+    async_to_sync(jobs[2].arefresh_from_db)()
+    with CaptureQueriesContext(connection) as queries:
+        assert [job.id for job in jobs] == jobs.ids
+        assert jobs[2].args == [2]
+        assert not queries
+        assert (jobs[1].args, jobs[1].queue_name, jobs[1].status) == ([1], "send", "pending")
+    assert len(queries) == 1
+    cancel(jobs[1])
+    jobs[1].refresh_from_db()
+    assert jobs[1].status == "cancelled"
+
+
+def test_jobs_in_memory_are_known() -> None:
+    with dummy_jobs() as kept:
+        jobs = enqueue_many(send.bind(pk) for pk in range(2))
+        with Batch() as batch:
+            added = batch.add([send.bind(5)])
+        assert [*jobs, *added] == kept
+        assert jobs[1].args == [1]
+
+
+# ----------------------------------------------------------------------------
+# The signal ``task_enqueued``.
+
+
+@pytest.fixture
+def heard() -> Iterator[list[Any]]:
+    """What a receiver of the signal gets."""
+    found: list[Any] = []
+
+    def hear(task_result: Any, **kwargs: Any) -> None:
+        found.append(task_result)
+
+    task_enqueued.connect(hear)
+    yield found
+    task_enqueued.disconnect(hear)
+
+
+def test_every_way_of_enqueuing_sends_the_signal(heard: list[Any]) -> None:
+    enqueue(send, 1)
+    enqueue(send.bind(2))
+    async_to_sync(aenqueue)(send, 3)
+    enqueue_many([send.bind(4), send.using(priority=7).bind(5, note="x")])
+    with Batch() as batch:
+        batch.add([send.bind(6)])
+    chain([send.bind(7), send.bind(8)])
+    send.enqueue(9)
+    assert [result.args for result in heard] == [[number] for number in range(1, 10)]
+    assert heard[4].task.priority == 7
+    assert heard[4].kwargs == {"note": "x"}
+    assert [int(result.id) for result in heard] == list(
+        Job.objects.order_by("pk").values_list("pk", flat=True)
+    )
+
+
+def test_the_signal_is_sent_for_new_jobs_only(heard: list[Any]) -> None:
+    enqueue_many([index.bind(1), index.bind(1)])
+    enqueue(index, 1)
+    assert len(heard) == 1
+
+
+def test_jobs_in_memory_send_the_signal(heard: list[Any]) -> None:
+    with dummy_jobs():
+        enqueue(send, 1)
+        enqueue_many([send.bind(2)])
+    assert [result.args for result in heard] == [[1], [2]]
+
+
+def test_without_a_receiver_a_bulk_is_not_read() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        enqueue_many(send.bind(pk) for pk in range(3))
+    assert len(queries) == 1

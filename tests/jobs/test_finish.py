@@ -1,3 +1,5 @@
+"""What a report does to a job: where it goes, what it keeps, and which reports are refused."""
+
 from __future__ import annotations
 
 from time import monotonic
@@ -7,19 +9,23 @@ import psycopg
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from django_pgqueue.jobs.finish import (
+    FINISH_ONE_SQL,
+    FINISH_SQL,
+    Outcome,
+    finish_one_parameters,
+    finish_parameters,
+)
 from django_pgqueue.models import Job
-from tests.support.jobs import add, cancel, claim, finish, retry, statuses, value
-from tests.support.sessions import Connect, Connection
+from tests.support.jobs import add, cancel, claim, finish, retry, value
+from tests.support.sessions import Connection
+from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OVER = ["done", "failed", "cancelled"]
 BACK = ["retry", "snooze", "release", "unknown"]
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
+KINDS: list[Any] = [*OVER, *BACK]
 
 
 def running(one: Connection, count: int = 1, **options: Any) -> list[int]:
@@ -28,46 +34,117 @@ def running(one: Connection, count: int = 1, **options: Any) -> list[int]:
     return jobs
 
 
-def job(pk: int) -> Job:
-    return Job.objects.get(pk=pk)
-
-
 def row(pk: int) -> dict[str, Any]:
     return dict(Job.objects.values().get(pk=pk))
 
 
-@pytest.mark.parametrize("kind", OVER)
-def test_a_job_that_is_over_moves_to_history_whole(one: Connection, kind: str) -> None:
-    (pk,) = running(one, args='[1, "a"]', kwargs='{"k": 2}', metadata='{"m": 3}', max_attempts=4, timeout=50,
-                    on_lost="fail", expires_at="2090-01-01 UTC")  # fmt: skip
-    before = row(pk)
-    assert finish(one, [pk], kind, result='{"answer": 42}', started=None, reason="so it is") == [pk]
-    after = row(pk)
-    changed = {name for name in after if after[name] != before[name]}
-    # A job that was cancelled before it started made no attempt. For the others, the claim is the known
-    # start.
-    never_ran = {"attempts", "started_at", "last_attempted_at"} if kind == "cancelled" else set()
-    failed = {"error_fingerprint"} if kind == "failed" else set()
-    assert changed == {"shelf", "status", "finished_at", "result", "waiting_reason"} | never_ran | failed
-    assert (after["status"], after["result"], after["waiting_reason"]) == (kind, {"answer": 42}, "so it is")
-    assert after["shelf"] == (9 if kind == "failed" else 1)
-    assert after["finished_at"] >= before["last_attempted_at"]
-    assert (after["attempts"], after["started_at"] is None) == ((0, True) if never_ran else (1, False))
+# -- each outcome, in one report for all jobs, and one by one
 
 
-@pytest.mark.parametrize(
-    ("kind", "attempts", "status"),
-    [("retry", 1, "retry"), ("snooze", 0, "pending"), ("release", 0, "pending")],
-)
-def test_a_job_that_goes_back_waits_for_its_time(
-    one: Connection, kind: str, attempts: int, status: str
-) -> None:
-    (pk,) = running(one)
-    assert finish(one, [pk], kind, delay=60.0, reason="not yet") == [pk]
-    back = job(pk)
-    assert (back.shelf, back.status, back.attempts, back.waiting_reason) == (0, status, attempts, "not yet")
-    assert (back.worker, back.lease, back.deadline, back.finished_at) == (None, None, None, None)
-    assert value(one, "SELECT run_after - clock_timestamp() BETWEEN '50s' AND '60s' FROM pgqueue_job_live")
+def together(one: Connection, outcomes: list[Outcome]) -> Any:
+    """Return the jobs that were accepted, and those of them that were cancelled."""
+    found = one.execute(FINISH_SQL, finish_parameters(outcomes, 20)).fetchone()
+    assert found is not None
+    return sorted(found[0]), sorted(found[1] or [])
+
+
+def one_by_one(one: Connection, outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        one.execute(FINISH_ONE_SQL, finish_one_parameters(outcome, 20))
+
+
+LEVELS = pytest.mark.parametrize("report", [together, one_by_one])
+HISTORY = "finished_at result shelf status waiting_reason"
+LIVE = "deadline lease run_after status waiting_reason worker"
+#: The status, and the columns that change. A job that goes back or is cancelled before it started made no
+#: attempt. For the others, the claim is the known start.
+BECOMES = {
+    "done": f"done: {HISTORY}",
+    "failed": f"failed: error_fingerprint {HISTORY}",
+    "cancelled": "cancelled: attempts finished_at last_attempted_at result shelf started_at status"
+    " waiting_reason",
+    "retry": "retry: deadline error_fingerprint lease run_after started_at status waiting_reason worker",
+    "snooze": "pending: attempts deadline lease run_after started_at status waiting_reason worker",
+    "release": "pending: attempts deadline lease run_after started_at status waiting_reason worker",
+    "unknown": f"pending: attempts {LIVE}",
+}
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+    names = sorted(name for name in after if after[name] != before[name])
+    return f"{after['status']}: {' '.join(names)}"
+
+
+@LEVELS
+def test_where_a_job_goes_and_what_it_keeps(one: Connection, report: Any) -> None:
+    jobs = running(one, len(KINDS), args='[1, "a"]', kwargs='{"k": 2}', metadata='{"m": 3}', max_attempts=4,
+                   timeout=50, on_lost="fail", expires_at="2090-01-01 UTC")  # fmt: skip
+    before = [row(pk) for pk in jobs]
+    answer = report(one, [
+        Outcome(pk, 1, kind, result='{"answer": 42}', delay=60.0, reason="so it is")
+        for pk, kind in zip(jobs, KINDS, strict=True)
+    ])  # fmt: skip
+    assert answer in ((jobs, []), None)
+    after = [row(pk) for pk in jobs]
+    found = [changes(*pair) for pair in zip(before, after, strict=True)]
+    assert dict(zip(KINDS, found, strict=True)) == BECOMES
+    for kind, pk, each in zip(KINDS, jobs, after, strict=True):
+        assert each["waiting_reason"] == "so it is"
+        if kind in BACK:
+            assert (each["worker"], each["lease"], each["deadline"]) == (None, None, None)
+            wait = "SELECT run_after - clock_timestamp() BETWEEN '50s' AND '60s' FROM pgqueue_job_live"
+            assert value(one, f"{wait} WHERE id = %s", pk)
+        else:
+            assert (each["result"], each["shelf"]) == ({"answer": 42}, 9 if kind == "failed" else 1)
+            assert each["finished_at"] >= before[0]["last_attempted_at"]
+
+
+@LEVELS
+def test_a_job_that_was_asked_to_stop_does_not_go_back(one: Connection, report: Any) -> None:
+    """Of the others the answer says nothing more than that they were accepted."""
+    jobs = running(one, len(KINDS))
+    cancel(one, jobs)
+    outcomes = [
+        Outcome(pk, 1, kind, started=monotonic() - 3, ran=2.5) for pk, kind in zip(jobs, KINDS, strict=True)
+    ]
+    assert report(one, outcomes) in ((jobs, jobs[len(OVER) :]), None)
+    assert [fresh(pk).status for pk in jobs] == ["done", "failed", *["cancelled"] * 5]
+    assert {fresh(pk).duration for pk in jobs} == {2.5}, "also of one that ran until it was cancelled"
+
+
+@LEVELS
+@pytest.mark.promise("completed-once")
+def test_a_second_report_is_refused(one: Connection, report: Any) -> None:
+    jobs = running(one, len(KINDS))
+    report(one, [Outcome(pk, 1, kind) for pk, kind in zip(jobs, KINDS, strict=True)])
+    before = [row(pk) for pk in jobs]
+    for pk in jobs:
+        if report is together:
+            assert report(one, [Outcome(pk, 1, "failed")]) == ([], [])
+        else:
+            with pytest.raises(psycopg.IntegrityError):
+                report(one, [Outcome(pk, 1, "failed")])
+    assert [row(pk) for pk in jobs] == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.promise("completed-once")
+def test_a_foreign_lease_is_refused_and_the_others_are_not(one: Connection, kind: Any) -> None:
+    mine, theirs = add(one, 2)
+    claim(one, 1, lease=1)
+    claim(one, 1, lease=2)
+    assert finish(one, [mine, theirs, 999_999], kind, lease=1) == [mine]
+    assert (fresh(theirs).status, fresh(theirs).lease) == ("running", 2)
+
+
+def test_arrays_that_say_nothing_may_be_left_out(one: Connection) -> None:
+    jobs = running(one, 3)
+    query = "SELECT accepted FROM _pgqueue_finish(%s, ARRAY[1, 1, 1]::bigint[]" + ", NULL" * 8 + ", 20)"
+    assert sorted(value(one, query, jobs)) == jobs
+    assert {fresh(pk).status for pk in jobs} == {"done"}
+
+
+# -- attempts, times and errors
 
 
 @pytest.mark.parametrize("end", ["release", "recovery"])
@@ -85,54 +162,27 @@ def test_a_job_that_is_requeued_is_placed_behind_those_that_wait(one: Connection
 
 def test_only_a_retry_spends_an_attempt(one: Connection) -> None:
     (pk,) = add(one)
-    for kind, attempts in (
-        ("release", 0),
-        ("retry", 1),
-        ("snooze", 1),
-        ("unknown", 1),
-        ("retry", 2),
-        ("release", 2),
-    ):
+    kinds = [("release", 0), ("retry", 1), ("snooze", 1), ("unknown", 1), ("retry", 2), ("release", 2)]
+    for kind, attempts in kinds:
         assert [row.id for row in claim(one)] == [pk]
         assert finish(one, [pk], kind) == [pk]
-        assert job(pk).attempts == attempts
-        assert job(pk).status == ("retry" if attempts else "pending")
-
-
-def test_the_times_are_those_of_the_task_not_of_the_claim(one: Connection) -> None:
-    (pk,) = running(one)
-    first = (
-        "SELECT _pgqueue_finish(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[%s],"
-        " NULL, NULL, NULL, NULL, %s, NULL, NULL, 20)"
-    )
-    one.execute(first, (pk, "retry", [100.0]))
-    assert value(one, "SELECT clock_timestamp() - started_at BETWEEN '100s' AND '110s' FROM pgqueue_job_live")
-    claim(one)
-    one.execute(first, (pk, "done", [5.0]))
-    done = (
-        "clock_timestamp() - started_at > '100s'"
-        " AND clock_timestamp() - last_attempted_at BETWEEN '5s' AND '15s'"
-    )
-    assert value(one, f"SELECT {done} FROM pgqueue_job WHERE id = %s", pk), "started_at is the first start"
+        assert fresh(pk).attempts == attempts
+        assert fresh(pk).status == ("retry" if attempts else "pending")
 
 
 @pytest.mark.parametrize("kind", OVER)
-def test_the_duration_is_that_of_the_run_not_of_the_wait_for_the_report(one: Connection, kind: str) -> None:
+def test_the_times_are_those_of_the_task_not_of_the_claim_or_the_report(one: Connection, kind: str) -> None:
     (pk,) = running(one)
     finish(one, [pk], "retry", started=monotonic() - 90, ran=80.0)
-    assert job(pk).duration is None, "the job is not over"
+    assert value(one, "SELECT clock_timestamp() - started_at BETWEEN '90s' AND '100s' FROM pgqueue_job_live")
+    assert fresh(pk).duration is None, "the job is not over"
     claim(one)
     finish(one, [pk], kind, started=monotonic() - 60, ran=2.5)
-    assert job(pk).duration == 2.5
-    assert value(one, "SELECT finished_at - last_attempted_at >= '60s' FROM pgqueue_job WHERE id = %s", pk)
-
-
-@pytest.mark.parametrize("kind", BACK)
-def test_a_job_that_ran_until_it_was_cancelled_has_a_duration(one: Connection, kind: str) -> None:
-    (pk,) = running(one)
-    cancel(one, [pk])
-    finish(one, [pk], kind, started=monotonic() - 3, ran=2.5)
-    assert (job(pk).status, job(pk).duration) == ("cancelled", 2.5)
+    assert fresh(pk).duration == 2.5
+    times = (
+        "clock_timestamp() - started_at > '90s' AND finished_at - last_attempted_at BETWEEN '60s' AND '70s'"
+    )
+    assert value(one, f"SELECT {times} FROM pgqueue_job WHERE id = %s", pk), "started_at is the first start"
 
 
 def test_without_a_duration_the_task_ran_until_the_report(one: Connection) -> None:
@@ -140,7 +190,7 @@ def test_without_a_duration_the_task_ran_until_the_report(one: Connection) -> No
     one.execute("CALL pgqueue_finish(%s, 1, 'done', started_ago => 4)", (ended,))
     one.execute("CALL pgqueue_finish(%s, 1, 'cancelled')", (never_ran,))
     one.execute("CALL pgqueue_finish(%s, 1, 'failed', started_ago => 4, duration => 1.5)", (timed,))
-    assert [job(pk).duration for pk in (ended, never_ran, timed)] == [4.0, None, 1.5]
+    assert [fresh(pk).duration for pk in (ended, never_ran, timed)] == [4.0, None, 1.5]
 
 
 def test_a_job_that_did_not_end_by_itself_has_no_duration(one: Connection) -> None:
@@ -151,24 +201,24 @@ def test_a_job_that_did_not_end_by_itself_has_no_duration(one: Connection) -> No
     value(one, give_back, lost)
     claim(one)
     finish(one, [given_back], "failed")
-    assert [job(pk).status for pk in (waiting, lost, given_back)] == ["cancelled", "failed", "failed"]
-    assert [job(pk).duration for pk in (waiting, lost, given_back)] == [None] * 3
+    assert [fresh(pk).status for pk in (waiting, lost, given_back)] == ["cancelled", "failed", "failed"]
+    assert [fresh(pk).duration for pk in (waiting, lost, given_back)] == [None] * 3
 
 
 def test_a_retry_by_hand_forgets_the_duration(one: Connection) -> None:
     (pk,) = running(one)
     finish(one, [pk], started=monotonic() - 2, ran=1.0)
     assert retry(one, [pk]) == 1
-    assert (job(pk).status, job(pk).duration) == ("pending", None)
+    assert (fresh(pk).status, fresh(pk).duration) == ("pending", None)
 
 
 def test_an_unknown_task_remembers_when_that_was_first_seen(one: Connection) -> None:
     (pk,) = running(one)
-    seen = job(pk).started_at
+    seen = fresh(pk).started_at
     assert seen is not None
     for _ in range(2):
         assert finish(one, [pk], "unknown", delay=0.0) == [pk]
-        assert job(pk).started_at == seen
+        assert fresh(pk).started_at == seen
         claim(one)
     assert value(one, "SELECT started_at FROM pgqueue_job_live") == seen
 
@@ -186,7 +236,7 @@ def test_errors_are_kept_first_and_last(one: Connection) -> None:
     for number in range(10):
         claim(one)
         one.execute(query, (pk, error(number), f"print{number}"))
-    found = job(pk)
+    found = fresh(pk)
     assert [entry["message"] for entry in found.errors] == ["0", "1", "2", "7", "8", "9"]
     assert found.error_fingerprint == "print9"
     assert all(entry["started_at"] < entry["finished_at"] for entry in found.errors)
@@ -198,84 +248,13 @@ def test_success_after_errors_keeps_them(one: Connection) -> None:
     finish(one, [pk], "retry", error=error(1), fingerprint="f")
     claim(one)
     finish(one, [pk])
-    assert [entry["message"] for entry in job(pk).errors] == ["1"]
-    assert job(pk).error_fingerprint == "f"
-
-
-def test_one_batch_of_everything(one: Connection) -> None:
-    kinds = [*OVER, *BACK] * 3
-    jobs = running(one, len(kinds))
-    accepted = value(
-        one, "SELECT accepted FROM _pgqueue_finish(%s, %s, %s" + ", NULL" * 7 + ", 20)",
-        jobs, [1] * len(jobs), kinds,
-    )  # fmt: skip
-    assert sorted(accepted) == jobs
-    expected = {"retry": "retry", "snooze": "pending", "release": "pending", "unknown": "pending"}
-    assert statuses(one) == {pk: expected.get(kind, kind) for pk, kind in zip(jobs, kinds, strict=True)}
-
-
-def test_what_was_to_run_again_but_was_asked_to_cancel_is_told(one: Connection) -> None:
-    """Of the others the answer says nothing more than that they were accepted."""
-    kinds = [*OVER, *BACK]
-    jobs = running(one, 2 * len(kinds))
-    cancel(one, jobs[: len(kinds)])
-    query = "SELECT cancelled FROM _pgqueue_finish(%s, %s, %s" + ", NULL" * 7 + ", 20)"
-    cancelled = value(one, query, jobs, [1] * len(jobs), kinds * 2)
-    assert sorted(cancelled) == jobs[len(OVER) : len(kinds)]
-    assert {job(pk).status for pk in cancelled} == {"cancelled"}
-    assert value(one, query, jobs, [1] * len(jobs), kinds * 2) is None
-
-
-def test_arrays_that_say_nothing_may_be_left_out(one: Connection) -> None:
-    jobs = running(one, 3)
-    query = (
-        "SELECT accepted FROM _pgqueue_finish("
-        "%s, ARRAY[1, 1, 1]::bigint[], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20)"
-    )
-    assert sorted(value(one, query, jobs)) == jobs
-    assert set(statuses(one).values()) == {"done"}
-
-
-@pytest.mark.parametrize("kind", [*OVER, *BACK])
-@pytest.mark.promise("completed-once")
-def test_a_foreign_lease_is_refused_and_the_others_are_not(one: Connection, kind: str) -> None:
-    mine, theirs = add(one, 2)
-    claim(one, 1, lease=1)
-    claim(one, 1, lease=2)
-    assert finish(one, [mine, theirs, 999_999], kind, lease=1) == [mine]
-    assert job(theirs).status == "running"
-    assert job(theirs).lease == 2
-
-
-@pytest.mark.parametrize("kind", [*OVER, *BACK])
-@pytest.mark.promise("completed-once")
-def test_a_second_report_is_refused(one: Connection, kind: str) -> None:
-    (pk,) = running(one)
-    assert finish(one, [pk], kind) == [pk]
-    before = Job.objects.values().get(pk=pk)
-    assert finish(one, [pk], "failed") == []
-    assert Job.objects.values().get(pk=pk) == before
-
-
-@pytest.mark.parametrize("kind", BACK)
-def test_a_job_that_was_asked_to_stop_does_not_go_back(one: Connection, kind: str) -> None:
-    (pk,) = running(one)
-    assert cancel(one, [pk]) == 1
-    assert finish(one, [pk], kind) == [pk]
-    assert job(pk).status == "cancelled"
+    assert [entry["message"] for entry in fresh(pk).errors] == ["1"]
+    assert fresh(pk).error_fingerprint == "f"
 
 
 # -- one outcome at a time, with errors
 
 FINISH_ONE = "CALL _pgqueue_finish_one(%s, %s, %s)"
-
-
-@pytest.mark.parametrize("kind", [*OVER, *BACK])
-def test_the_procedure_does_what_the_function_does(one: Connection, kind: str) -> None:
-    (pk,) = running(one)
-    one.execute(FINISH_ONE, (pk, 1, kind))
-    expected = {"retry": "retry", "snooze": "pending", "release": "pending", "unknown": "pending"}
-    assert statuses(one) == {pk: expected.get(kind, kind)}
 
 
 def test_the_procedure_takes_everything_by_name(one: Connection) -> None:
@@ -284,18 +263,21 @@ def test_the_procedure_takes_everything_by_name(one: Connection) -> None:
         "CALL _pgqueue_finish_one(%s, 1, 'failed', p_error => %s, p_fingerprint => 'f', p_started_ago => 2,"
         " p_reason => 'why', p_keep_errors => 1)", (pk, error(1)),
     )  # fmt: skip
-    found = job(pk)
+    found = fresh(pk)
     assert (found.status, found.error_fingerprint, found.waiting_reason) == ("failed", "f", "why")
     assert [entry["message"] for entry in found.errors] == ["1"]
 
 
 def test_the_procedure_says_what_is_wrong_by_its_code(one: Connection) -> None:
-    waiting, mine = add(one, 2, priority=0)
+    (past,) = running(one)
+    assert finish(one, [past]) == [past]
+    waiting, mine = add(one, 2)
     one.execute("UPDATE pgqueue_job_live SET run_after = '2090-01-01 UTC' WHERE id = %s", (waiting,))
     claim(one)
     before = list(Job.objects.order_by("pk").values())
     for pk, lease, state, text in (
         (999_999, 1, "23Q01", "there is no live job 999999"),
+        (past, 1, "23Q01", "It is over, or its lease was lost"),
         (mine, 2, "23Q02", f"job {mine} is leased to another claim"),
         (mine, None, "23Q02", f"job {mine} is leased to another claim"),
         (waiting, 1, "23Q03", f"job {waiting} is pending, not running"),
@@ -305,14 +287,6 @@ def test_the_procedure_says_what_is_wrong_by_its_code(one: Connection) -> None:
         assert caught.value.sqlstate == state
         assert caught.value.diag.message_hint
     assert list(Job.objects.order_by("pk").values()) == before
-
-
-def test_a_job_that_is_over_is_no_live_job(one: Connection) -> None:
-    (pk,) = running(one)
-    assert finish(one, [pk]) == [pk]
-    with pytest.raises(psycopg.IntegrityError, match="It is over, or its lease was lost") as caught:
-        one.execute(FINISH_ONE, (pk, 1, "done"))
-    assert caught.value.sqlstate == "23Q01"
 
 
 @pytest.mark.parametrize("kind", ["", "finished", "running", "DONE", None])

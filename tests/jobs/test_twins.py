@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from django.db import OperationalError, connection, transaction
@@ -20,11 +20,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 KEYED = json.dumps({"unique_key": "k"})
 LIVE = json.dumps({"unique_key": "k", "unique_scope": "live"})
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 def pair(one: Connection) -> tuple[int, int]:
@@ -48,44 +43,49 @@ def report(one: Connection, *outcomes: Outcome) -> tuple[list[int], list[int] | 
     return sorted(row[0]), row[1]
 
 
-@pytest.mark.parametrize("kind", ["retry", "snooze", "release", "unknown"])
+class Report(NamedTuple):
+    """How a job ends whose twin waits, what was before, and what the job is then, and why."""
+
+    kind: Any
+    before: str
+    status: str
+    reason: str = "why"
+
+
+IN_ITS_PLACE = "job {twin} with the same unique key waits in its place"
+REPORTS = {
+    **{f"it goes back: {kind}": Report(kind, "", "cancelled", IN_ITS_PLACE)
+       for kind in ("retry", "snooze", "release", "unknown")},
+    **{f"it is over: {kind}": Report(kind, "", kind) for kind in ("done", "failed", "cancelled")},
+    "its place is free": Report("retry", "the twin is cancelled", "retry"),
+    "it was asked to stop, which is the reason": Report("retry", "it is cancelled", "cancelled"),
+    "its lease was lost": Report("retry", "it has another lease", "running", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPORTS)
 @pytest.mark.promise("unique-meets-twin")
-def test_a_job_that_goes_back_ends_as_cancelled_and_keeps_its_error(one: Connection, kind: Any) -> None:
+def test_a_job_that_goes_back_ends_as_cancelled_and_keeps_its_error(one: Connection, name: str) -> None:
+    kind, before, status, reason = REPORTS[name]
     runs, waits = pair(one)
     (plain,) = add(one)
     begin(one, plain)
+    if before == "it has another lease":
+        one.execute("UPDATE pgqueue_job_live SET lease = 2 WHERE id = %s", (runs,))
+    elif before:
+        assert cancel(one, [waits] if before == "the twin is cancelled" else [runs]) == 1
     error = '{"class": "E", "message": "m"}' if kind == "retry" else None
-    accepted, cancelled = report(
-        one,
-        Outcome(runs, 1, kind, error=error, fingerprint="f" if error else None, reason="why"),
-        Outcome(plain, 1, kind, reason="why"),
-    )
-    assert (accepted, cancelled) == ([runs, plain], [runs])
-    over = Job.objects.get(pk=runs)
-    assert (over.status, over.waiting_reason) == (
-        "cancelled",
-        f"job {waits} with the same unique key waits in its place",
-    )
-    assert [entry["class"] for entry in over.errors] == (["E"] if error else [])
-    assert over.error_fingerprint == ("f" if error else "")
-    assert over.unique_key == "k"
-    assert over.finished_at is not None
-    assert set(live(one)) == {waits, plain}
-    assert Job.objects.get(pk=plain).waiting_reason == "why"
-
-
-@pytest.mark.parametrize("kind", ["done", "failed", "cancelled"])
-def test_a_job_that_is_over_does_not_care(one: Connection, kind: Any) -> None:
-    runs, waits = pair(one)
-    assert report(one, Outcome(runs, 1, kind)) == ([runs], None)
-    assert statuses(one) == {runs: kind, waits: "pending"}
-
-
-def test_a_job_whose_place_is_free_goes_back(one: Connection) -> None:
-    runs, waits = pair(one)
-    assert cancel(one, [waits]) == 1
-    assert report(one, Outcome(runs, 1, "retry")) == ([runs], None)
-    assert live(one) == {runs: "retry"}
+    given: Any = {"error": error, "fingerprint": error and "f", "reason": "why"}
+    accepted, cancelled = report(one, *(Outcome(job, 1, kind, **given) for job in (runs, plain)))
+    assert accepted == ([plain] if status == "running" else [runs, plain])
+    assert cancelled == ([runs] if status == "cancelled" != kind else None)
+    found = Job.objects.get(pk=runs)
+    assert (found.status, found.waiting_reason) == (status, reason.format(twin=waits))
+    assert (found.unique_key, found.finished_at is None) == ("k", status in ("running", "retry"))
+    if status != "running":
+        assert [entry["class"] for entry in found.errors] == (["E"] if error else [])
+        assert (found.error_fingerprint == "f") == (error is not None)
+    assert Job.objects.get(pk=plain).waiting_reason == "why", "others go back"
 
 
 def test_scope_live_meets_nobody(one: Connection) -> None:
@@ -109,19 +109,6 @@ def test_of_two_that_go_back_together_the_first_waits(one: Connection) -> None:
         Job.objects.get(pk=second).waiting_reason
         == f"job {first} with the same unique key waits in its place"
     )
-
-
-def test_a_lost_lease_is_refused_as_ever(one: Connection) -> None:
-    runs, _ = pair(one)
-    assert report(one, Outcome(runs, 2, "retry")) == ([], None)
-    assert live(one)[runs] == "running"
-
-
-def test_a_job_that_was_asked_to_cancel_keeps_that_reason(one: Connection) -> None:
-    runs, _ = pair(one)
-    cancel(one, [runs])
-    assert report(one, Outcome(runs, 1, "retry", reason="why")) == ([runs], [runs])
-    assert Job.objects.get(pk=runs).waiting_reason == "why"
 
 
 def recover(one: Connection, begun: str = "'{}'") -> tuple[int, list[dict[str, Any]]]:

@@ -11,9 +11,10 @@ from django.utils import timezone
 
 from django_pgqueue import Snooze, current_job, edit, enqueue, pause, task
 from django_pgqueue.exceptions import moment
-from django_pgqueue.models import Job, Pause
+from django_pgqueue.models import Pause
 from django_pgqueue.testing import assert_enqueued, dummy_jobs, run_jobs
 from tests.app.tasks import noop
+from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db
 
@@ -23,12 +24,8 @@ SEEN: list[Any] = []
 
 @task
 def naps() -> None:
-    raise Snooze(until=timezone.now() + HOUR)
-
-
-@task
-def looks() -> None:
     SEEN.append(current_job().enqueued_at <= timezone.now())
+    raise Snooze(until=timezone.now() + HOUR)
 
 
 @pytest.fixture(autouse=True)
@@ -41,16 +38,13 @@ def in_an_hour(found: datetime) -> bool:
     return abs(found - timezone.now() - HOUR) < timedelta(minutes=1)
 
 
-def test_a_job_runs_at_a_naive_time() -> None:
-    job = enqueue(noop.using(run_after=timezone.now() + HOUR))
-    assert in_an_hour(Job.objects.get(pk=job.pk).run_after)
+def test_a_job_runs_is_moved_and_snoozes_until_a_naive_time() -> None:
+    later, moved, snoozed = enqueue(noop.using(run_after=timezone.now() + HOUR)), enqueue(noop), enqueue(naps)
     assert_enqueued(noop, run_after=timezone.now() + HOUR)
-
-
-def test_a_job_is_moved_to_a_naive_time() -> None:
-    job = enqueue(noop)
-    assert edit(job, run_after=timezone.now() + HOUR) == 1
-    assert in_an_hour(Job.objects.get(pk=job.pk).run_after)
+    assert edit(moved, run_after=timezone.now() + HOUR) == 1
+    run_jobs()
+    assert all(in_an_hour(fresh(job).run_after) for job in (later, moved, snoozed))
+    assert SEEN.pop(), "a running job has naive times"
 
 
 def test_a_pause_ends_at_a_naive_time() -> None:
@@ -60,19 +54,6 @@ def test_a_pause_ends_at_a_naive_time() -> None:
     with pytest.raises(ValueError, match="must be in the future"):
         pause(queue="mail", until=timezone.now() - HOUR)
     assert Pause.objects.count() == 1
-
-
-def test_a_task_snoozes_until_a_naive_time() -> None:
-    job = enqueue(naps)
-    run_jobs()
-    assert in_an_hour(Job.objects.get(pk=job.pk).run_after)
-
-
-def test_a_running_job_has_naive_times() -> None:
-    SEEN.clear()
-    enqueue(looks)
-    run_jobs()
-    assert SEEN == [True]
 
 
 def test_dummy_jobs_have_naive_times() -> None:

@@ -95,7 +95,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/test_reconnect.py::test_a_supervisor_tries_again_at_once_and_beats",
         "tests/worker/test_reconnect.py::test_a_supervisor_tries_at_least_once_each_heartbeat",
         "tests/worker/test_reconnect.py::test_a_supervisor_whose_prepared_statements_are_gone",
-        "tests/jobs/test_poller.py::test_the_server_ends_the_connections",
+        "tests/jobs/test_join.py::test_the_server_ends_the_connections",
     ],
     "its roles log in by themselves, and this pooler logs in as one user": [
         "tests/docs/test_deploying.py::test_the_logins_of_the_page",
