@@ -1,7 +1,8 @@
-"""How the worker's own connection is set up, directly and behind a pooler."""
+"""How the worker's own connection is set up, directly and behind a pooler; what new processes are told of."""
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,10 +11,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Worker
+from django_pgqueue.postgres import aliases
 from django_pgqueue.postgres.liveness import BoundedConnection
 from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.executor.errors import error_entry
@@ -199,3 +202,71 @@ def test_a_job_whose_outcome_has_a_strange_character_ends_alone(monkeypatch: pyt
         assert session.value("SELECT %s::jsonb ->> 'message'", (refusal.error,)) == "? ?"
         monkeypatch.setattr(session, "pooled", True)
         assert session.value("SELECT %s::jsonb ->> 'message'", (refusal.error,)) == "? ?"
+
+
+# -- new processes receive the connection parameters that were changed, and no others
+
+ENGINE = "django.db.backends.postgresql"
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """DATABASES as they were at the start and as they are now. A test may change them."""
+    databases: dict[str, Any] = {
+        "default": {
+            "ENGINE": ENGINE,
+            "NAME": "shop",
+            "OPTIONS": {"context": object(), "pool": {"max_size": 4}},
+        },
+        "other": {"ENGINE": ENGINE, "NAME": "other", "PASSWORD": "secret"},
+    }
+    monkeypatch.setattr(aliases, "_remembered", aliases._copy(databases))
+    monkeypatch.setattr(connections, "settings", connections.configure_settings(databases))
+    for connection in connections.all(initialized_only=True):
+        connection.close()  # left open by an earlier test; it would be closed as the new settings say
+        monkeypatch.setattr(connection, "settings_dict", databases[connection.alias])
+    return databases
+
+
+def changed() -> Any:
+    return json.loads(aliases.changed())
+
+
+@pytest.mark.usefixtures("given")
+def test_nothing_has_changed() -> None:
+    assert aliases.changed() == ""
+
+
+def test_only_what_differs_is_sent(given: dict[str, Any]) -> None:
+    given["default"]["NAME"] = "test_shop_1"
+    given["other"].update(NAME=Path("/var/x"), TEST={"NAME": object()})
+    assert changed() == {"default": {"NAME": "test_shop_1"}, "other": {"NAME": "/var/x"}}
+
+
+def test_an_alias_that_was_added_is_sent_as_a_whole(given: dict[str, Any]) -> None:
+    given["tenant"] = {"ENGINE": ENGINE, "NAME": "tenant", "PASSWORD": "secret", "TEST": {}}
+    assert changed() == {"tenant": {"ENGINE": ENGINE, "NAME": "tenant", "PASSWORD": "secret"}}
+
+
+def test_what_json_does_not_have_is_refused_without_its_value(given: dict[str, Any]) -> None:
+    given["default"]["OPTIONS"]["pool"]["max_size"] = 5
+    with pytest.raises(
+        ImproperlyConfigured, match=r"DATABASES\['default'\]\['OPTIONS'\] was changed"
+    ) as raised:
+        aliases.changed()
+    assert "max_size" not in str(raised.value)
+
+
+def test_only_the_first_ready_counts(given: dict[str, Any]) -> None:
+    given["default"]["NAME"] = "test_shop"
+    aliases.remember()
+    assert changed() == {"default": {"NAME": "test_shop"}}
+
+
+def test_what_was_sent_is_used(given: dict[str, Any]) -> None:
+    aliases.apply(
+        json.dumps({"default": {"NAME": "test_shop"}, "tenant": {"ENGINE": ENGINE, "NAME": "tenant"}})
+    )
+    assert given["default"]["NAME"] == aliases.database_name("default") == "test_shop"
+    assert given["other"]["NAME"] == "other"
+    assert connections.settings["tenant"]["NAME"] == "tenant"

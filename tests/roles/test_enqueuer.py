@@ -21,8 +21,7 @@ from tests.support.jobs import value
 from tests.support.sessions import Connect
 from tests.support.workers import run_due
 
-from .calls import outcomes
-from .conftest import PASSWORD, Login, Roles
+from .conftest import PASSWORD, Login, Roles, outcomes
 
 ECHO = "tests.app.worker_tasks.add"
 SECRET = "4111111111111111"

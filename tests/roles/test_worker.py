@@ -31,8 +31,7 @@ from tests.support.jobs import rotate, value
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import fresh, run_due
 
-from .calls import outcomes
-from .conftest import PASSWORD, Login, Roles
+from .conftest import PASSWORD, Login, Roles, outcomes
 
 #: It makes triggers on a table, which only its owner may do: migrations call it.
 BY_OWNERS = {"_pgqueue_attach_payload"}
