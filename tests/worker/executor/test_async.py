@@ -328,16 +328,6 @@ def test_what_a_job_has_left_running_borrows_a_thread_for_each_call(make: Any, c
     result(second.submit(str))
 
 
-def test_an_exception_reaches_the_caller_and_the_thread_goes_on(make: Any) -> None:
-    def fail() -> None:
-        raise SystemExit(3)
-
-    job = JobThread(make())
-    with pytest.raises(SystemExit):
-        result(job.submit(fail))
-    assert result(job.submit(len, "abc")) == 3
-
-
 def test_a_stop_cancels_what_waits_and_refuses_more(make: Any) -> None:
     threads = make()
     first, second = JobThread(threads), JobThread(threads)

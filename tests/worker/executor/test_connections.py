@@ -62,16 +62,11 @@ def kept(pooled: bool) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs run in the order in which they were enqueued, also if the machine is busy: a worker requeues jobs
-    that wait for a second.
+def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Connections are watched and kept, as in every worker process. Jobs run in the order in which they were
+    enqueued, also if the machine is busy: a worker requeues jobs that wait for a second.
     """
     monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
-
-
-@pytest.fixture
-def watched() -> Iterator[None]:
-    """Connections are watched and kept, as in every worker process."""
     connections_module.watch_connections()
     yield
     connection_created.disconnect(dispatch_uid=connections_module.__name__)
@@ -119,15 +114,14 @@ def test_what_a_job_leaves_open_is_gone_before_the_next(leave: Any, note: Any, b
         run_due(threads=1)
     for kind, found in jobs.items():
         first, after, last = map(fresh, found)
-        lost = kind in {"transaction", "autocommit off", "error"}
-        assert (first.status, after.status, last.status) == ("failed" if lost else "done", "done", "done"), (
+        assert first.status == ("failed" if kind in {"transaction", "autocommit off", "error"} else "done"), (
             kind
         )
+        assert (after.status, last.status) == ("done", "done"), kind
         assert last.result != first.result, "another connection"
     assert sorted(entry.key for entry in Entry.objects.all()) == sorted(f"after {kind}" for kind in LEFT)
 
 
-@pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("pooled", [False, True])
 def test_the_next_job_may_begin_a_durable_transaction(pooled: bool) -> None:
     with kept(pooled):
@@ -149,7 +143,6 @@ def test_what_a_task_sets_on_a_connection_without_a_session_is_gone() -> None:
         assert not thread.submit(is_kept).result()
 
 
-@pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize(
     ("leave", "look", "pooled"),
     [
@@ -175,7 +168,6 @@ def test_no_job_finds_what_another_has_left_in_the_session(leave: Any, look: Any
             assert pid != fresh(left).result, kind
 
 
-@pytest.mark.usefixtures("watched")
 def test_a_pool_does_not_hand_on_what_a_task_has_put_there() -> None:
     with pool(min_size=1, max_size=1):
         looks = [enqueue(hostile.look)]
@@ -188,7 +180,6 @@ def test_a_pool_does_not_hand_on_what_a_task_has_put_there() -> None:
     assert first != second
 
 
-@pytest.mark.usefixtures("watched")
 def test_the_project_s_own_set_up_of_a_session_is_no_state_left_by_a_job() -> None:
     def set_up(connection: Any, **kwargs: Any) -> None:
         with connection.cursor() as cursor:
@@ -245,22 +236,18 @@ def test_a_statement_that_may_change_the_session_costs_its_connection_and_others
 
 
 @pytest.mark.parametrize(
-    ("is_watched", "max_age", "idle_timeout", "longest_use", "count"),
+    ("max_age", "idle_timeout", "longest_use", "count"),
     [
-        pytest.param(False, 600, 60, 3600, 1, id="CONN_MAX_AGE outside of worker processes"),
-        pytest.param(False, 0, 60, 3600, 3, id="no CONN_MAX_AGE outside of worker processes"),
-        pytest.param(True, 0, 60, 3600, 1, id="kept whatever CONN_MAX_AGE says"),
-        pytest.param(True, 0.001, 60, 3600, 1, id="kept also if it was over"),
-        pytest.param(True, 0, None, 3600, 3, id="CONN_MAX_AGE applies where the project says so"),
-        pytest.param(True, None, 60, 0, 3, id="replaced after an hour of use"),
+        pytest.param(0, 60, 3600, 1, id="kept whatever CONN_MAX_AGE says"),
+        pytest.param(0.001, 60, 3600, 1, id="kept also if it was over"),
+        pytest.param(None, 60, 0, 3, id="replaced after an hour of use"),
+        pytest.param(0, None, 3600, 3, id="CONN_MAX_AGE applies where the project says so"),
+        pytest.param(600, None, 3600, 1, id="kept for CONN_MAX_AGE where the project says so"),
     ],
 )
 def test_how_many_sessions_three_jobs_use(
-    is_watched: bool, max_age: Any, idle_timeout: Any, longest_use: float, count: int,
-    settings: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest,
-) -> None:  # fmt: skip
-    if is_watched:
-        request.getfixturevalue("watched")
+    max_age: Any, idle_timeout: Any, longest_use: float, count: int, settings: Any, monkeypatch: Any
+) -> None:
     settings.PGQUEUE = {"IDLE_CONNECTION_TIMEOUT": idle_timeout}
     monkeypatch.setattr(connections_module, "LONGEST_USE", longest_use)
     with database_settings(CONN_MAX_AGE=max_age):
@@ -270,7 +257,6 @@ def test_how_many_sessions_three_jobs_use(
     assert [len({*results[::2]}), len({*results[1::2]})] == [count, count], "of sync and of async ones"
 
 
-@pytest.mark.usefixtures("watched")
 def test_an_idle_thread_closes_its_connection(settings: Any) -> None:
     settings.PGQUEUE = {"IDLE_CONNECTION_TIMEOUT": 1}
     with database_settings(CONN_MAX_AGE=0), working(threads=1):
@@ -282,7 +268,6 @@ def test_an_idle_thread_closes_its_connection(settings: Any) -> None:
     assert [(fresh(job).status, fresh(job).attempts) for job in second] == [("done", 1)] * 2
 
 
-@pytest.mark.usefixtures("watched")
 def test_a_connection_that_jobs_no_longer_use_is_closed_between_them(monkeypatch: Any) -> None:
     """The thread is busy with jobs that use no database, so it is never idle."""
     clock = itertools.count(1_000.0, 30.0)  # half of IDLE_CONNECTION_TIMEOUT from one look to the next
@@ -307,7 +292,6 @@ def test_a_job_that_uses_no_database_opens_no_connection() -> None:
         tasks.gate("a").set()
 
 
-@pytest.mark.usefixtures("watched")
 def test_connections_are_bounded_whatever_the_jobs_do_and_none_is_left() -> None:
     """`python -m benchmarks.in_flight` is the long form, with 10,000 jobs."""
     before = django_sessions()
@@ -320,10 +304,7 @@ def test_connections_are_bounded_whatever_the_jobs_do_and_none_is_left() -> None
     until(lambda: django_sessions() <= before, what="no session left")
 
 
-@pytest.mark.parametrize("is_watched", [False, True])
-def test_a_pool_gets_its_connections_back(is_watched: bool, request: pytest.FixtureRequest) -> None:
-    if is_watched:
-        request.getfixturevalue("watched")
+def test_a_pool_gets_its_connections_back() -> None:
     with pool(min_size=1, max_size=2):
         # With four threads and two connections, the pool would run out if jobs did not return theirs.
         ids = enqueue_many(tasks.backend.bind() for _ in range(30)).ids
@@ -337,7 +318,6 @@ def test_a_pool_gets_its_connections_back(is_watched: bool, request: pytest.Fixt
     assert Entry.objects.count() == 1
 
 
-@pytest.mark.usefixtures("watched")
 def test_an_open_connection_to_another_kind_of_database_stays_and_holds_up_no_job(tmp_path: Path) -> None:
     other = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "other", "OPTIONS": {}}
     with alias("sqlite", opened=False, CONN_MAX_AGE=None, **other):
@@ -350,36 +330,22 @@ def test_an_open_connection_to_another_kind_of_database_stays_and_holds_up_no_jo
 # -- the end of a session
 
 
-@pytest.mark.parametrize(
-    ("kind", "is_watched"),
-    [({"CONN_HEALTH_CHECKS": True}, False), ({}, True), ({"pool": 3}, True)],
-    ids=["by health checks", "in a worker process", "from a pool"],
-)
+@pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.promise("idle-death")
-def test_a_session_that_ended_between_two_jobs_costs_no_attempt(
-    kind: dict[str, Any], is_watched: bool, request: pytest.FixtureRequest
-) -> None:
-    """End the sessions as a restart of the server does."""
-    if is_watched:
-        request.getfixturevalue("watched")
-    settings = (
-        pool(min_size=3, max_size=3) if kind.get("pool") else database_settings(CONN_MAX_AGE=None, **kind)
-    )
-    with settings, working(threads=1):
+def test_a_session_that_ended_between_two_jobs_costs_no_attempt(pooled: bool) -> None:
+    """End the sessions as a restart of the server does, without CONN_HEALTH_CHECKS."""
+    with pool(min_size=3, max_size=3) if pooled else kept(False), working(threads=1):
         first = [enqueue(backend) for backend in BACKENDS]
         until(lambda: all(fresh(job).is_finished for job in first))
-        if kind.get("pool"):
+        if pooled:
             until(lambda: len(django_sessions()) == 3)
         terminate(*django_sessions())
         jobs = [enqueue(backend) for backend in BACKENDS * 3]
         until(lambda: all(fresh(job).is_finished for job in jobs))
-    assert [(fresh(job).status, fresh(job).attempts, fresh(job).errors) for job in jobs] == [
-        ("done", 1, [])
-    ] * 6
+    assert [(job.status, job.attempts, job.errors) for job in map(fresh, jobs)] == [("done", 1, [])] * 6
     assert {fresh(job).result for job in first}.isdisjoint({fresh(job).result for job in jobs})
 
 
-@pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("how", ["an administrator", "an idle timeout", "a crash", "the stream", "the task"])
 def test_the_end_of_a_session_is_seen_without_a_query(how: str) -> None:
     other = connections["default"].copy()
@@ -401,7 +367,6 @@ def test_the_end_of_a_session_is_seen_without_a_query(how: str) -> None:
     other.close()
 
 
-@pytest.mark.usefixtures("watched")
 def test_what_the_server_sends_unasked_is_no_end() -> None:
     """Its configuration may be reloaded, and another session may call one that listens."""
     other = connections["default"].copy()
@@ -428,14 +393,12 @@ CLIENT = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
 @contextmanager
 def prepared(name: str) -> Iterator[Any]:
     """Open the connection of an alias as a worker process does."""
-    connections_module.watch_connections()
     before = {each: connections.settings[each].get("OPTIONS", {}) for each in connections}
     try:
         fork._set_options()
         connections[name].connect()
         yield connections[name].connection
     finally:
-        connection_created.disconnect(dispatch_uid=connections_module.__name__)
         for each, options in before.items():
             connections.settings[each]["OPTIONS"] = options
 

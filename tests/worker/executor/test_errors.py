@@ -19,18 +19,6 @@ def traceback_of(error: BaseException) -> str:
     return text
 
 
-def test_errors_that_led_to_one_another_are_shown() -> None:
-    error = None
-    for number in range(100):
-        following = ValueError(f"number {number}.")
-        following.__context__ = error
-        error = following
-    assert error is not None
-    text = traceback_of(error)
-    assert text.count("ValueError: number") == 100
-    assert text.endswith("ValueError: number 99.\n")
-
-
 def test_errors_that_led_to_one_another_in_a_circle_end() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__context__, second.__cause__ = second, first
@@ -100,59 +88,36 @@ def group(*errors: Exception) -> Any:
     return ExceptionGroup("group", [raised(module().broken, error) for error in errors])
 
 
-BASE = of(module().broken, "nothing")
+BROKEN, TASK = module().broken, "shop.tasks.ship"
+NOTHING = of(BROKEN, "nothing")
+
+SAME = {
+    "message": (NOTHING, of(BROKEN, ValueError("another message"))),
+    "release": (NOTHING, of(module("/srv/release-2/shop/").broken, "nothing")),
+    "installed": (NOTHING, of(module("/venv/lib/python3.13/site-packages/shop/").broken, "nothing")),
+    "lines": (NOTHING, of(module(lines="\n\n# more lines").broken, "nothing")),
+    "caller": (NOTHING, of(module().caller, "nothing")),
+    "task": (NOTHING, of(BROKEN, "nothing", task="shop.tasks.another")),
+    # The place of an error in a library is its caller.
+    "library": (of(BROKEN, "library"), of(module(lines="\n").caller, "library")),
+    # Errors that may strike anywhere have only a class and a task.
+    "timeout": (of(BROKEN, TaskTimeout("3 s")), fingerprint(TaskTimeout("5 s"), TASK)),
+    "recursion": (of(module().deep, 0), fingerprint(RecursionError(), TASK)),
+    "timeout in a group": (of(BROKEN, group(TaskTimeout())), fingerprint(group(TaskTimeout()), TASK)),
+    "times in a group": (of(BROKEN, group(ValueError())), of(BROKEN, group(ValueError(), ValueError()))),
+}
+OTHER = {
+    "class": (NOTHING, of(BROKEN, KeyError("another class"))),
+    "function": (NOTHING, of(module().other, "another function")),
+    "cause": (NOTHING, of(BROKEN, "cause")),
+    "library": (NOTHING, of(BROKEN, "library")),
+    "timeout of another task": (fingerprint(TaskTimeout(), "a.b"), fingerprint(TaskTimeout(), "a.c")),
+    "never raised, of another task": (fingerprint(ValueError(), "a.b"), fingerprint(ValueError(), "a.c")),
+    "in a group": (of(BROKEN, group(ValueError())), of(BROKEN, group(KeyError()))),
+}
 
 
-@pytest.mark.parametrize(
-    ("found", "expected", "is_same"),
-    [
-        pytest.param(of(module().broken, ValueError("another message")), BASE, True, id="message"),
-        pytest.param(of(module("/srv/release-2/shop/").broken, "nothing"), BASE, True, id="release"),
-        pytest.param(
-            of(module("/venv/lib/python3.13/site-packages/shop/").broken, "nothing"), BASE, True,
-            id="installed",
-        ),
-        pytest.param(of(module(lines="\n\n# more lines").broken, "nothing"), BASE, True, id="lines"),
-        pytest.param(of(module().caller, "nothing"), BASE, True, id="caller"),
-        pytest.param(of(module().broken, "nothing", task="shop.tasks.another"), BASE, True, id="task"),
-        pytest.param(of(module().broken, KeyError("another class")), BASE, False, id="class"),
-        pytest.param(of(module().other, "another function"), BASE, False, id="function"),
-        pytest.param(of(module().broken, "cause"), BASE, False, id="cause"),
-        # The place of an error in a library is its caller.
-        pytest.param(
-            of(module().broken, "library"), of(module(lines="\n").caller, "library"), True, id="library"
-        ),
-        pytest.param(of(module().broken, "library"), BASE, False, id="not the caller's own"),
-        # Errors that may strike anywhere have only a class and a task.
-        pytest.param(
-            of(module().broken, TaskTimeout("3 s")), fingerprint(TaskTimeout("5 s"), "shop.tasks.ship"), True,
-            id="anywhere",
-        ),
-        pytest.param(
-            fingerprint(TaskTimeout(), "a.b"), fingerprint(TaskTimeout(), "a.c"), False, id="of one task"
-        ),
-        pytest.param(
-            of(module().deep, 0), fingerprint(RecursionError(), "shop.tasks.ship"), True, id="recursion"
-        ),
-        pytest.param(
-            fingerprint(ValueError(), "a.b"), fingerprint(ValueError(), "a.c"), False, id="never raised"
-        ),
-        # Groups are told apart by what is in them.
-        pytest.param(
-            of(module().broken, group(ValueError())), of(module().broken, group(ValueError(), ValueError())),
-            True, id="as often as it was raised",
-        ),
-        pytest.param(
-            of(module().broken, group(ValueError())), of(module().broken, group(KeyError())), False,
-            id="in the group",
-        ),
-        pytest.param(
-            of(module().broken, group(TaskTimeout())),
-            fingerprint(ExceptionGroup("group", [TaskTimeout()]), "shop.tasks.ship"), True,
-            id="anywhere in the group",
-        ),
-    ],
-)  # fmt: skip
-def test_which_failures_have_the_same_fingerprint(found: str, expected: str, is_same: bool) -> None:
-    assert (found == expected) is is_same
-    assert len(found) == 40
+def test_which_failures_have_the_same_fingerprint() -> None:
+    assert [name for name, (one, other) in SAME.items() if one != other] == []
+    assert [name for name, (one, other) in OTHER.items() if one == other] == []
+    assert {len(found) for pair in (*SAME.values(), *OTHER.values()) for found in pair} == {40}
