@@ -6,13 +6,14 @@ import re
 import shlex
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from django.core.management import load_command_class
 from django.db import connection, transaction
 from django.test import override_settings
 from django.utils import timezone
+from syrupy.assertion import SnapshotAssertion
 
 from django_pgqueue import (
     RateLimit,
@@ -44,7 +45,7 @@ HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 def worker(**values: Any) -> int:
     """Register a worker that is alive, with one slot."""
-    return int(WorkerFactory.create(**{"slots": 1, **values}).pk)
+    return int(WorkerFactory.create(**{"slots": 1, "host": "web", "pid": 5, **values}).pk)
 
 
 def running(on: int = 7, **values: Any) -> int:
@@ -84,15 +85,6 @@ def after(*parents: Any, **values: Any) -> int:
     edges = [Edge(parent_id=parent.pk, child_id=job) for parent in parents]
     Edge.objects.bulk_create(edges, ignore_conflicts=True)
     return job
-
-
-class Case(NamedTuple):
-    """A state, and what is said about it: the text and the fix as patterns."""
-
-    code: str
-    make: Callable[[], int]
-    text: str
-    fix: str = ""
 
 
 def after_two() -> int:
@@ -168,7 +160,7 @@ def behind_group() -> int:
 
 
 def progressing() -> int:
-    job = running(worker(host="web", pid=5), marks=8, current_step="load")
+    job = running(worker(), marks=8, current_step="load")
     JobProgress.objects.create(job_id=job, done=1500, total=2000, note="rows")
     return job
 
@@ -201,186 +193,97 @@ def step(kind: str, wake_at: Any) -> Callable[[], int]:
     return make
 
 
-ENDED = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
-CASES = {
-    "unknown": Case("unknown", lambda: 10**15, "There is no job with this id"),
-    "done": Case("done", lambda: waiting(done=True), f"It is done since {ENDED}\\."),
-    "failed": Case(
-        "failed", lambda: waiting(failed=True),
-        f"It failed at {ENDED}, after 1 attempt: shop.errors.GatewayDown: no answer from the gateway\\.",
-        r"To run it again: manage\.py pgqueue retry <job>$",
+CASES: dict[str, tuple[str, Callable[[], int]]] = {
+    "unknown": ("unknown", lambda: 10**15),
+    "done": ("done", lambda: waiting(done=True)),
+    "failed": ("failed", lambda: waiting(failed=True)),
+    "cancelled": ("cancelled", lambda: waiting(cancelled=True, cancel_requested_at=NOW())),
+    "expired before": ("cancelled", lambda: waiting(cancelled=True, waiting_reason="expired at noon")),
+    "running": ("running", progressing),
+    "worker lost": ("worker_lost", running),
+    "worker silent": (
+        "worker_lost", lambda: running(worker(heartbeat_at=NOW() - HOUR))
     ),
-    "cancelled": Case(
-        "cancelled", lambda: waiting(cancelled=True, cancel_requested_at=NOW()),
-        f"It was cancelled at {ENDED}: on request\\.", "pgqueue retry <job>$",
+    "asked to stop": (
+        "cancel_requested", lambda: running(worker(), cancel_requested_at=NOW() - MINUTE)
     ),
-    "expired before": Case(
-        "cancelled", lambda: waiting(cancelled=True, waiting_reason="expired at noon"), "expired at noon"
+    "expired": ("expired", lambda: waiting(expired=True)),
+    "scheduled": ("scheduled", lambda: waiting(run_after=NOW() + 2 * HOUR)),
+    "retry": ("retry", lambda: waiting(retrying=True, last_attempted_at=NOW() - timedelta(days=7300))),
+    "snoozed": ("snoozed", lambda: waiting(retrying=True, started_at=NOW(), last_attempted_at=NOW())),
+    "put back": ("put_back", lambda: waiting(scheduled=True, waiting_reason="the worker failed")),
+    "sleeping": ("sleeping", step("sleep", NOW() + HOUR)),
+    "event": ("event", step("event", NOW() + HOUR)),
+    "event, ever": ("event", step("event", NOW() + timedelta(days=36000))),
+    "unknown task": (
+        "unknown_task", lambda: waiting(scheduled=True, waiting_reason="no task 'a.b': ImportError: no")
     ),
-    "running": Case(
-        "running", progressing,
-        r"It runs: attempt 1, for 5 min, on web:5, at the step 'load', 1,500 of 2,000 done \(rows\)\.",
-    ),
-    "worker lost": Case("worker_lost", running, r"Its worker \(a worker that no .*\) is lost", "alive"),
-    "worker silent": Case(
-        "worker_lost", lambda: running(worker(host="web", pid=5, heartbeat_at=NOW() - HOUR)), r"web:5"
-    ),
-    "asked to stop": Case(
-        "cancel_requested", lambda: running(worker(), cancel_requested_at=NOW() - MINUTE),
-        "It was asked to stop 1 min ago, and still runs: attempt 1", "cancel_requested",
-    ),
-    "expired": Case(
-        "expired", lambda: waiting(expired=True), f"It expired at {ENDED}, so it will", "pgqueue retry <job>$"
-    ),
-    "scheduled": Case(
-        "scheduled", lambda: waiting(run_after=NOW() + 2 * HOUR), f"due in 1 h 59 min, at {ENDED}",
-        r"To run it now: manage\.py pgqueue run-now <job>$",
-    ),
-    "retry": Case(
-        "retry",
-        lambda: waiting(retrying=True, last_attempted_at=NOW() - 5 * timedelta(days=365 * 4)),
-        "Attempt 1 failed: shop.errors.GatewayDown: no answer from the gateway. The next one is due",
-        "run-now <job>$",
-    ),
-    "snoozed": Case(
-        "snoozed", lambda: waiting(retrying=True, started_at=NOW(), last_attempted_at=NOW()),
-        "Its task has put it off", "run-now <job>$",
-    ),
-    "put back": Case(
-        "put_back", lambda: waiting(scheduled=True, waiting_reason="the worker failed"),
-        "It was put back: the worker failed. It is due in", "run-now <job>$",
-    ),
-    "sleeping": Case(
-        "sleeping", step("sleep", NOW() + HOUR), "It sleeps at the step 'wait'. It goes on in", "^$"
-    ),
-    "event": Case(
-        "event", step("event", NOW() + HOUR), "It waits for the event 'wait', for .* more, until",
-        r"event\(<job>, 'wait'\)",
-    ),
-    "event, ever": Case("event", step("event", NOW() + timedelta(days=36000)), "event 'wait'\\.$"),
-    "unknown task": Case(
-        "unknown_task", lambda: waiting(scheduled=True, waiting_reason="no task 'a.b': ImportError: no"),
-        "does not know its task: no task 'a.b': ImportError: no\\. Workers try", "Restart",
-    ),
-    "unknown task, due": Case(
+    "unknown task, due": (
         "unknown_task",
         lambda: (worker(), waiting(waiting_reason="'a.b' is not a task (its type is int)."))[1],
-        "is not a task",
     ),
-    "after": Case(
-        "after", after_two, r"It waits for job \d+ \(tests.app.tasks.add, running\), job \d+ \(.*, done\)\.",
-        r"manage.py pgqueue why \d+",
-    ),
-    "after many": Case(
-        "after", lambda: after(*JobFactory.create_batch(7)),
-        r"(job \d+ \(tests.app.tasks.add, pending\), ){5}2 more\.",
-    ),
-    "after a batch": Case(
-        "after", lambda: after(BatchFactory.create(name="import")), r"batch \d+ \(import, running\)", "^$"
-    ),
-    "after an open batch": Case(
+    "after": ("after", after_two),
+    "after many": ("after", lambda: after(*JobFactory.create_batch(7))),
+    "after a batch": ("after", lambda: after(BatchFactory.create(name="import"))),
+    "after an open batch": (
         "after_open_batch",
         lambda: after(JobFactory.create(), BatchFactory.create(name="import", is_open=True)),
-        r"It waits for batch \d+ \(import, open\), job \d+ .*A batch that is open",
-        r"Batch.get\(\d+\)\.close\(\)",
     ),
-    "after a failed job": Case(
-        "after_failed", lambda: after(BatchFactory.create(is_open=True), JobFactory.create(failed=True)),
-        r"It waits for job \d+ \(tests.app.tasks.add, failed\), batch",
-        r"what has failed: manage\.py pgqueue retry \d+$",
+    "after a failed job": (
+        "after_failed",
+        lambda: after(BatchFactory.create(name="import", is_open=True), JobFactory.create(failed=True)),
     ),
-    "after a failed batch": Case(
-        "after_failed", lambda: after(BatchFactory.create(over=True, outcome="failed")),
-        r"batch \d+", r"manage\.py pgqueue retry --batch \d+$",
+    "after a failed batch": (
+        "after_failed", lambda: after(BatchFactory.create(name="import", over=True, outcome="failed"))
     ),
-    "after what is over": Case("after_over", lambda: after(JobFactory.create(done=True)), "Maintenance"),
-    "all paused": Case(
-        "paused", paused(everything=True),
-        f"Everything is paused: since {ENDED}, until {ENDED}, by anna, with the reason “the bank is down”\\.",
-        "manage.py pgqueue resume --everything",
+    "after what is over": ("after_over", lambda: after(JobFactory.create(done=True))),
+    "all paused": ("paused", paused(everything=True)),
+    "queue paused": ("paused", paused(queue="mail")),
+    "task paused": ("paused", paused(task="tests.app.tasks.add")),
+    "pause over": ("pause_over", paused_again),
+    "blocked": ("blocked", lambda: waiting(blocked=True)),
+    "limit": ("limit", limited),
+    "limit of a queue": ("limit", limited_queue("queue:mail", queue_name="mail")),
+    "limit of all": ("limit", limited_queue("*")),
+    "rate": ("rate", rated),
+    "rate of a queue": ("rate", rated_queue),
+    "no worker": ("no_worker", lambda: waiting(queue_name="the mail")),
+    "other workers": (
+        "no_worker", lambda: (worker(queues=["a", "b"]), worker(exclude_queues=["default"]), waiting())[2]
     ),
-    "queue paused": Case(
-        "paused", paused(queue="mail"), "The queue mail is paused: since", "pgqueue resume --queue mail"
+    "worker ends": ("no_worker", lambda: (worker(drain="stop"), waiting())[1]),
+    "worker silent for long": (
+        "no_worker", lambda: (worker(heartbeat_at=NOW() - MINUTE), waiting())[1]
     ),
-    "task paused": Case(
-        "paused", paused(task="tests.app.tasks.add"), "The task tests.app.tasks.add is paused",
-        "pgqueue resume --task tests.app.tasks.add",
-    ),
-    "pause over": Case("pause_over", paused_again, "The pause of its task is over"),
-    "blocked": Case("blocked", lambda: waiting(blocked=True), "It is blocked: waits for another job\\."),
-    "limit": Case(
-        "limit", limited,
-        r"The limit send/5 is full: 1 of 1 jobs run \(job \d+ \(tests.app.tasks.add, for 5 min\)\)\. "
-        "1 job of its key is before it\\.", r"set_limit\(name='send', concurrency=2\)",
-    ),
-    "limit of a queue": Case(
-        "limit", limited_queue("queue:mail", queue_name="mail"), "The limit queue:mail is full"
-    ),
-    "limit of all": Case("limit", limited_queue("*"), r"The limit \* is full"),
-    "rate": Case(
-        "rate", rated,
-        f"The rate send/5 \\(1 a minute\\) is used up: the next start is in .*, at {ENDED}. It is the",
-        "set_limit",
-    ),
-    "rate of a queue": Case("rate", rated_queue, "The rate queue:mail"),
-    "no worker": Case(
-        "no_worker", lambda: waiting(queue_name="the mail"),
-        "No worker serves the queue 'the mail' in the database 'default'\\.$",
-        "manage.py runqueueworker --queues 'the mail'",
-    ),
-    "other workers": Case(
-        "no_worker", lambda: (worker(queues=["a", "b"]), worker(exclude_queues=["default"]), waiting())[2],
-        "Those that are registered serve: a, b; all but default\\.",
-    ),
-    "worker ends": Case("no_worker", lambda: (worker(drain="stop"), waiting())[1], "are ending"),
-    "worker silent for long": Case(
-        "no_worker", lambda: (worker(heartbeat_at=NOW() - MINUTE), waiting())[1], "send no heartbeats"
-    ),
-    "busy": Case(
-        "busy", busy,
-        r"The only slot of the workers that serve its queue is taken for 5 min now: "
-        r"job \d+ \(tests.app.tasks.add, for 5 min\)\. 1 job starts before it\.", "more workers",
-    ),
-    "taken by lost jobs": Case(
-        "busy", taken_by_lost_jobs, "are taken, 2 of 2 by lost jobs, which were given back", "more workers"
-    ),
-    "in line": Case(
-        "wait_queue", in_line, r"wait queue of its limit key send/5, in which job \d+ is the first. 1 job of",
-        r"why \d+",
-    ),
-    "behind": Case(
-        "behind", behind,
-        "Others come before it: 3 jobs of higher priorities, 1 job that was due earlier\\.",
-        r"edit\(<job>, priority=1\)",
-    ),
-    "behind in its group": Case(
-        "behind", behind_group, "1 job that was due earlier, the turn of 1 other group\\."
-    ),
-    "uncommitted": Case(
-        "uncommitted", lambda: (worker(), waiting())[1], "no worker can see it yet", "run_jobs"
-    ),
+    "busy": ("busy", busy),
+    "taken by lost jobs": ("busy", taken_by_lost_jobs),
+    "in line": ("wait_queue", in_line),
+    "behind": ("behind", behind),
+    "behind in its group": ("behind", behind_group),
+    "uncommitted": ("uncommitted", lambda: (worker(), waiting())[1]),
 }  # fmt: skip
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_the_reason(case: Case) -> None:
-    job = case.make()
+@pytest.mark.parametrize(("code", "make"), CASES.values(), ids=list(CASES))
+def test_the_reason(code: str, make: Callable[[], int], wording: SnapshotAssertion) -> None:
     with connection.cursor() as cursor:
+        cursor.execute("SELECT setval('pgqueue_job_id_seq', 7654000)")
+        job = make()
         cursor.execute("SELECT code FROM pgqueue_why(%s)", [job])
-        assert cursor.fetchone() == (case.code,)
+        assert cursor.fetchone() == (code,)
     reason = why(job)
-    assert reason.code == case.code
-    assert re.search(case.text, str(reason)), str(reason)
-    assert re.search(case.fix.replace("<job>", str(job)), reason.fix), reason.fix
-    assert "%(" not in reason.text + reason.fix
+    assert reason.code == code
+    text = f"{reason}\n{reason.fix}".replace(str(job), "<job>")
+    text = re.sub(r"\b7654\d{3}\b", "<other>", text)
+    assert re.sub(r"\bin \d+ s\b", "in <seconds>", text) == wording
     if "manage.py pgqueue" in reason.fix:
         parser = load_command_class("django_pgqueue", "pgqueue").create_parser("manage.py", "pgqueue")
         parser.parse_args(shlex.split(reason.fix.split("manage.py pgqueue")[1]))
 
 
 def test_every_reason_has_a_case() -> None:
-    assert set(CODES) - {case.code for case in CASES.values()} == {"locked", "ready"}
+    assert set(CODES) - {code for code, _ in CASES.values()} == {"locked", "ready"}
     assert set(CURES) <= set(CODES)
 
 
