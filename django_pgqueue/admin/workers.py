@@ -193,7 +193,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
             if job.id not in hidden
         ]
         # How fast it ended jobs, among those that ended last.
-        note = gettext("It ran no job that ended lately.")
+        note = ""
         if history.per_second is not None:
             note = gettext("About %(rate)s, over the last %(period)s.") % {
                 "rate": throughput(history.per_second),
