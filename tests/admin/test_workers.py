@@ -1,0 +1,398 @@
+"""Workers: which of them live, whatever their rows say, their pages, and how they are asked to end."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+from syrupy.assertion import SnapshotAssertion
+
+from django_pgqueue.admin import workers as admin
+from django_pgqueue.admin.workers import Fleet
+from django_pgqueue.models import Job, JobProgress, Worker
+from django_pgqueue.monitoring.queues import lost_jobs
+from django_pgqueue.monitoring.workers import busy_text, queues_text
+from django_pgqueue.postgres.timeout import TimeLimitReached
+from django_pgqueue.tasks.progress import HAS_PROGRESS
+from tests.support.factories import JobFactory, QueueFactory, ScheduleFactory, WorkerFactory
+from tests.support.wording import shown
+
+from .helpers import Page, body, confirm, post, read, staff, url
+
+pytestmark = pytest.mark.django_db
+
+SILENT, DEAD = 10, 41  # seconds since the last heartbeat; HEARTBEAT is 1 s, LEASE 30 s
+LIST = "/admin/django_pgqueue/worker/"
+
+
+def worker(age: float = -60, **columns: Any) -> Any:
+    """A worker that lives, however slow the machine is."""
+    return WorkerFactory.create(heartbeat_at=timezone.now() - timedelta(seconds=age), **columns)
+
+
+def foreign(age: float = -60, pk: int = 9) -> Any:
+    """A worker in another language, which has no supervisor, and may have no process id."""
+    return worker(
+        age,
+        id=pk,
+        host="go-1",
+        pid=0,
+        supervisor=None,
+        version="",
+        holds_lock=False,
+        started_jobs=[],
+        slots=1,
+    )
+
+
+def page(client: Client, one: Any) -> str:
+    return body(client, url("change", one.pk, model="worker"))
+
+
+# Who lives, and what that means for queues.
+
+
+def test_the_state_follows_from_the_last_heartbeat() -> None:
+    """One without started jobs sends every second heartbeat, and one in another language fewer."""
+    expected = {
+        worker(age, id=100 + place, state=state, started_jobs=started).pk: vital
+        for place, (age, state, started, vital) in enumerate([
+            (-5, "running", None, "running"), (0, "running", None, "running"),
+            (0, "draining", None, "draining"), (4, "running", None, "silent"),
+            (4, "draining", None, "silent"), (25, "running", None, "silent"), (31, "running", None, "dead"),
+            (31, "draining", None, "dead"), (3, "running", None, "silent"), (3, "running", [], "running"),
+            (3, "running", [7], "silent"),
+        ])
+    }  # fmt: skip
+    expected |= {foreign(5).pk: "running", foreign(16, pk=10).pk: "silent"}
+    assert {one.pk: one.vital for one in Fleet("default").workers} == expected
+
+
+def test_the_limits_are_those_of_the_settings(settings: Any) -> None:
+    settings.PGQUEUE = {"HEARTBEAT": 20, "LEASE": 120}
+    worker(DEAD)
+    assert [one.vital for one in Fleet("default").workers] == ["running"]
+    JobFactory.create(running=True, worker=Fleet("default").workers[0].pk)
+    assert lost_jobs("default") == {}
+
+
+@pytest.mark.parametrize(
+    ("queues", "excluded", "text"),
+    [
+        ([], [], "all"),
+        ([], ["never"], "all but never"),
+        ([], ["never", "slow"], "all but never, slow"),
+        (["mail", "slow"], [], "mail, slow"),
+    ],
+)
+def test_the_queues_of_a_worker_in_words(queues: list[str], excluded: list[str], text: str) -> None:
+    assert queues_text(WorkerFactory.build(queues=queues, exclude_queues=excluded)) == text
+
+
+def test_jobs_that_are_claimed_ahead_do_not_look_as_if_they_ran() -> None:
+    one = WorkerFactory.build(slots=4)
+    texts = []
+    for busy in (0, 4, 200):
+        one.busy = busy  # type: ignore[attr-defined]
+        texts.append(busy_text(one))
+    assert texts == ["0 of 4", "4 of 4", "4 of 4, 196 claimed ahead"]
+
+
+NOBODY = "no worker is alive. Start one: manage.py runqueueworker"
+
+
+@pytest.mark.parametrize(
+    ("fleet", "serving", "trouble"),
+    [
+        ([], "none", NOBODY),
+        ([{}], "1", ""),
+        ([{}, {"queues": ["mail"]}, {"queues": ["slow"]}, {"exclude_queues": ["mail"]}], "2", ""),
+        ([{"exclude_queues": ["mail"]}], "none", ""),
+        ([{"age": DEAD}], "none", NOBODY),
+        ([{"age": DEAD}, {"state": "draining"}], "none", "all workers are stopping."),
+        ([{"age": DEAD}, {"age": SILENT}], "1 silent", "no worker has sent a heartbeat for 10 s."),
+        ([{"age": SILENT}, {}], "1", ""),
+    ],
+)
+def test_who_serves_a_queue_and_why_nobody_takes_jobs(
+    fleet: list[dict[str, Any]], serving: str, trouble: str
+) -> None:
+    for columns in fleet:
+        worker(**columns)
+    assert Fleet("default").attendance("mail") == serving
+    assert re.sub(r"1\d s", "10 s", Fleet("default").trouble) == (
+        trouble and f"Jobs are waiting, and {trouble}"
+    )
+
+
+@pytest.mark.parametrize("model", ["queue", "worker"])
+def test_a_banner_says_why_nobody_takes_jobs(root: Client, model: str) -> None:
+    address = url("changelist", model=model)
+    assert "pgqueue-trouble" not in body(root, address), "nothing waits"
+    JobFactory.create()
+    assert f'role="alert">Jobs are waiting, and {NOBODY}' in body(root, address)
+    worker()
+    assert "pgqueue-trouble" not in body(root, address)
+
+
+def test_after_an_outage_nothing_looks_as_if_it_ran(root: Client) -> None:
+    """All processes died 41 s ago, and nobody is there to change their rows."""
+    one = worker(DEAD, id=7, host="app-7", state="running")
+    job = JobFactory.create(running=True, worker=7)
+    for address in (url("overview"), LIST, url("change", 7, model="worker")):
+        html = body(root, address)
+        assert 'class="pgqueue-status pgqueue-dead">dead<' in html
+        assert 'pgqueue-status pgqueue-running">running<' not in html
+        assert re.search(r"\b4\d s ago", html)
+    assert "worker lost, waiting for recovery" in page(root, one)
+    for address in (url("overview"), url("changelist", model="queue")):
+        html = body(root, address)
+        assert ">1 lost<" in html
+        assert ">none<" in html
+    job.refresh_from_db()
+    assert job.status == "running", "the pages only look"
+
+
+def test_jobs_of_workers_that_are_dead_or_not_listed_are_lost() -> None:
+    for pk, age in ((1, 0), (2, SILENT), (3, DEAD)):
+        worker(age, id=pk)
+    for pk in (1, 2, 3, 4):
+        JobFactory.create(running=True, worker=pk, queue_name=f"of {pk}")
+    JobFactory.create(queue_name="of 1")
+    assert lost_jobs("default") == {"of 3": 1, "of 4": 1}
+
+
+def test_a_queue_that_no_worker_serves_says_so_with_its_oldest_job(root: Client) -> None:
+    worker(host="app-7", exclude_queues=["never"])
+    JobFactory.create_batch(12, queue_name="never", run_after=timezone.now() - timedelta(minutes=5))
+    JobFactory.create(queue_name="served", run_after=timezone.now() - timedelta(minutes=6))
+    QueueFactory.create(name="never used")
+    html = body(root, url("changelist", model="queue"))
+    assert html.count('<strong class="pgqueue-alarm">none</strong>') == 1
+    assert '<strong class="pgqueue-alarm">5 min</strong>' in html
+    assert '<td class="field-oldest">6 min</td>' in html
+
+
+def test_a_worker_in_another_language_serves_queues_but_fires_no_schedules(root: Client) -> None:
+    foreign()
+    ScheduleFactory.create()
+    assert (Fleet("default").trouble, Fleet("default").attendance("mail")) == ("", "1")
+    assert "Schedules stand still" in body(root, url("changelist", model="schedule"))
+
+
+# What the pages say.
+
+
+def fleet() -> Any:
+    """Some workers, and the jobs of one of them."""
+    began = timezone.now() - timedelta(hours=2, minutes=5)
+    here = worker(id=7, host="app-7", pid=12, queues=["mail"], memory=300 * 2**20, started_at=began)
+    worker(id=8, host="app-8", pid=12, state="draining", started_at=began)
+    worker(300, id=6, host="app-6", pid=12, started_at=began)
+    foreign()
+    Worker.objects.filter(pk=9).update(started_at=began)
+    for key, state, values in (
+        (101, "running", {"queue_name": "mail", "deadline": began}),
+        (102, "running", {"cancel_requested_at": began}),
+        (103, "running", {"worker": 8}),
+        (104, "done", {"duration": 1.5}),
+        (105, "failed", {"task": "shop.tasks.<b>"}),
+        (106, "done", {"worker": 8}),
+    ):
+        JobFactory.create(id=key, **{state: True, "worker": 7, "last_attempted_at": began, **values})
+    JobProgress.objects.create(job_id=101, done=3, total=4)
+    Job.objects.filter(pk=101).update(marks=HAS_PROGRESS)
+    return here
+
+
+def test_the_list(root: Client, wording: SnapshotAssertion) -> None:
+    fleet()
+    rows = body(root, LIST).split("<tbody>")[1].split("</tbody>")[0]
+    assert shown(f'<div id="content">{rows}</div>') == wording
+
+
+def test_the_page_says_what_it_runs_and_what_it_has_ended(root: Client, wording: SnapshotAssertion) -> None:
+    text = read(root, url("change", fleet().pk, model="worker"))
+    assert re.sub(r"About .* jobs/s, over the last \S+ \w+", "<rate>", text) == wording
+
+
+def test_the_page_of_an_idle_worker_in_another_language(root: Client, wording: SnapshotAssertion) -> None:
+    job = JobFactory.create(running=True, worker=foreign().pk)
+    assert "go-1" in body(root, url("change", job.pk))
+    Job.objects.filter(pk=job.pk)._raw_delete("default")
+    Worker.objects.update(started_at=timezone.now() - timedelta(hours=2))
+    assert read(root, url("change", 9, model="worker")) == wording
+
+
+def test_the_jobs_of_a_worker_are_for_those_who_may_see_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = worker()
+    monkeypatch.setattr(admin, "MOST_JOBS", 2)
+    JobFactory.create_batch(3, running=True, worker=one.pk, task_path="shop.tasks.secret")
+    assert "secret" not in page(staff("view_worker"), one)
+    html = page(staff("view_worker", "view_job"), one)
+    assert html.count("shop.<wbr>tasks.<wbr>secret") == 2
+    assert "This worker has claimed more jobs than are shown here." in html
+
+
+def test_a_history_that_is_too_slow_does_not_keep_the_page(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> Any:
+        raise TimeLimitReached
+
+    monkeypatch.setattr(admin, "ended_by", fail)
+    assert "What it has ended could not be read in time." in page(root, worker())
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "most"), [("changelist", "worker", 4), ("change", "worker", 3), ("overview", "job", 13)]
+)
+def test_the_number_of_statements_does_not_depend_on_the_number_of_rows(
+    root: Client, name: str, model: str, most: int
+) -> None:
+    address = url(name, *([1] if name == "change" else []), model=model)
+
+    def statements() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            body(root, address)
+        return sum("pgqueue_" in entry["sql"] for entry in captured)
+
+    worker(id=1)
+    few = statements()
+    for pk in range(2, 6):
+        worker(id=pk, queues=[f"q{pk}"])
+        JobFactory.create_batch(2, running=True, worker=pk, queue_name=f"q{pk}")
+        JobFactory.create_batch(2, running=True, worker=1, queue_name=f"q{pk}")
+    assert statements() == few <= most
+
+
+# How they are asked to end.
+
+
+def offered(client: Client, one: Worker) -> list[str]:
+    html = page(client, one)
+    return [how for how in ("replace", "stop") if f'action="{url(how, one.pk, model="worker")}"' in html]
+
+
+def drains() -> list[str]:
+    return list(Worker.objects.order_by("pk").values_list("drain", flat=True))
+
+
+def selected(*workers: Any, **more: str) -> dict[str, Any]:
+    return {"action": "replace_workers", "_selected_action": [one.pk for one in workers], **more}
+
+
+def opened(client: Client, data: dict[str, Any]) -> Page:
+    """Run the action of the list, and return the page that asks."""
+    return Page(LIST, client.post(LIST, data).content.decode())
+
+
+@pytest.mark.parametrize(
+    ("state", "hows"),
+    [
+        ({}, ["replace", "stop"]),
+        ({"drain": "replace"}, ["stop"]),
+        ({"drain": "stop"}, []),
+        ({"state": "draining"}, ["stop"]),
+        ({"age": 3600}, []),
+        ({"supervisor": None}, ["stop"]),  # nobody would replace it
+    ],
+)
+def test_the_buttons_offer_what_can_be_done(root: Client, state: dict[str, Any], hows: list[str]) -> None:
+    assert offered(root, worker(**state)) == hows
+
+
+@pytest.mark.parametrize(
+    ("how", "told", "state"),
+    [
+        ("replace", "1 process was asked to finish its jobs and end.", "running, to be replaced"),
+        ("stop", "The worker was asked to finish its jobs and end, with all its processes.",
+         "running, to be stopped"),
+    ],
+)  # fmt: skip
+def test_a_worker_is_asked_to_end(root: Client, how: str, told: str, state: str) -> None:
+    """A stop is for all processes of the supervisor."""
+    first, second = WorkerFactory.create_batch(2, supervisor=7)
+    WorkerFactory.create(supervisor=8)
+    JobFactory.create(running=True, worker=second.pk)
+    address = url(how, first.pk, model="worker")
+    html = root.post(address).content.decode()
+    assert "Nothing has changed yet." in html
+    assert f'href="{url("change", first.pk, model="worker")}"' in html
+    assert drains() == ["", "", ""]
+    effects, message = confirm(root, address)
+    words = "would start no more jobs, finish those that run ({} of 4) within its grace period, and {}."
+    ends = {"replace": "be replaced", "stop": "end"}[how]
+    asked = [first, second][: 1 + (how == "stop")]
+    assert effects == [f"{one} {words.format(place, ends)}" for place, one in enumerate(asked)]
+    assert message == (told, "success")
+    assert drains() == [how, "", ""]
+    assert LogEntry.objects.get().change_message.startswith("Action: ")
+    for each in (LIST, url("overview"), url("change", first.pk, model="worker")):
+        assert state in body(root, each)
+
+
+def test_selected_processes_are_replaced_but_those_that_end_already_or_are_dead_are_left_alone(
+    root: Client,
+) -> None:
+    one, two, asked, draining, dead = (
+        worker(**state) for state in ({}, {}, {"drain": "replace"}, {"state": "draining"}, {"age": 3600})
+    )
+    nothing = opened(root, selected(asked, draining, dead))
+    assert "Nothing would change." in nothing.content
+    assert not nothing.offers_to_act
+    effects, told = confirm(root, LIST, **selected(one, two, asked, draining, dead))
+    assert effects[2:] == [
+        f"{asked} already finishes its jobs and ends.",
+        f"{draining} already finishes its jobs and ends.",
+        f"{dead} is dead, and would not see it.",
+    ]
+    assert told == ("2 processes were asked to finish their jobs and end.", "success")
+    assert drains() == ["replace", "replace", "replace", "", ""]
+
+
+def test_what_changes_before_the_confirmation(root: Client) -> None:
+    """One ends, and another comes. All that match are those that were shown."""
+    first, second = WorkerFactory.create_batch(2)
+    asked = opened(root, selected(first, second, select_across="1"))
+    first.delete()
+    WorkerFactory.create()
+    assert asked.confirm(root) == ("1 process was asked to finish its jobs and end.", "success")
+    assert drains() == ["replace", ""]
+    assert post(root, url("stop", 999, model="worker"))[1] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("how", "other", "warns"),
+    [
+        ("stop", {}, False),
+        ("stop", {"state": "draining"}, True),
+        ("stop", {"age": 3600}, True),
+        ("replace", {"state": "draining"}, False),
+    ],
+)
+def test_the_page_warns_if_nobody_would_be_left(
+    root: Client, how: str, other: dict[str, Any], warns: bool
+) -> None:
+    one = worker(supervisor=7)
+    worker(supervisor=8, **other)
+    html = root.post(url(how, one.pk, model="worker")).content.decode()
+    assert ("No worker would be left that starts jobs." in html) is warns
+
+
+@override_settings(ROOT_URLCONF="tests.admin.sites")
+@pytest.mark.django_db(databases=["default", "other"])
+def test_another_site_drains_in_its_database(root: Client) -> None:
+    here = WorkerFactory.create()
+    Worker.objects.using("other").create(**Worker.objects.values().get())
+    effects, told = confirm(root, reverse("ops:django_pgqueue_worker_stop", args=[here.pk]))
+    assert (len(effects), told[1]) == (1, "success")
+    assert [Worker.objects.using(alias).get().drain for alias in ("default", "other")] == ["", "stop"]
