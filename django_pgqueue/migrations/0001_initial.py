@@ -1330,6 +1330,26 @@ class Migration(migrations.Migration):
                     },
                 ),
                 migrations.CreateModel(
+                    name="JobStack",
+                    fields=[
+                        (
+                            "job_id",
+                            models.BigIntegerField(primary_key=True, serialize=False, verbose_name="job"),
+                        ),
+                        ("lease", models.BigIntegerField(verbose_name="lease")),
+                        ("requested_at", models.DateTimeField(db_default=Now(), verbose_name="requested at")),
+                        ("taken_at", models.DateTimeField(null=True, verbose_name="taken at")),
+                        ("lines", models.TextField(db_default="", verbose_name="stack")),
+                    ],
+                    options={
+                        "verbose_name": "stack",
+                        "verbose_name_plural": "stacks",
+                        "db_table": "pgqueue_stack",
+                        "default_permissions": (),
+                        "required_db_vendor": "postgresql",
+                    },
+                ),
+                migrations.CreateModel(
                     name="StatRollup",
                     fields=[
                         ("id", models.BigAutoField(primary_key=True, serialize=False)),

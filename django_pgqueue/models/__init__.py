@@ -14,14 +14,25 @@ if apps.apps_ready and not apps.is_installed("django_pgqueue"):
 
 from .batch import BatchCounts, Edge, JobBatch, Tally
 from .current import CurrentJob
-from .job import DeclaredTask, Job, JobPayload, JobProgress, JobQuerySet, LiveJob, QueueStatus, Ring, Step
+from .job import (
+    DeclaredTask,
+    Job,
+    JobPayload,
+    JobProgress,
+    JobQuerySet,
+    JobStack,
+    LiveJob,
+    QueueStatus,
+    Ring,
+    Step,
+)
 from .queue import Limit, Pause, Queue, RateState, UniqueWindow, Worker
 from .schedule import Schedule, ScheduleRun
 from .statistics import FailureCount, FailureGroup, FailureNote, JobStat, RaisedAlert, StatRollup
 
 __all__ = [
     "BatchCounts", "CurrentJob", "DeclaredTask", "Edge", "FailureCount", "FailureGroup", "FailureNote",
-    "Job", "JobBatch", "JobPayload", "JobProgress", "JobQuerySet", "JobStat", "Limit", "LiveJob",
+    "Job", "JobBatch", "JobPayload", "JobProgress", "JobQuerySet", "JobStack", "JobStat", "Limit", "LiveJob",
     "Pause", "Queue", "QueueStatus", "RaisedAlert", "RateState", "Ring", "Schedule", "ScheduleRun",
     "StatRollup", "Step", "Tally", "UniqueWindow", "Worker",
 ]  # fmt: skip

@@ -8,15 +8,21 @@ Django (flush, admin, relations) treats it as a second model of the project.
 
 from __future__ import annotations
 
+from datetime import timedelta
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.apps.registry import Apps
-from django.db import models
+from django.db import connections, models
 from django.db.models.expressions import DatabaseDefault
 from django.db.models.functions import Now
+from django.db.transaction import TransactionManagementError
 from django.utils.translation import gettext_lazy as _
 
 from ..compat import for_async
+from ..exceptions import duration
+from ..postgres import fetch_value
+from ..postgres.aliases import write_alias
 from ..tasks.misuse import Habits
 from ..tasks.progress import HAS_PROGRESS, Progress, stored_progress
 from ..tasks.unique import EnqueueOutcome
@@ -196,6 +202,9 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
+_STACK_PAUSE = 0.02  # seconds between two looks for the answer of a worker
+
+
 class Job(Habits, changes.Changes, Joins, JobFields):
     """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state.
 
@@ -213,6 +222,39 @@ class Job(Habits, changes.Changes, Joins, JobFields):
     aedit = for_async(edit)
     extend = changes.of_one(changes.extend)
     aextend = for_async(extend)
+
+    def request_stack(self) -> bool:
+        """Ask the worker what the task of this job does now. Return whether it runs. See ``stack()``."""
+        return bool(fetch_value(write_alias(self), "SELECT pgqueue_request_stack(%s)", self.pk))
+
+    def stack(self, timeout: float | timedelta = 5.0) -> str:
+        """Return what the task of this running job does now: its stack, as in a traceback, the innermost call
+        last. Values of variables are not in it. It is empty just before and after the task.
+
+        Raise ``ValueError`` if the job does not run, ``TimeoutError`` if its worker has not answered after
+        ``timeout`` (seconds or a timedelta), and ``TransactionManagementError`` in a transaction of its
+        database.
+        """
+        until, alias = monotonic() + duration("stack(timeout)", timeout), write_alias(self)
+        if connections[alias].in_atomic_block:
+            raise TransactionManagementError(
+                f"Job {self.pk}: its worker sees the request only after the commit of the transaction of "
+                f"{alias!r}. Call stack() outside of atomic()."
+            )
+        if not self.request_stack():
+            raise ValueError(f"Job {self.pk} does not run.")
+        answer = JobStack.objects.using(alias).filter(pk=self.pk, taken_at__isnull=False)
+        while (found := answer.first()) is None:
+            if monotonic() > until:
+                raise TimeoutError(
+                    f"The worker of job {self.pk} has not answered within {timeout} s. The task may have "
+                    "ended, or is in a call into C that keeps the global interpreter lock."
+                )
+            sleep(_STACK_PAUSE)
+        return found.lines
+
+    request_stack.alters_data = stack.alters_data = True  # type: ignore[attr-defined]  # not in templates
+    astack = for_async(stack)
 
     if TYPE_CHECKING:
         objects: ClassVar[_JobManager]
@@ -369,6 +411,21 @@ class JobProgress(models.Model):
         db_table = "pgqueue_progress"
         verbose_name = _("progress")
         verbose_name_plural = _("progress")
+
+
+class JobStack(models.Model):
+    """What a running job did when someone has asked for it. See ``Job.stack``."""
+
+    job_id = models.BigIntegerField(_("job"), primary_key=True)
+    lease = models.BigIntegerField(_("lease"))
+    requested_at = models.DateTimeField(_("requested at"), db_default=Now())
+    taken_at = models.DateTimeField(_("taken at"), null=True)
+    lines = models.TextField(_("stack"), db_default="")
+
+    class Meta(InternalMeta):
+        db_table = "pgqueue_stack"
+        verbose_name = _("stack")
+        verbose_name_plural = _("stacks")
 
 
 class Step(models.Model):

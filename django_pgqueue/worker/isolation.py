@@ -24,7 +24,7 @@ from functools import partial
 from threading import Thread
 from time import monotonic
 
-from django.db import OperationalError, connections
+from django.db import DatabaseError, OperationalError, connections
 
 from .. import conf
 from ..exceptions import TaskTimeout, TooManyCrashes, WorkerLost
@@ -41,6 +41,7 @@ from .executor.outcomes import Backoffs, backoff_of
 from .executor.progress import WRITE_EVERY
 from .executor.runner import Runner
 from .executor.running_job import RunningJob
+from .executor.stacks import WRITE_SQL, stack_of
 from .executor.threads import Executor
 from .logs import configure_logging
 from .spawn import LINGER, START_WITHIN, child_command, child_environment, how_it_ended, take_standard_input
@@ -50,6 +51,7 @@ from .waker import Waker
 logger = get_logger(__name__)
 
 TOLD = b"told "  # and what the job tells, as JSON
+STACK = b"stack "  # and what its task does now, as JSON
 LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its messages are read at once
 
 # Its worker lives, and only this process ended. A crash is always notable.
@@ -90,11 +92,13 @@ def run(
         logger.info("job %s has crashed before and runs isolated in process %s", row.id, process.pid)
         given = [running.alias, running.worker, verbosity, databases, backoffs, row]
         _send(ours, json.dumps([*given, last_heard(running.alias)]))
-        running.on_stop = partial(_send, ours, "cancel")
-        # Race: the job may have been asked to stop before on_stop was set.
+        running.send = partial(_send, ours)
+        # Race: the job may have been asked to stop before its process could be told.
         if running.asked_to_stop:
-            running.on_stop()
-        said = _listen(ours, process, partial(begin, kill), running.progress.hear)
+            running.send("cancel")
+        said = _listen(
+            ours, process, partial(begin, kill), running.progress.hear, partial(_write_stack, running)
+        )
         if len(said) == 2:
             with suppress(subprocess.TimeoutExpired):  # its exit handlers may need some time
                 process.wait(LINGER)
@@ -150,9 +154,11 @@ def _listen(
     process: subprocess.Popen[bytes],
     begun: Callable[[], None],
     told: Callable[[str | None, Progress | None], None],
+    seen: Callable[[str], None],
 ) -> list[bytes]:
     """Return the lines that the process has sent when it has finished or died. ``told`` is called with what
-    the job tells in the meantime. One that hangs while it starts, before a timeout counts, is killed.
+    the job tells in the meantime, and ``seen`` with its stack, if someone has asked for it. A process that
+    hangs while it starts, before a timeout counts, is killed.
 
     The end of the stream does not show this: a process that the task has forked may hold it open forever.
     """
@@ -177,6 +183,10 @@ def _listen(
                     step, progress = json.loads(line.removeprefix(TOLD))
                     told(step, None if progress is None else Progress(*progress))
                 continue
+            if line.startswith(STACK):
+                with suppress(ValueError):
+                    seen(str(json.loads(line.removeprefix(STACK))))
+                continue
             if not said:
                 begun()
             said.append(line)
@@ -188,6 +198,15 @@ def _listen(
             )  # fmt: skip
             _kill(process)
     return said
+
+
+def _write_stack(running: RunningJob, stack: str) -> None:
+    row = running.row
+    try:
+        with connections[running.alias].cursor() as cursor:
+            cursor.execute(WRITE_SQL, [[row.id], [row.lease], [stack], [row.id]])
+    except DatabaseError as error:
+        logger.warning("job %s: its stack could not be written: %s", row.id, str(error).strip())
 
 
 def _ended(line: bytes) -> tuple[Outcome, bool] | None:
@@ -225,11 +244,15 @@ def main() -> int:
         heard(alias, *told)
 
     def obey() -> None:
-        """Follow the worker's commands, of which "cancel" is the only one, and exit when the worker ends."""
+        """Follow the worker's commands, and exit when the worker ends."""
         with suppress(OSError):
-            while commands.readline():
-                while not runner.cancel(job.id):  # the job may not have started yet
+            while command := commands.readline():
+                while (running := runner.running.get(job.id)) is None:  # it has not started yet
                     time.sleep(0.05)
+                if command == b"stack\n":
+                    _send(link, STACK.decode() + json.dumps(stack_of(running)))
+                else:
+                    runner.cancel(job.id)
         os._exit(1)
 
     Thread(target=obey, name="pgqueue-worker-watch", daemon=True).start()

@@ -324,3 +324,21 @@ def test_pipes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     exec((EXAMPLES / "terminal" / slowest[1].split()[1]).read_text(), {})  # noqa: S102
     printed = capsys.readouterr().out
     assert re.fullmatch(rf"{running.pk} tests\.app\.tasks\.add \d+ s on app-1:7\n", printed)
+
+
+def test_what_running_jobs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = enqueue(example("tasks").send_receipt, 1)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_job_live SET status = 'running', lease = 1, worker = 1,"
+            " last_attempted_at = now() - interval '1 hour' WHERE id = %s",
+            [job.pk],
+        )
+    monkeypatch.setattr(Job, "stack", lambda job: f"of {job.pk}")
+    assert example("stacks").what_they_do() == {job.pk: f"of {job.pk}"}
+
+    def raises(job: Job) -> str:
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(Job, "stack", raises)
+    assert example("stacks").what_they_do() == {job.pk: "no answer"}

@@ -213,8 +213,8 @@ INTERNAL = {
     "exceptions": "JobControl duration moment",
     "metrics": "MOST PATIENCE logger registry",
     "models": """
-        BatchCounts CurrentJob DeclaredTask Edge FailureNote JobProgress LiveJob QueueStatus RaisedAlert
-        RateState Ring Tally UniqueWindow
+        BatchCounts CurrentJob DeclaredTask Edge FailureNote JobProgress JobStack LiveJob QueueStatus
+        RaisedAlert RateState Ring Tally UniqueWindow
     """,
     "operations": "RunSQLFile SQL_FOLDER after_migrate lost_functions read_sql",
     "redaction": """

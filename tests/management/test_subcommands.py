@@ -23,7 +23,7 @@ from django_pgqueue.management import _parser
 from django_pgqueue.management._output import Output, Table, print_json
 from django_pgqueue.management._parser import argument
 from django_pgqueue.management.commands import pgqueue
-from django_pgqueue.models import Limit, Pause
+from django_pgqueue.models import Job, Limit, Pause
 from tests.support.factories import ERROR, JobFactory, JobStatFactory, ScheduleFactory, WorkerFactory
 from tests.support.failures import fold, note
 
@@ -249,7 +249,10 @@ def test_the_others_have_no_facts() -> None:
 
 
 @pytest.mark.parametrize("name", with_json())
-def test_json_is_one_document_and_nothing_else(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_document_and_nothing_else(
+    name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Job, "stack", lambda job, timeout: "a line\n")
     worker = WorkerFactory.create(host="app-1", pid=7)
     job = JobFactory.create(queue_name="mail")
     JobFactory.create(failed=True)
@@ -258,7 +261,7 @@ def test_json_is_one_document_and_nothing_else(name: str, capfd: pytest.CaptureF
         "why": [str(job.pk)], "drain-worker": [str(worker.pk)], "cancel": [str(job.pk)],
         "pause": ["--queue", "mail"], "resume": ["--queue", "mail"],
         "retry": ["--status", "failed", "--yes"], "run-now": ["--queue", "mail"],
-        "health": ["--age", "600"],
+        "health": ["--age", "600"], "stack": [str(job.pk)],
     }.get(name, [])  # fmt: skip
     document = json.loads(run(name, *more, "--json"))
     assert capfd.readouterr().out == ""

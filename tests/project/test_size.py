@@ -10,8 +10,8 @@ from collections import defaultdict
 
 from .test_layers import PACKAGE, ROOT, arrows, modules
 
-MOST_FILES = 212  # of Python, with migrations
-MOST_LINES = 39_900  # of Python, with docstrings, comments and blank lines
+MOST_FILES = 213  # of Python, with migrations; the last one for the stacks of running jobs
+MOST_LINES = 40_400  # of Python, with docstrings, comments and blank lines; the last 250 for these stacks
 MOST_AT_THE_ROOT = 18  # what projects import or name in their settings, and what everything stands on
 
 #: A module of fewer lines belongs in the only module that imports it.

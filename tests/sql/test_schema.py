@@ -213,9 +213,9 @@ def test_a_project_may_have_a_job_of_its_own() -> None:
 def test_the_live_leaf_is_no_model_of_the_project() -> None:
     assert LiveJob not in apps.get_models(include_auto_created=True)
     assert {model.__name__ for model in apps.get_app_config("django_pgqueue").get_models()} == {
-        "Edge", "FailureCount", "FailureGroup", "FailureNote", "Job", "JobBatch", "JobProgress", "JobStat",
-        "Limit", "Pause", "DeclaredTask", "Queue", "QueueStatus", "RaisedAlert", "RateState", "Ring",
-        "Schedule", "ScheduleRun", "StatRollup", "Step", "Tally", "UniqueWindow", "Worker",
+        "Edge", "FailureCount", "FailureGroup", "FailureNote", "Job", "JobBatch", "JobProgress", "JobStack",
+        "JobStat", "Limit", "Pause", "DeclaredTask", "Queue", "QueueStatus", "RaisedAlert", "RateState",
+        "Ring", "Schedule", "ScheduleRun", "StatRollup", "Step", "Tally", "UniqueWindow", "Worker",
     }  # fmt: skip
 
 

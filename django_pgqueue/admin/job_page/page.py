@@ -13,12 +13,14 @@ from itertools import pairwise
 from types import NoneType
 from typing import Any, TypeAlias, TypeVar
 
+from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import display_for_field
+from django.db import connections
 from django.db.models import BooleanField, QuerySet
 from django.db.models.expressions import RawSQL
 from django.forms import Media
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template import TemplateDoesNotExist
 from django.template.loader import get_template
 from django.urls import URLPattern
@@ -33,9 +35,10 @@ from ...encoding import whole_number
 from ...formatting import get_logger
 from ...models import Edge, Job, JobBatch, JobStat
 from ...models.batch import Parents, counts_of
-from ...models.job import Step
+from ...models.job import JobStack, Step
 from ...monitoring.jobs import moment, recorded_steps
 from ...monitoring.spans import DAY, series
+from ...postgres.aliases import write_alias
 from ...postgres.timeout import TimeLimitReached
 from ...redaction import REDACTED, names_of_call, redact, redact_call, redact_text
 from ...tasks.links import HAS_CHILDREN
@@ -62,8 +65,12 @@ class JobPage(JobDisplay):
         return self.holds(request, "clone") and self.has_view_arguments_permission(request)
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the page "Enqueue again"."""
-        return [self.rowpage("clone", partial(clone_page, self), "clone"), *super().get_urls()]
+        """Add the URLs of the page "Enqueue again", and of the button that asks for the stack."""
+        return [
+            self.rowpage("clone", partial(clone_page, self), "clone"),
+            self.rowpage("stack", partial(ask_for_stack, self), "view"),
+            *super().get_urls(),
+        ]
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the sections of the page."""
@@ -78,6 +85,7 @@ class JobPage(JobDisplay):
             "pgqueue_heading": breakable(str(obj)),
             "pgqueue_address": request.build_absolute_uri(self.address("change", obj.pk)),
             "pgqueue_clone": self.address("clone", obj.pk) if may_clone else "",
+            "pgqueue_ask_stack": self.address("stack", obj.pk) if obj.status == Job.Status.RUNNING else "",
             "pgqueue_own_links": links_of(obj) if show.full else [],
         }
 
@@ -257,6 +265,40 @@ def _when(step: dict[str, Any]) -> str:
     return display.filled(_("until %(time)s"), time=display.time(wakes))
 
 
+ANSWER_WITHIN = 1.0  # seconds for which the page waits for a worker
+
+
+def ask_for_stack(admin: JobPage, request: HttpRequest, job: Job) -> HttpResponse:
+    """Ask the worker what the job does now, and show its page again."""
+    if request.method == "POST":
+        try:
+            if connections[write_alias(job)].in_atomic_block:  # ATOMIC_REQUESTS: it is asked at the end
+                job.request_stack()
+            else:
+                job.stack(ANSWER_WITHIN)
+        except ValueError:
+            admin.message_user(request, _("The job does not run any more."), messages.WARNING)
+        except TimeoutError:
+            pass  # the page says so
+    return HttpResponseRedirect(f"{admin.address('change', job.pk)}#pgqueue-stack")
+
+
+def stack(show: Formatter) -> dict[str, str] | None:
+    """Return what the running job did when someone has asked for it, and when that was."""
+    if show.job.status != Job.Status.RUNNING:
+        return None
+    row = JobStack.objects.using(show.alias).filter(pk=show.job.pk).first()
+    if row is None or row.lease != show.job.lease:  # of an earlier attempt
+        return None
+    lines = show.text(row.lines)
+    return {
+        "requested": display.time(row.requested_at),
+        "taken": display.time(row.taken_at) if row.taken_at else "",
+        "lines": lines,
+        "frames": application_part(lines),
+    }
+
+
 def errors(show: Formatter) -> list[dict[str, Any]]:
     """Return the errors, the last one first."""
     shown: list[dict[str, Any]] = []
@@ -351,7 +393,7 @@ def runs(show: Formatter) -> Chart | None:
 
 #: In page order.
 SECTIONS: Sequence[Callable[[Formatter], Any]] = (
-    timeline, panel, payload, ties, steps, errors, logs, runs,
+    timeline, stack, panel, payload, ties, steps, errors, logs, runs,
 )  # fmt: skip
 
 # Links that the project declares for the jobs of its tasks, and that its models have.

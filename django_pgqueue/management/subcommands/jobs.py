@@ -33,7 +33,7 @@ from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import beginning, redact, redact_call, redact_text
 from ...tasks.progress import Progress
 from ...worker.one_process import run_job
-from .._arguments import at_least, job_id, of_one_database
+from .._arguments import at_least, job_id, of_one_database, seconds
 from .._job_filters import add_filters, check_names, filters_of, with_ids
 from .._output import Block, Columns, Output, Table, bar, how_soon, plain_lines
 from .._parser import INTERRUPTED, argument, subcommand
@@ -365,6 +365,28 @@ def _why(options: dict[str, Any]) -> Output:
         return Output((), document, error=reason.text)
     fix = [reason.fix] if reason.fix else []
     return Output([f"Job {pk} ({reason.facts['task_path']}): {reason.text}", *fix], document)
+
+
+@subcommand(
+    "stack",
+    "Show what the task of a running job does now, as a traceback without values",
+    _ID,
+    argument("--wait", type=seconds(), default=5.0, metavar="DURATION",
+             help="for how long to wait for its worker (default: 5s)"),
+)  # fmt: skip
+def _stack(options: dict[str, Any]) -> Output:
+    """Return the stack. That the job does not run, or that its worker does not answer, is an error."""
+    alias, pk = options["job"]
+    alias = alias or options["database"]
+    job = Job.objects.using(alias).filter(pk=pk).first()
+    if job is None:
+        return Output(error=f"There is no job {pk}.")
+    try:
+        stack = redact_text(job.stack(options["wait"]), job.task_path)
+    except (ValueError, TimeoutError) as error:
+        return Output(error=f"{error} See: manage.py pgqueue why {pk}")
+    document = {"job_id": pk, "task_path": job.task_path, "stack": stack}
+    return Output([*plain_lines(stack)] or [f"Job {pk} is about to begin, or to end."], document)
 
 
 @subcommand(

@@ -77,3 +77,27 @@ BEGIN
         at = excluded.at, done = excluded.done, total = excluded.total, note = excluded.note;
     RETURN held;
 END $$;
+
+-- Ask what the task of a running job does now. Its worker writes the stack into pgqueue_stack, mostly within
+-- milliseconds. Returns whether the job runs. Stacks that are an hour old are deleted.
+--
+-- Race: two who ask delete the same old rows, each in its own order, and would wait for each other. So each leaves out
+-- what the other one has locked.
+CREATE FUNCTION pgqueue_request_stack(job bigint) RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    held bigint;
+BEGIN
+    SELECT running.lease INTO held FROM pgqueue_job_live AS running
+    WHERE running.id = pgqueue_request_stack.job AND running.status = 'running';
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM pgqueue_stack AS old WHERE old.job_id IN (
+        SELECT stack.job_id FROM pgqueue_stack AS stack
+        WHERE stack.requested_at < clock_timestamp() - interval '1 hour' FOR UPDATE SKIP LOCKED);
+    INSERT INTO pgqueue_stack AS asked (job_id, lease) VALUES (job, held)
+    ON CONFLICT (job_id) DO UPDATE SET
+        lease = excluded.lease, requested_at = excluded.requested_at, taken_at = NULL, lines = '';
+    PERFORM pg_notify(_pgqueue_channel(), 'stack ' || job);
+    RETURN true;
+END $$;

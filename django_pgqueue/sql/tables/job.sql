@@ -208,3 +208,13 @@ CREATE TABLE pgqueue_progress (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0
 );
+
+-- The stacks of running jobs for which someone has asked (pgqueue_request_stack), until an hour later. A worker writes
+-- taken_at and lines. Who asks again gets a new one in the same row.
+CREATE TABLE pgqueue_stack (
+    job_id bigint NOT NULL PRIMARY KEY,
+    lease bigint NOT NULL,
+    requested_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    taken_at timestamptz,
+    lines text NOT NULL DEFAULT ''
+);

@@ -81,6 +81,15 @@ class _Steps(Generator[Any, Any, T]):
         return _waits(self._coroutine.throw(*error))
 
 
+#: The code that calls the body of a task. What comes behind it on a stack is of the task.
+BODY = {each.__code__ for each in (call_body, await_body, _Steps.__next__, _Steps.send, _Steps.throw)}
+
+
+def awaited_by(awaitable: Any) -> Any:
+    """Return the coroutine that an awaitable of this module steps through; None for others."""
+    return awaitable._coroutine if isinstance(awaitable, _Steps) else None
+
+
 def _waits(awaited: Any) -> Any:
     if _is_child:
         _end(RuntimeError("a process forked by an async task cannot await, because the loop is its parent's"))

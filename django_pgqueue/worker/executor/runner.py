@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from inspect import iscoroutinefunction
+from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ from .errors import user_frames
 from .outcomes import Backoffs, Outcomes, Result, is_serialization_failure, session_of, worker_failed
 from .progress import ProgressWriter
 from .running_job import RunningJob
+from .stacks import stack_of
 from .task_signals import Announcer
 from .timeouts import Timeout, Timeouts
 
@@ -170,7 +172,7 @@ class Runner:
         # This comes first: a job that may have started counts as started.
         self.started_jobs.begin(row.id)
         self.running[row.id] = running
-        running.started = monotonic()
+        running.started, running.thread = monotonic(), get_ident()
         if row.timeout is not None and self._enforces_timeouts:
             overdue = kill or partial(self.on_overdue, running)
             running.timeout = Timeout(row, row.timeout, overdue, running.coroutine, self.started_jobs)
@@ -305,6 +307,8 @@ class Runner:
     def overdue(self, running: RunningJob) -> Result:
         """Return the result of a job that still runs after its timeout and the grace period."""
         error = TaskTimeout("the task did not end after its timeout, so its process was replaced")
+        if stack := stack_of(running):
+            error.add_note(f"What it did then, the innermost call last:\n{stack}")
         outcome = self.outcomes.timed_out(running, error)
         return Result(running.row, outcome, running.ran, False, *running.take_error())
 

@@ -57,7 +57,8 @@ class RunningJob:
     log: LogCapture | None = None  # what it logs, if that is kept
     coroutine: asyncio.Task[Any] | None = None
     timeout: Timeout | None = None  # once it has started
-    on_stop: Callable[[], None] | None = None  # called when it is asked to stop, if it runs isolated
+    thread = 0  # in which it runs; of an async job, that of the loop
+    send: Callable[[str], None] | None = None  # a command to the process in which it runs isolated
     session: ReferenceType[Any] | None = None  # stands for that of the transaction of an atomic task
     is_finishing = False  # whether the end of an atomic task is being written in its transaction
     in_outer_transaction = False  # whether it was claimed in an open transaction (``inline``)
@@ -130,8 +131,8 @@ class RunningJob:
                 self._event.set()
         if self.coroutine is not None:
             self.coroutine.get_loop().call_soon_threadsafe(self.coroutine.cancel)
-        if self.on_stop is not None:
-            self.on_stop()
+        if self.send is not None:
+            self.send("cancel")
         return True
 
     def extend(self, seconds: float | timedelta) -> bool:

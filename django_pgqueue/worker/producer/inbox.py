@@ -41,6 +41,7 @@ from ...postgres.session import Session
 from ..executor.outcomes import REASON_LIMIT, Backoffs
 from ..executor.runner import Runner
 from ..executor.running_job import RunningJob
+from ..executor.stacks import write_stacks
 
 READ_EVERY = 1.0  # seconds, while it claims
 UNPAUSE_BATCH = 1_000  # jobs
@@ -66,8 +67,10 @@ _READ_SQL = """
 """
 UNPAUSE_SQL = "SELECT _pgqueue_unpause(%s)"
 _RUNNING_SQL = """
-    SELECT id, lease, cancel_requested_at IS NOT NULL FROM pgqueue_job_live
-    WHERE id = ANY (%s::bigint[]) AND status = 'running'
+    SELECT job.id, job.lease, job.cancel_requested_at IS NOT NULL, EXISTS (
+        SELECT FROM pgqueue_stack AS asked
+        WHERE asked.job_id = job.id AND asked.lease = job.lease AND asked.taken_at IS NULL)
+    FROM pgqueue_job_live AS job WHERE job.id = ANY (%s::bigint[]) AND job.status = 'running'
 """
 
 
@@ -125,7 +128,7 @@ class Inbox:
         is_called = False
         for notification in session.notifications():
             word, _, rest = notification.payload.partition(" ")
-            if word == "cancel":
+            if word in {"cancel", "stack"}:
                 job_id = whole_number(rest)
                 if job_id is not None and job_id in self._runner.running:
                     self._named_jobs.add(job_id)
@@ -196,8 +199,8 @@ class Inbox:
     # -- running jobs
 
     def look_at_running(self, session: Session, now: float) -> list[RunningJob] | None:
-        """Ask the jobs to stop that are to be cancelled: those that a notification has named, and once in
-        each poll interval those that have run longer than that.
+        """Ask the jobs to stop that are to be cancelled, and write the stacks for which someone has asked: of
+        those that a notification has named, and once in each poll interval of those that have run longer.
 
         Return those of the latter whose rows do not say that they run here; None if it is not time.
         """
@@ -213,13 +216,23 @@ class Inbox:
             if job.row.id in self._named_jobs or now - job.started > longest
         ]
         found = session.rows(_RUNNING_SQL, ([job.row.id for job in jobs],)) if jobs else []
-        for job_id in (job_id for job_id, _, is_asked in found if is_asked):
+        for job_id in (job_id for job_id, _, is_asked, _ in found if is_asked):
             self._runner.cancel(job_id)
+        if asked := [job_id for job_id, _, _, is_asked in found if is_asked]:
+            self._show(session, [job for job in jobs if job.row.id in asked])
         self._named_jobs.clear()
         if not is_due:
             return None
-        held = {(job_id, lease) for job_id, lease, _ in found}
+        held = {(job_id, lease) for job_id, lease, *_ in found}
         return [job for job in jobs if (job.row.id, job.row.lease) not in held]
+
+    def _show(self, session: Session, jobs: list[RunningJob]) -> None:
+        """Write what the tasks of these jobs do now. Isolated ones do it themselves."""
+        for job in jobs:
+            if job.send is not None:
+                job.send("stack")
+        if here := [job for job in jobs if job.send is None]:
+            write_stacks(session, here)
 
 
 def orders_sql(worker: int, supervisor: int) -> str:

@@ -224,7 +224,7 @@ class Producer:
             return
         missing = [job for job in missing if job.needs_lease and job.row.id not in self.jobs.lost]
         # An isolated job may have given up its lease by itself, which only its own process knows.
-        again = self._claimer.claim_again(session, [job.row for job in missing if job.on_stop is None])
+        again = self._claimer.claim_again(session, [job.row for job in missing if job.send is None])
         for job in self.jobs.lose({job for job in missing if job.row.id not in again}):
             logger.warning(
                 "job %s (%s) is lost: it was given back while its task ran. The task is asked to stop, and "
@@ -376,7 +376,7 @@ class Producer:
     def _without_running(self, rows: list[Claimed]) -> list[Claimed]:
         """Requeue the rows that run here under an older lease, and return the others."""
         running = self._runner.running.get
-        twice = [row for row in rows if (old := running(row.id)) and old.needs_lease and old.on_stop is None]
+        twice = [row for row in rows if (old := running(row.id)) and old.needs_lease and old.send is None]
         if not twice:
             return rows
         self._reporter.release(twice, "an earlier run of it has not ended in this process")

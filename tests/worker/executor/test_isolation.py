@@ -39,6 +39,7 @@ def listen(*words: str) -> tuple[list[bytes], int]:
     """Return what is received from a process that sends these words, and how often the job has started."""
     begun: list[int] = []
     told: list[Any] = []
+    seen: list[str] = []
     reading, writing = socket.socketpair()
     with (
         reading,
@@ -47,7 +48,9 @@ def listen(*words: str) -> tuple[list[bytes], int]:
         ) as process,
     ):
         writing.close()
-        heard = isolation._listen(reading, process, lambda: begun.append(1), lambda *each: told.append(each))
+        heard = isolation._listen(
+            reading, process, lambda: begun.append(1), lambda *each: told.append(each), seen.append
+        )
     assert [progress for _, progress in told] == [Progress(3, 4, "x")] * len(told)
     return heard, len(begun)
 
@@ -61,7 +64,9 @@ def test_a_process_that_hangs_while_it_starts_is_killed(
     command = ["sleep", "1000"]
     with reading, subprocess.Popen(command, pass_fds=[writing.fileno()], process_group=0) as process:
         writing.close()
-        assert isolation._listen(reading, process, lambda: pytest.fail("begun"), lambda *told: None) == []
+        assert (
+            isolation._listen(reading, process, lambda: pytest.fail("begun"), lambda *told: None, print) == []
+        )
     assert process.returncode == -signal.SIGKILL
     (said,) = caplog.messages
     assert said.endswith("which has not loaded the settings and apps within 0.1 s")
