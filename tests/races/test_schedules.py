@@ -77,8 +77,15 @@ def in_background(call: Callable[[], T]) -> Background[T]:
 @pytest.mark.promise("schedule-once")
 def test_two_rounds_fire_a_run_once_and_none_waits(one: Connection, two: Connection) -> None:
     schedules = [overdue() for _ in range(3)]
+    asked: list[str] = []
+
+    def rows(query: str, parameters: Any) -> Any:
+        asked.append(query)
+        return rows_of(two)(query, parameters)
+
     assert fire(one) == 3
-    assert fire(two) == 0  # the rows are locked
+    assert fire_due(rows, {}) == 0  # the rows are locked
+    assert len(asked) == 2, "it has looked, and has not tried again: it met no lock"
     one.commit()
     assert fire(two) == 0  # nothing is due any more
     assert [len(jobs_of(each)) for each in schedules] == [1, 1, 1]

@@ -15,12 +15,22 @@ from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.schedules import fire as fire_module
-from django_pgqueue.schedules.fire import PUNCTUAL
+from django_pgqueue.schedules.fire import PUNCTUAL, due_plans, fire_plans
 from django_pgqueue.schedules.policy import known_policy
 from tests.app import tasks
 from tests.support.factories import ScheduleFactory
 from tests.support.jobs import value
-from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, runs_of
+from tests.support.schedules import (
+    ago,
+    end,
+    fire,
+    jobs_of,
+    minute,
+    outcomes,
+    overdue,
+    rows_of,
+    runs_of,
+)
 from tests.support.sessions import Connection
 from tests.support.workers import fresh, run_due
 
@@ -295,8 +305,13 @@ def test_a_schedule_that_is_set_back_fires_nothing_twice(one: Connection) -> Non
 
 
 def test_no_run_is_fired_that_is_not_later_than_the_last(one: Connection) -> None:
-    """Not even if maintenance has deleted it: the clock of the server was set back by a month."""
+    """Not even if maintenance has deleted it: the clock of the server was set back by a month. Nor does the
+    database believe a worker that has planned one.
+    """
     schedule = overdue(minute() - 3 * MINUTE, catch_up="all")
+    rows = rows_of(one)
+    (planned,) = due_plans(rows, {})
+    assert planned.runs
     last = datetime.now(UTC) + timedelta(days=30)
     Schedule.objects.update(last_run_at=last)
     fire(one)
@@ -304,6 +319,9 @@ def test_no_run_is_fired_that_is_not_later_than_the_last(one: Connection) -> Non
     schedule.refresh_from_db()
     assert schedule.next_run_at is not None
     assert schedule.next_run_at > last
+    (version,) = one.execute("SELECT xmin::text FROM pgqueue_schedule").fetchone() or ("",)
+    fire_plans(rows, [planned._replace(version=version)], {})
+    assert not runs_of(schedule)
 
 
 @pytest.mark.promise("schedule-once")
