@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 
-from django_pgqueue import JobExists, enqueue
+from django_pgqueue import BoundTask, JobExists, enqueue
 from django_pgqueue.exceptions import InvalidKey
 from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules import fire as fire_module
 from tests.app import group_tasks, limit_tasks, unique_tasks
+from tests.app.tasks import noop
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, runs_of
 from tests.support.sessions import Connection
@@ -34,28 +34,21 @@ def keys(job: Job) -> tuple[str | None, ...]:
 # -- the same keys as enqueue()
 
 
-@pytest.mark.parametrize(
-    ("task", "args", "kwargs"),
-    [
-        (unique_tasks.index, [7], {}),
-        (unique_tasks.index, [7], {"force": True}),
-        (unique_tasks.sync, [1], {}),
-        (unique_tasks.remind, [1], {}),
-        (limit_tasks.two, ["a"], {}),
-        (limit_tasks.ship, [], {"order_id": 3}),
-        (limit_tasks.sync, ["acme.eu"], {}),
-        (limit_tasks.report, [], {"region": None}),
-        (limit_tasks.hourly, ["a"], {}),
-        (limit_tasks.quick, [5], {}),
-        (group_tasks.serve, ["acme", 1], {}),
-        (group_tasks.by_domain, ["kim@example.com"], {}),
-    ],
-)
-def test_a_run_enqueues_as_enqueue_does(one: Connection, task: Any, args: Any, kwargs: Any) -> None:
-    enqueued = enqueue(task, *args, **kwargs)
+CALLS: list[BoundTask] = [
+    unique_tasks.index.bind(7), unique_tasks.index.bind(7, force=True), unique_tasks.sync.bind(1),
+    unique_tasks.remind.bind(1), limit_tasks.two.bind("a"), limit_tasks.ship.bind(order_id=3),
+    limit_tasks.sync.bind("acme.eu"), limit_tasks.report.bind(region=None), limit_tasks.hourly.bind("a"),
+    limit_tasks.quick.bind(5), group_tasks.serve.bind("acme", 1),
+    group_tasks.by_domain.bind("kim@example.com"), noop.bind(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: str(call.task.module_path))
+def test_a_run_enqueues_as_enqueue_does(one: Connection, call: BoundTask) -> None:
+    enqueued = enqueue(call)
     end(one, enqueued.pk)
     one.execute("DELETE FROM pgqueue_window")
-    schedule = overdue(task_path=task.module_path, args=args, kwargs=kwargs)
+    schedule = overdue(task_path=call.task.module_path, args=list(call.args), kwargs=call.kwargs)
     fire(one)
     (scheduled,) = jobs_of(schedule)
     assert keys(scheduled) == keys(enqueued)
@@ -72,14 +65,6 @@ def test_the_limit_holds_for_the_jobs_of_a_schedule(one: Connection) -> None:
     assert [job.status for job in jobs] == ["pending"] + ["blocked"] * (len(jobs) - 1)
     run_due()
     assert {fresh(job).status for job in jobs} == {"done"}
-
-
-def test_a_job_of_a_plain_task_has_no_options(one: Connection) -> None:
-    schedule = overdue()
-    assert schedule.policy is not None
-    assert schedule.policy["options"] is None
-    fire(one)
-    assert keys(jobs_of(schedule)[0]) == (None, None, None, None)
 
 
 def test_plain_and_unique_jobs_in_one_round(one: Connection) -> None:
@@ -109,30 +94,30 @@ def test_a_schedule_that_was_made_with_sql_gets_its_keys_from_the_round(one: Con
     assert policy["options"]["unique_key"] == job.unique_key
 
 
-def test_arguments_that_were_changed_with_sql_have_other_keys(one: Connection) -> None:
-    schedule = overdue(task_path=INDEX, args=[7])
-    one.execute("""UPDATE pgqueue_schedule SET args = '[8]'""")
-    fire(one)
-    assert jobs_of(schedule)[0].unique_key == f"{INDEX}/8"
+INDEX_8 = "UPDATE pgqueue_schedule SET args = '[8]'"
+SYNC = "tests.app.unique_tasks.sync"
 
 
-def test_keys_of_other_arguments_do_not_apply(one: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The supervisor that fires belongs to another project, which cannot import the task."""
-    monkeypatch.setattr(fire_module, "known_policy", lambda *call: None)
-    schedule = overdue(task_path="tests.app.unique_tasks.sync", args=[7])
-    one.execute("""UPDATE pgqueue_schedule SET args = '[8]'""")
+@pytest.mark.parametrize(
+    ("path", "change", "is_known", "key"),
+    [
+        (INDEX, INDEX_8, True, f"{INDEX}/8"),
+        (SYNC, INDEX_8, False, None),
+        (INDEX, "SELECT 1", False, f"{INDEX}/7"),
+    ],
+    ids=["changed with SQL", "those of other arguments do not apply", "those that are stored"],
+)
+def test_keys_of_a_round_that_may_belong_to_another_project(
+    one: Connection, monkeypatch: pytest.MonkeyPatch, path: str, change: str, is_known: bool, key: str | None
+) -> None:
+    """A supervisor of another project cannot import the task."""
+    if not is_known:
+        monkeypatch.setattr(fire_module, "known_policy", lambda *call: None)
+    schedule = overdue(task_path=path, args=[7])
+    one.execute(change)
     fire(one)
     (job,) = jobs_of(schedule)
-    assert (job.queue_name, job.unique_key) == ("mail", None)
-
-
-def test_a_round_of_another_project_uses_the_stored_keys(
-    one: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schedule = overdue(task_path=INDEX, args=[7])
-    monkeypatch.setattr(fire_module, "known_policy", lambda *call: None)
-    fire(one)
-    assert jobs_of(schedule)[0].unique_key == f"{INDEX}/7"
+    assert (job.queue_name, job.unique_key) == ("mail" if path == SYNC else job.queue_name, key)
 
 
 def test_a_deployment_that_makes_the_task_unique(app: App, one: Connection) -> None:
@@ -255,49 +240,33 @@ def test_a_waiting_run_that_meets_its_twin_makes_room_for_the_next(one: Connecti
 # -- by hand
 
 
-def test_run_now_returns_the_twin_and_says_so() -> None:
+def test_run_now_returns_the_twin_or_raises_what_enqueue_raises(one: Connection) -> None:
     schedule = ScheduleFactory.create(task_path=INDEX, args=[7])
     job = schedule.enqueue()
     assert (job.enqueue_outcome, job.unique_key) == ("created", f"{INDEX}/7")
     again = schedule.enqueue()
     assert (again.pk, again.enqueue_outcome) == (job.pk, "existing")
     assert outcomes(schedule) == ["manual", "existing"]
-
-
-def test_run_now_raises_what_enqueue_raises() -> None:
-    schedule = ScheduleFactory.create(task_path="tests.app.unique_tasks.once", args=["a"])
-    job = schedule.enqueue()
+    one.execute(INDEX_8)
+    assert schedule.enqueue().unique_key == f"{INDEX}/8", "the arguments that SQL has changed"
+    once = ScheduleFactory.create(task_path="tests.app.unique_tasks.once", args=["a"])
+    job = once.enqueue()
     with pytest.raises(JobExists, match=f"Job {job.pk} has the unique key of the schedule"):
-        schedule.enqueue()
-    assert Job.objects.count() == 1
-
-
-def test_run_now_uses_the_arguments_that_sql_has_changed(one: Connection) -> None:
-    schedule = ScheduleFactory.create(task_path=INDEX, args=[7])
-    one.execute("""UPDATE pgqueue_schedule SET args = '[8]'""")
-    assert schedule.enqueue().unique_key == f"{INDEX}/8"
+        once.enqueue()
 
 
 # -- a key that cannot be computed
 
 
-def raising(name: str) -> dict[str, Any]:
-    """A schedule whose key is a callable that raises."""
-    return {"name": name, "task_path": "tests.app.limit_tasks.sync", "args": [5]}
-
-
-def test_a_key_that_cannot_be_computed_is_refused_in_the_admin() -> None:
-    with pytest.raises(ValidationError) as caught:
-        Schedule(cron="* * * * *", **raising("n")).full_clean()
-    (message,) = caught.value.message_dict["args"]
-    assert "raised AttributeError" in message
+#: Its key is a callable that raises.
+RAISING: dict[str, Any] = {"name": "wrong", "task_path": "tests.app.limit_tasks.sync", "args": [5]}
 
 
 def test_a_key_that_cannot_be_computed_fires_nothing_until_it_is_corrected(
     one: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without its key, the job would run beside others."""
-    wrong, other = overdue(**raising("wrong")), overdue(cron=None, every=timedelta(days=3660))
+    wrong, other = overdue(**RAISING), overdue(cron=None, every=timedelta(days=3660))
     broken: dict[str, str] = {}
     with caplog.at_level(logging.ERROR):
         fire(one, broken)
