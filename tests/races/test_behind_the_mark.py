@@ -1,3 +1,5 @@
+"""Jobs that become visible, or claimable, behind the mark up to which a worker has looked."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -108,31 +110,27 @@ def test_a_job_committed_less_than_half_a_second_late_is_found_at_once(
 
 @pytest.mark.parametrize("later", [timedelta(seconds=30), timedelta(days=1)])
 def test_a_first_job_that_is_due_later_hides_none_that_is_due_before(
-    claimer: Claimer, connect: Connect, later: timedelta
+    claimer: Claimer, one: Connection, later: timedelta
 ) -> None:
-    other = connect()
-    add(other, run_after=timezone.now() + later)
-    other.commit()
+    add(one, run_after=timezone.now() + later)
+    one.commit()
     assert not claimer.search()
     spend_the_ration(claimer)
-    (job,) = add(other)
-    other.commit()
+    (job,) = add(one)
+    one.commit()
     assert claimer.look() == [job]
 
 
-def test_a_priority_edited_to_behind_a_mark_is_found_by_the_rescan(
-    claimer: Claimer, connect: Connect
-) -> None:
-    editor = connect()
-    (urgent,) = add(editor, priority=50)
-    editor.commit()
+def test_a_priority_edited_to_behind_a_mark_is_found_by_the_rescan(claimer: Claimer, one: Connection) -> None:
+    (urgent,) = add(one, priority=50)
+    one.commit()
     assert claimer.look() == [urgent]
-    (waiting,) = add(editor)
-    backdate(editor, waiting, "10 seconds")
-    editor.commit()
+    (waiting,) = add(one)
+    backdate(one, waiting, "10 seconds")
+    one.commit()
     spend_the_ration(claimer)
-    editor.execute("UPDATE pgqueue_job_live SET priority = 50 WHERE id = %s", (waiting,))
-    editor.commit()
+    one.execute("UPDATE pgqueue_job_live SET priority = 50 WHERE id = %s", (waiting,))
+    one.commit()
     # Its old range is empty, and in the new range it is below the mark.
     assert claimer.claim() == []
     assert not claimer.search()
@@ -140,14 +138,13 @@ def test_a_priority_edited_to_behind_a_mark_is_found_by_the_rescan(
     assert until(claimer.look) == [waiting]
 
 
-def test_a_time_edited_to_behind_the_mark_is_found_by_the_rescan(claimer: Claimer, connect: Connect) -> None:
-    editor = connect()
-    (later,) = add(editor, run_after="2099-01-01T00:00:00Z")
-    editor.commit()
-    raise_the_mark(claimer, editor)
+def test_a_time_edited_to_behind_the_mark_is_found_by_the_rescan(claimer: Claimer, one: Connection) -> None:
+    (later,) = add(one, run_after="2099-01-01T00:00:00Z")
+    one.commit()
+    raise_the_mark(claimer, one)
     spend_the_ration(claimer)
-    backdate(editor, later, "1 hour")
-    editor.commit()
+    backdate(one, later, "1 hour")
+    one.commit()
     assert claimer.claim() == []
     assert not claimer.search()
     allow_a_rescan(claimer)
@@ -155,48 +152,43 @@ def test_a_time_edited_to_behind_the_mark_is_found_by_the_rescan(claimer: Claime
 
 
 @pytest.mark.promise("edit-seen")
-def test_a_new_priority_and_a_new_queue_are_found_without_a_rescan(
-    claimer: Claimer, connect: Connect
-) -> None:
-    other = connect()
-    raise_the_mark(claimer, other)
+def test_a_new_priority_and_a_new_queue_are_found_without_a_rescan(claimer: Claimer, one: Connection) -> None:
+    raise_the_mark(claimer, one)
     spend_the_ration(claimer)
     jobs = [
-        *add(other, priority=7),
-        *add(other, priority=-7),
-        *add(other, queue_name="a"),
-        *add(other, queue_name="z"),
+        *add(one, priority=7),
+        *add(one, priority=-7),
+        *add(one, queue_name="a"),
+        *add(one, queue_name="z"),
     ]
-    other.commit()
+    one.commit()
     assert claimer.search()
     assert sorted(claimer.claim()) == jobs
 
 
-def test_whatever_becomes_claimable_again_lies_above_the_mark(claimer: Claimer, connect: Connect) -> None:
-    other = connect()
-    first, second, third, fourth = add(other, 4)
+def test_whatever_becomes_claimable_again_lies_above_the_mark(claimer: Claimer, one: Connection) -> None:
+    first, second, third, fourth = add(one, 4)
     for job in (first, second, third, fourth):
-        backdate(other, job, "10 seconds")
-    other.commit()
+        backdate(one, job, "10 seconds")
+    one.commit()
     assert sorted(claimer.look()) == [first, second, third, fourth]
-    raise_the_mark(claimer, other)
+    raise_the_mark(claimer, one)
     spend_the_ration(claimer)
     lease = 1001
     for job, kind in ((first, "retry"), (second, "release"), (third, "done"), (fourth, "snooze")):
-        other.execute(
+        one.execute(
             "SELECT _pgqueue_finish(ARRAY[%s::bigint], ARRAY[%s::bigint], ARRAY[%s],"
             " NULL, NULL, NULL, NULL, NULL, NULL,"
             " NULL, 20)", (job, lease, kind),
         )  # fmt: skip
-    other.execute("SELECT pgqueue_retry(ARRAY[%s::bigint], done => true)", (third,))
-    other.commit()
+    one.execute("SELECT pgqueue_retry(ARRAY[%s::bigint], done => true)", (third,))
+    one.commit()
     assert sorted(claimer.claim()) == [first, second, third, fourth]
 
 
 def test_a_job_that_is_claimed_before_its_turn_does_not_move_the_mark(
-    claimer: Claimer, connect: Connect
+    claimer: Claimer, one: Connection
 ) -> None:
-    one = connect()
     first, second = add_keyed(one, 2)
     one.commit()
     assert claimer.look() == [first]

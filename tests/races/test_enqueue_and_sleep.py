@@ -1,3 +1,5 @@
+"""A worker falls asleep while jobs are enqueued: none of them may have to wait for its next poll."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -75,11 +77,6 @@ def sleeper(transactional_db: None) -> Iterator[Sleeper]:
     one.session.close()
 
 
-@pytest.fixture
-def other(connect: Connect) -> Connection:
-    return connect(autocommit=True)
-
-
 @pytest.mark.promise("seen-at-the-commit")
 def test_a_sleeper_is_woken_by_a_commit(sleeper: Sleeper, other: Connection) -> None:
     sleeper.sleep()
@@ -89,23 +86,31 @@ def test_a_sleeper_is_woken_by_a_commit(sleeper: Sleeper, other: Connection) -> 
     assert sleeper.look()
 
 
-def test_sleepers_are_looked_for_at_the_commit(sleeper: Sleeper, other: Connection, connect: Connect) -> None:
-    enqueuer = connect()
-    add(enqueuer)
+def test_sleepers_are_looked_for_at_the_commit(sleeper: Sleeper, one: Connection, other: Connection) -> None:
+    add(one)
     sleeper.sleep()
-    enqueuer.commit()
+    one.commit()
     assert sleeper.heard(other) == ["wake default"]
 
 
-def test_a_rollback_wakes_nobody(sleeper: Sleeper, other: Connection) -> None:
+def test_a_rollback_wakes_nobody_and_a_savepoint_that_is_rolled_back_changes_nothing(
+    sleeper: Sleeper, other: Connection
+) -> None:
     sleeper.sleep()
     with other.transaction(force_rollback=True):
         add(other)
     assert sleeper.heard(other) == []
+    with other.transaction():
+        with other.transaction(force_rollback=True):
+            add(other)
+        add(other)
+    assert sleeper.heard(other) == ["wake default"]
 
 
-def test_nobody_is_notified_while_nobody_sleeps(sleeper: Sleeper, other: Connection) -> None:
+def test_nobody_is_notified_while_nobody_sleeps_nor_by_itself(sleeper: Sleeper, other: Connection) -> None:
     sleeper.sleep()
+    add(sleeper.session.connection)
+    assert sleeper.heard(other) == []
     sleeper.wake()
     add(other, 3)
     assert sleeper.heard(other) == []
@@ -123,15 +128,14 @@ def test_a_worker_falls_asleep_after_five_looks(sleeper: Sleeper) -> None:
 
 
 def test_a_job_whose_commit_saw_no_sleeper_is_found_by_the_looks(
-    sleeper: Sleeper, other: Connection, connect: Connect
+    sleeper: Sleeper, one: Connection, other: Connection
 ) -> None:
-    enqueuer = connect()
-    add(enqueuer)
+    add(one)
     # The trigger runs now, as it does at the beginning of a commit. No worker sleeps yet.
-    enqueuer.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    one.execute("SET CONSTRAINTS ALL IMMEDIATE")
     sleeper.announce()
     assert not sleeper.look()
-    enqueuer.commit()
+    one.commit()
     assert sleeper.heard(other) == []
     assert sleeper.idle.seconds_left(sleeper.now) <= 0.2
     assert sleeper.look()
@@ -174,35 +178,28 @@ def test_of_eight_enqueuers_at_once_one_notifies(
 
 
 def test_an_enqueue_after_set_constraints_immediate_still_wakes(
-    sleeper: Sleeper, other: Connection, connect: Connect
+    sleeper: Sleeper, one: Connection, other: Connection
 ) -> None:
-    enqueuer = connect()
-    add(enqueuer)
-    enqueuer.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    add(one)
+    one.execute("SET CONSTRAINTS ALL IMMEDIATE")
     sleeper.sleep()
-    add(enqueuer)
-    enqueuer.commit()
+    add(one)
+    one.commit()
     assert sleeper.heard(other) == ["wake default"]
 
 
-def test_an_enqueue_after_a_rolled_back_savepoint_still_wakes(sleeper: Sleeper, other: Connection) -> None:
-    sleeper.sleep()
-    with other.transaction():
-        with other.transaction(force_rollback=True):
-            add(other)
-        add(other)
-    assert sleeper.heard(other) == ["wake default"]
-
-
-def test_each_queue_of_a_transaction_wakes_its_own_sleepers(other: Connection) -> None:
+@pytest.mark.promise("edit-wakes")
+def test_each_queue_wakes_its_own_sleepers(other: Connection) -> None:
     mail = Sleeper("mail", "news")
     try:
         mail.sleep()
         with other.transaction():
-            add(other)
+            (job,) = add(other)
             add(other, 2, queue_name="mail")
             add(other, queue_name="mailing")
         assert mail.heard(other) == ["wake mail"]
+        other.execute("UPDATE pgqueue_job_live SET queue_name = 'news' WHERE id = %s", (job,))
+        assert mail.heard(other) == ["wake news"]
     finally:
         mail.session.close()
 
@@ -246,24 +243,6 @@ def test_a_job_that_waited_for_another_wakes_when_that_is_done(sleeper: Sleeper,
     assert sleeper.heard(other) == []
     finish(other, [job])
     assert sleeper.heard(other) == ["wake default"]
-
-
-@pytest.mark.promise("edit-wakes")
-def test_a_job_moved_to_another_queue_wakes_the_sleepers_there(other: Connection) -> None:
-    (job,) = add(other)
-    mail = Sleeper("mail")
-    try:
-        mail.sleep()
-        other.execute("UPDATE pgqueue_job_live SET queue_name = 'mail' WHERE id = %s", (job,))
-        assert mail.heard(other) == ["wake mail"]
-    finally:
-        mail.session.close()
-
-
-def test_a_worker_does_not_wake_itself(sleeper: Sleeper, other: Connection) -> None:
-    sleeper.sleep()
-    add(sleeper.session.connection)
-    assert sleeper.heard(other) == []
 
 
 def test_a_transaction_with_the_notify_turned_off_can_be_prepared(

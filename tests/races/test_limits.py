@@ -312,6 +312,21 @@ def test_an_alarm_clock_that_is_being_cancelled_is_not_relied_on(one: Connection
     assert [row.id for row in claim(other, lease=3)] == [late]
 
 
+def test_a_line_that_waits_for_its_rate_has_one_alarm_clock(other: Connection) -> None:
+    set_rate(other, "k", 1, HOUR)
+    first, alarm, second = add_keyed(other, 3)
+    assert ids(claim(other)) == [first]
+    (late,) = add_keyed(other)
+    assert claim_and_ask(other, lease=2) == ([], (1, 0))
+    assert live(other) == {first: "running", alarm: "pending", second: "blocked", late: "blocked"}
+
+
+def test_a_quiet_time_allows_no_more_than_the_burst(other: Connection) -> None:
+    set_rate(other, "k", 1, HOUR, burst=2)
+    other.execute("INSERT INTO pgqueue_rate VALUES ('k', clock_timestamp() - interval '1 day')")
+    assert [take(other) > 0 for _ in range(3)] == [False, False, True]
+
+
 def test_the_state_of_a_rate_that_is_swept_while_it_is_charged_is_written_again(
     one: Connection, other: Connection
 ) -> None:

@@ -53,15 +53,19 @@ def recover_dead(connection: Connection) -> tuple[int, int]:
 
 
 @pytest.mark.promise("completed-once")
-def test_a_finish_under_an_old_lease_is_refused_when_somebody_else_runs_the_job(other: Connection) -> None:
-    add(other)
-    (row,) = claim(other, lease=1)
+def test_an_old_lease_changes_nothing_when_somebody_else_runs_the_job(other: Connection) -> None:
+    """Its old worker reports it, extends it, or is recovered once more."""
+    give_back = (
+        "SELECT jobs FROM _pgqueue_give_back(ARRAY[%s::bigint], '{1}', '{t}', '{f}', '{t}', '', NULL, 3, 20)"
+    )
+    (job,) = running(other)
     assert recover(other) == 1
-    (again,) = claim(other, worker=2, lease=2)
-    assert again.id == row.id
-    assert finish(other, [row.id], lease=1) == []
-    assert live(other) == {row.id: "running"}
-    assert finish(other, [row.id], lease=2) == [row.id]
+    assert [row.id for row in claim(other, worker=2, lease=2)] == [job]
+    crashes = value(other, "SELECT crash_count FROM pgqueue_job_live")
+    assert (finish(other, [job]), extend(other, job, 1), value(other, give_back, job)) == ([], [], 0)
+    assert live(other) == {job: "running"}
+    assert value(other, "SELECT crash_count FROM pgqueue_job_live") == crashes
+    assert (extend(other, job, 2), finish(other, [job], lease=2)) == ([job], [job])
 
 
 def test_recovery_passes_by_a_job_that_is_being_cancelled_and_comes_again(
@@ -75,30 +79,24 @@ def test_recovery_passes_by_a_job_that_is_being_cancelled_and_comes_again(
     assert statuses(other) == {job: "cancelled"}
 
 
-def test_two_recoveries_share_the_jobs_and_count_each_crash_once(one: Connection, other: Connection) -> None:
-    jobs = running(one, 3)
-    query = "SELECT jobs FROM _pgqueue_recover('{1}', %s::bigint[], NULL, true, 'lost', 3, %s, 20)"
-    assert value(one, query, jobs, 2) == 2
-    assert value(other, query, jobs, 100) == 1  # the jobs that the first one has not locked
-    one.commit()
-    assert value(other, query, jobs, 100) == 0
-    assert live(other) == dict.fromkeys(jobs, "pending")
-    counts = other.execute("SELECT crash_count FROM pgqueue_job_live").fetchall()
-    assert counts == [(1,)] * 3
-
-
-def test_two_recoveries_share_the_jobs_and_each_tells_of_its_own(one: Connection, other: Connection) -> None:
-    """So the log has one line for each job."""
+@pytest.mark.parametrize(("limit", "status"), [(3, "pending"), (1, "failed")])
+def test_two_recoveries_share_the_jobs_and_each_counts_and_tells_of_its_own(
+    one: Connection, other: Connection, limit: int, status: str
+) -> None:
+    """So each crash is counted once, and the log has one line for each job."""
     jobs = running(one, 3)
     query = (
-        "SELECT jsonb_path_query_array(notable, '$.id')"
-        " FROM _pgqueue_recover('{1}', %s::bigint[], NULL, true, 'lost', 1, %s, 20)"
+        "SELECT jobs, jsonb_path_query_array(notable, '$.id')"
+        f" FROM _pgqueue_recover('{{1}}', %s::bigint[], NULL, true, 'lost', {limit}, %s, 20)"
     )
-    told = [value(one, query, jobs, 2), value(other, query, jobs, 100)]
+    told = [
+        connection.execute(query, (jobs, most)).fetchone() for connection, most in ((one, 2), (other, 100))
+    ]
     one.commit()
-    assert told == [jobs[:2], jobs[2:]]
-    assert value(other, query, jobs, 100) == []
-    assert statuses(other) == dict.fromkeys(jobs, "failed")
+    assert told == [(2, jobs[:2]), (1, jobs[2:])]
+    assert other.execute(query, (jobs, 100)).fetchone() == (0, [])
+    assert statuses(other) == dict.fromkeys(jobs, status)
+    assert value(other, "SELECT array_agg(crash_count) FROM pgqueue_job") == [1] * 3
 
 
 def test_only_one_round_of_recovery_at_a_time(one: Connection, other: Connection) -> None:
@@ -112,17 +110,19 @@ def test_only_one_round_of_recovery_at_a_time(one: Connection, other: Connection
     assert value(other, "SELECT count(*) FROM pgqueue_worker") == 0
 
 
+@pytest.mark.parametrize("holds", [False, True])
 def test_a_worker_that_returns_while_it_is_found_dead_registers_only_afterwards(
-    one: Connection, other: Connection
+    connect: Connect, one: Connection, other: Connection, holds: bool
 ) -> None:
-    """Therefore the jobs that it claims after that are not taken from it."""
-    running(one)
+    """So the jobs that it claims then are not taken from it. Its row stays while one of its jobs is locked."""
+    holder = connect()
+    first, _ = running(one, 2)
+    if holds:
+        holder.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (first,))
     register(other, beat="1 s")
-    assert recover_dead(one) == (1, 1)
+    assert recover_dead(one) == (1, 1 if holds else 2)
     beat = "UPDATE pgqueue_worker SET heartbeat_at = clock_timestamp() WHERE id = 1"
-    assert (
-        behind(one, other, lambda connection: connection.execute(beat).rowcount) == 0
-    )  # its row is deleted, so it registers again
+    assert behind(one, other, lambda connection: connection.execute(beat).rowcount) == int(holds)
 
 
 def test_a_worker_that_has_just_beaten_is_not_dead_whatever_was_read_before(
@@ -137,6 +137,9 @@ def test_a_worker_that_has_just_beaten_is_not_dead_whatever_was_read_before(
     assert recover_dead(other) == (0, 0)
 
 
+RECOVER_WORKER = "SELECT jobs FROM _pgqueue_recover_worker(1, '{}', NULL, true, 'lost', 3, 100, 20)"
+
+
 def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(
     one: Connection, other: Connection
 ) -> None:
@@ -145,24 +148,27 @@ def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(
     register(other, holds_lock=True)
     one.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '1'))")
     assert [row.id for row in claim(one)] == [job]
-    recover_worker = "SELECT jobs FROM _pgqueue_recover_worker(1, '{}', NULL, true, 'lost', 3, 100, 20)"
-    assert value(other, recover_worker) is None
+    assert value(other, RECOVER_WORKER) is None
     one.commit()
-    assert value(other, recover_worker) is None
+    assert value(other, RECOVER_WORKER) is None
     one.close()
     # The server needs a moment to end the session. After that the claim is visible, whenever it was
     # committed.
-    assert until(lambda: value(other, recover_worker)) == 1
+    assert until(lambda: value(other, RECOVER_WORKER)) == 1
     assert live(other) == {job: "pending"}
 
 
-def test_a_job_extends_itself_under_its_own_lease_only(other: Connection) -> None:
-    """The job was recovered and runs elsewhere. Its old worker must not change the deadline there."""
-    (job,) = running(other, lease=1)
-    assert recover(other) == 1
-    assert [row.id for row in claim(other, worker=2, lease=2)] == [job]
-    assert extend(other, job, 1) == []
-    assert extend(other, job, 2) == [job]
+def test_a_worker_whose_job_somebody_has_locked_is_recovered_again(
+    one: Connection, other: Connection
+) -> None:
+    first, second = running(one, 2)
+    register(other)
+    one.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (first,))
+    assert value(other, RECOVER_WORKER) is None, "there are more"
+    assert live(other) == {first: "running", second: "pending"}
+    one.commit()
+    assert value(other, RECOVER_WORKER) == 1
+    assert value(other, "SELECT count(*) FROM pgqueue_worker") == 0
 
 
 def test_a_job_that_holds_its_row_for_a_fenced_write_can_be_extended(
