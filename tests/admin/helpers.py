@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.urls import URLPattern, reverse
 
 from django_pgqueue.models import Job
 from tests.support.wording import shown
 
+LIST = "/admin/django_pgqueue/job/"
 STATES: dict[str, dict[str, Any]] = {
     "pending": {},
     "retry": {"retrying": True},
@@ -97,8 +99,19 @@ def steady(text: str) -> str:
     return text
 
 
-def listed(client: Client, address: str = "/admin/django_pgqueue/job/", **query: Any) -> list[int]:
-    """Return the ids on the list, from the top."""
+def opened(client: Client | None = None, /, **query: Any) -> Any:
+    """Return the list of jobs as the user of a client opens it, or a superuser, without its page."""
+    request = RequestFactory().get(LIST, query)
+    request.user = User(is_superuser=True, is_active=True)
+    if client is not None:
+        request.user = User.objects.get(pk=client.session["_auth_user_id"])
+    return admin.site.get_model_admin(Job).get_changelist_instance(request)
+
+
+def listed(client: Client, address: str = LIST, /, **query: Any) -> list[int]:
+    """Return the ids on a list, from the top."""
+    if address == LIST:
+        return [row.pk for row in opened(client, **query).result_list]
     response = client.get(address, query)
     assert response.status_code == 200
     return [row.pk for row in response.context["cl"].result_list]

@@ -8,10 +8,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 import pytest_django
-from django.contrib.admin import site
-from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
-from django.test import Client, RequestFactory, override_settings
+from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from syrupy.assertion import SnapshotAssertion
@@ -25,7 +23,7 @@ from django_pgqueue.postgres.timeout import TimeLimitReached, time_limit
 from tests.support.factories import ERROR, JobFactory, WorkerFactory
 from tests.support.wording import shown
 
-from .helpers import STATES, body, staff, url
+from .helpers import STATES, body, opened, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -34,13 +32,6 @@ NOW = timezone.now().replace(microsecond=123456)
 
 def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
-
-
-def opened(**query: str) -> Any:
-    """Return the list as a superuser opens it, without its page."""
-    request = RequestFactory().get(url("changelist"), query)
-    request.user = User(is_superuser=True)
-    return site.get_model_admin(Job).get_changelist_instance(request)
 
 
 def found(**query: str) -> list[int]:

@@ -119,7 +119,7 @@ def test_the_page_of_a_queue(root: Client, wording: SnapshotAssertion) -> None:
     worker = WorkerFactory.create(
         id=7, host="app1", pid=1, queues=["mail"], slots=4, heartbeat_at=ago(hours=-1)
     )
-    WorkerFactory.create(host="app2", queues=["other"])
+    WorkerFactory.create(id=8, host="app2", queues=["other"])
     JobFactory.create(queue_name="mail", run_after=ago(minutes=5))
     JobFactory.create(queue_name="mail", scheduled=True)
     JobFactory.create(queue_name="mail", running=True, worker=worker.pk, last_attempted_at=ago(minutes=2))
