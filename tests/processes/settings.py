@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 
-from django_pgqueue.worker.supervisor import child
 from tests.settings import *  # noqa: F403
 
 # Only what the tasks need: each process imports it.
@@ -21,5 +20,8 @@ ROOT_URLCONF = "tests.processes"
 DATABASES = json.loads(os.environ["TEST_DATABASES"])
 PGQUEUE = {**PGQUEUE, **json.loads(os.environ.get("TEST_PGQUEUE", "{}"))}  # noqa: F405
 
-for _state, _changes in json.loads(os.environ.get("TEST_DEADLINES", "{}")).items():
-    setattr(child, _state, getattr(child, _state)._replace(**_changes))
+if _deadlines := json.loads(os.environ.get("TEST_DEADLINES", "{}")):
+    from django_pgqueue.worker.supervisor import child
+
+    for _state, _changes in _deadlines.items():
+        setattr(child, _state, getattr(child, _state)._replace(**_changes))

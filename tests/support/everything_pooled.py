@@ -64,10 +64,9 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     "it is about the lock that shows that a worker is alive, which belongs to a session": [
         "tests/worker/test_one_process.py::test_a_burst_runs_jobs_on_this_thread",
         "tests/worker/test_registry.py::test_a_worker_says_whether_it_holds_its_lock",
-        "tests/worker/test_registry.py::test_a_worker_whose_last_session_is_not_ended_yet",
+        "tests/worker/test_registry.py::test_a_worker_whose_last_session_ends_late",
         "tests/worker/test_registry.py::test_the_last_session_of_a_worker_is_ended",
         "tests/worker/test_registry.py::test_a_session_that_does_not_end",
-        "tests/worker/test_registry.py::test_a_claim_that_the_last_session_commits",
         "tests/worker/test_registry.py::test_a_session_asks_once",
         "tests/worker/test_run.py::test_a_worker_is_on_the_list_while_it_lives",
     ],

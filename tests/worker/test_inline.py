@@ -71,14 +71,6 @@ def test_the_order(worker: InlineWorker, calls: list[dict[str, Any]], order: lis
     assert order == tasks.SEEN
 
 
-def test_only_the_named_queues_run(worker: InlineWorker) -> None:
-    for queue in ("a", "b", "c"):
-        enqueue(tasks.see.using(queue_name=queue), queue)
-    run_all(InlineWorker("default", queues=["a", "c"], exclude_queues=["c"]))
-    run_all(InlineWorker("default", exclude_queues=["c"]))
-    assert tasks.SEEN == ["a", "c", "b"]
-
-
 @pytest.mark.parametrize(("how", "status", "kind"), [
     ("raise", "retry", "retry"),
     ("retry_later", "retry", "retry"),
@@ -125,14 +117,6 @@ def test_unknown_and_expired_jobs_do_not_run(worker: InlineWorker) -> None:
     Job.objects.filter(pk=expired.pk).update(expires_at=expired.enqueued_at)
     assert run_all(worker) == ["unknown", "cancelled"]
     assert tasks.SEEN == []
-
-
-@both
-def test_jobs_of_plain_sql_get_the_policy_of_their_task(worker: InlineWorker) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue('tests.app.inline_tasks.end', '[\"fail_once\"]')")
-    assert run_all(worker) == ["failed"]
-    assert Job.objects.get().max_attempts == 3
 
 
 @both
@@ -197,12 +181,6 @@ def test_the_caller_finds_its_statistics_and_log_lines(
     worker.close()
     assert JobStat.objects.get().done == 1
     assert "tests.app.inline_tasks.see done" in caplog.text
-
-
-def test_a_job_extends_its_own_row(worker: InlineWorker) -> None:
-    job = enqueue(tasks.extend)
-    run_all(worker)
-    assert fresh(job).result is True
 
 
 def test_callbacks_of_a_job_run_as_at_its_commits_and_others_stay(worker: InlineWorker) -> None:

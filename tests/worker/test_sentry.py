@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import sentry_sdk
-from django.db import connection
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
@@ -87,44 +86,34 @@ def tags_of(job: Job) -> dict[str, str]:
     }
 
 
-def frames_of(event: Any) -> list[str]:
-    return [frame["function"] for frame in event["exception"]["values"][-1]["stacktrace"]["frames"]]
-
-
 @pytest.mark.django_db(transaction=True)
-def test_a_final_failure_is_one_event_and_a_retried_attempt_is_none(sent: Collecting) -> None:
-    job = enqueue(tasks.fail.using(queue_name="mail"))
+def test_each_final_failure_is_one_event_with_the_tags_of_its_job(sent: Collecting, settings: Any) -> None:
+    """A retried attempt is none. What a task reports itself has the tags, too."""
+    settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 0}
+    jobs = [
+        enqueue(tasks.fail.using(queue_name="mail")),
+        JobFactory.create(
+            task_path=tasks.raise_odd.module_path, args=["group"], max_attempts=1, crash_count=1
+        ),
+        JobFactory.create(task_path="tests.app.gone.task"),
+        enqueue(reports),
+    ]
     run_due()
-    (event,) = sent.events
-    assert (event["level"], event["logger"]) == ("error", "django_pgqueue.job")
-    assert (event["exception"]["values"][-1]["type"], frames_of(event)) == ("ValueError", ["fail"])
-    assert event["tags"] == tags_of(job)
-    assert (event["extra"]["attempt"], event["extra"]["max_attempts"]) == (3, 3)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_failure_in_another_process_is_one_event(sent: Collecting) -> None:
-    job = enqueue(tasks.raise_odd, "group")
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
-    run_due()
-    (event,) = sent.events
-    assert event["tags"] == tags_of(job)
-    (error,) = event["exception"]["values"]
+    assert len(sent.events) == len(jobs)
+    by_job = {event["tags"]["pgqueue.job_id"]: event for event in sent.events}
+    retried, isolated, unknown, reported = events = [by_job[str(job.pk)] for job in jobs]
+    assert [event["tags"] for event in events] == [tags_of(job) for job in jobs]
+    assert reported["message"] == "something is odd"
+    assert (retried["level"], retried["logger"]) == ("error", "django_pgqueue.job")
+    assert (retried["extra"]["attempt"], retried["extra"]["max_attempts"]) == (3, 3)
+    (error,) = retried["exception"]["values"]
+    frames = [frame["function"] for frame in error["stacktrace"]["frames"]]
+    assert (error["type"], frames) == ("ValueError", ["fail"])
+    (error,) = isolated["exception"]["values"]
     assert error["type"] == "ExceptionGroup"
     assert error["value"].startswith("many (2 sub-exceptions)\n")
     assert "in raise_odd\n" in error["value"]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_failure_without_a_run_is_one_event(sent: Collecting, settings: Any) -> None:
-    settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 0}
-    job = enqueue(tasks.noop)
-    Job.objects.filter(pk=job.pk).update(task_path="tests.app.gone.task")
-    run_due()
-    (event,) = sent.events
-    assert event["tags"] == {**tags_of(job), "pgqueue.task": "tests.app.gone.task"}
-    assert event["exception"]["values"][-1]["type"] == "UnknownTask"
+    assert unknown["exception"]["values"][-1]["type"] == "UnknownTask"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -157,14 +146,6 @@ def test_jobs_that_run_at_the_same_time_have_scopes_of_their_own(task: Any, sent
         crumbs = [crumb["message"] for crumb in events[name]["breadcrumbs"]["values"]]
         assert [crumb for crumb in crumbs if crumb.startswith("for ")] == [f"for {name}"]
     assert events["a\0b"]["tags"] == tags_of(later)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_a_task_reports_itself_has_the_tags(sent: Collecting) -> None:
-    job = enqueue(reports)
-    run_due()
-    (event,) = sent.events
-    assert (event["message"], event["tags"]) == ("something is odd", tags_of(job))
 
 
 def test_what_was_collected_is_sent_before_a_process_ends_at_once(sent: Collecting) -> None:
