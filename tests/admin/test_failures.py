@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.contrib.admin import site
 from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test import Client
+from syrupy.assertion import SnapshotAssertion
 
 from django_pgqueue.admin import JobAdmin, failures
 from django_pgqueue.admin.failures import application_part, failure_block
@@ -17,8 +19,9 @@ from django_pgqueue.models import FailureGroup, Job
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory
 from tests.support.failures import fold, note
+from tests.support.wording import shown
 
-from .helpers import body, listed, post, staff, url
+from .helpers import Page, body, post, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -45,26 +48,21 @@ def one() -> Any:
     return raw
 
 
-def cells(page: str) -> list[list[str]]:
+def rows(page: str) -> list[str]:
     """The rows of the list, as texts."""
-    table = page.split("<tbody>")[1].split("</tbody>")[0]
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", part, re.DOTALL) for part in table.split("<tr>")[1:]]
-    return [[re.sub(r"<[^>]+>|\s+", " ", cell).strip() for cell in row] for row in rows]
+    return shown(f'<div id="content">{page.split("<tbody>")[1].split("</tbody>")[0]}</div>').splitlines()
 
 
-def test_the_list(root: Client, one: Any) -> None:
+def test_the_list(root: Client, one: Any, wording: SnapshotAssertion) -> None:
     page = body(root, url("failures"))
-    rows = cells(page)
-    assert [row[1:3] for row in rows] == [["2", "1"], ["1", "0"]]
-    assert rows[0][0].startswith("shop. Down")
-    assert rows[1][0].startswith("without an error")
+    assert "\n".join(rows(page)) == wording
     assert "<script>alert" not in page
     assert page.count("pgqueue-spark ") == 2
-    assert f'href="{url("failure", "f")}?span=24h"' in page
-    refreshed = body(root, url("failures"), queue="mail", span="7d")
-    assert 'data-pgqueue-source="?span=7d&amp;queue=mail" data-pgqueue-pause="15"' in refreshed
-    assert [row[1] for row in cells(body(root, url("failures"), queue="mail"))] == ["1"]
-    assert [row[1] for row in cells(body(root, url("failures"), task="shop.tasks.call"))] == ["0"]
+    mail = body(root, url("failures"), queue="mail", span="7d")
+    assert 'data-pgqueue-source="?span=7d&amp;queue=mail" data-pgqueue-pause="15"' in mail
+    assert [row.partition(" ")[0] for row in rows(mail)] == ["without"]
+    [row] = rows(body(root, url("failures"), task="shop.tasks.call"))
+    assert "| 0 | 1 |" in row
     assert "Nothing has failed" in body(root, url("failures"), queue="\0", task="none", span="1h")
     assert "No muted group" in body(root, url("failures"), muted="1", span="7d")
 
@@ -72,44 +70,22 @@ def test_the_list(root: Client, one: Any) -> None:
 def test_the_list_ends_and_says_so(root: Client, one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "MOST_GROUPS", 1)
     page = body(root, url("failures"))
-    assert len(cells(page)) == 1
+    assert len(rows(page)) == 1
     assert "Only the largest groups are shown" in page
 
 
-def test_a_group(root: Client, one: Any) -> None:
-    job = JobFactory.create(failed=True, error_fingerprint="f")
+def test_a_group(root: Client, one: Any, wording: SnapshotAssertion) -> None:
+    JobFactory.create(id=101, failed=True, error_fingerprint="f")
     JobFactory.create(retrying=True, error_fingerprint="f")
-    FailureGroup.objects.filter(pk="f").update(sample_job=job.pk)
+    FailureGroup.objects.filter(pk="f").update(sample_job=101)
     page = body(root, url("failure", "f"), span="7d")
+    assert shown(re.sub("<figure.*</figure>", "(the chart)", page, flags=re.DOTALL)) == wording
     assert "<title>Down |" in page
-    assert "2 failed for good, 1 were tried again" in page
-    assert "1 job has failed" in page
-    assert "1 job waits for another attempt or runs" in page
-    assert f'href="{url("change", job.pk)}"' in page
     assert 'data-pgqueue-chart="bars"' in page
-    shown = re.findall(r'<pre class="pgqueue-block"[^>]*>(.*?)</pre>', page, re.DOTALL)
-    assert ["site-packages" in text for text in shown] == [False, True]
     assert "<script>alert" not in page
-    for name in ("shop.<wbr>tasks.<wbr>send", "v7", "v8", "default"):
-        assert name in page
-    nameless = body(root, url("failure", "g_2Fh"))
-    assert "Failure without an error" in nameless
+    assert "<form" not in body(staff("view_job"), url("failure", "f")).split('id="content-main"')[1]
+    assert "Failure without an error" in body(root, url("failure", "g_2Fh"))
     assert root.get(url("failure", "nobody")).status_code == 404
-
-
-@pytest.mark.parametrize("status", ["failed", "retry", "running"])
-def test_the_search_finds_the_jobs_of_a_group(root: Client, status: str) -> None:
-    state: dict[str, Any] = {
-        "failed": {"failed": True},
-        "retry": {"retrying": True},
-        "running": {"running": True},
-    }
-    job = JobFactory.create(**state[status], error_fingerprint="f")
-    JobFactory.create(**state[status], error_fingerprint="g")
-    JobFactory.create(done=True, error_fingerprint="f")
-    JobFactory.create(done=True, shelf=9, error_fingerprint="f")
-    assert listed(root, q="fingerprint:f") == [job.pk]
-    assert listed(root, q=" fingerprint: f", status=status) == [job.pk]
 
 
 @pytest.mark.parametrize(
@@ -125,15 +101,12 @@ def test_all_jobs_of_a_group_are_retried_or_cancelled_after_a_question(
     jobs = [JobFactory.create(**state, error_fingerprint="f") for _ in range(2)]
     other = JobFactory.create(**state, error_fingerprint="g")
     client = staff("view_job", f"{action}_job")
-    page = body(client, url("failure", "f"))
-    form = next(part for part in page.split("<form ") if label in part)
-    address = re.findall(r'action="([^"]+)"', form)[0].replace("&amp;", "&")
+    form = next(part for part in body(client, url("failure", "f")).split("<form ") if label in part)
+    address = unescape(re.findall(r'action="([^"]+)"', form)[0])
     fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form))
-    asked = client.post(address, fields)
-    assert b"2 jobs are selected" in asked.content
-    hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', asked.content.decode())
-    confirm = {name: value for name, value in hidden if name != "csrfmiddlewaretoken"}
-    assert post(client, address, **confirm)[1] == "success"
+    asked = Page(address, client.post(address, fields).content.decode())
+    assert "2 jobs are selected" in asked.html
+    assert asked.confirm(client)[1] == "success"
     assert {Job.objects.get(pk=job.pk).status for job in jobs} == {after}
     assert Job.objects.get(pk=other.pk).status != after
 
@@ -143,33 +116,17 @@ def test_a_group_is_muted_and_unmuted(root: Client, one: Any) -> None:
     assert post(root, address, action="mute") == ("The group is muted until it changes.", "success")
     assert post(root, address, action="mute") == ("Nothing changed: another user was first.", "warning")
     assert "muted by root" in body(root, url("failure", "f"))
-    [left] = cells(body(root, url("failures")))
-    assert left[0].startswith("without an error")
-    assert len(cells(body(root, url("failures"), muted="1"))) == 1
+    [left] = rows(body(root, url("failures")))
+    assert left.startswith("without an error")
+    assert len(rows(body(root, url("failures"), muted="1"))) == 1
     assert post(root, address, action="unmute") == ("The group is no longer muted.", "success")
     assert FailureGroup.objects.get(pk="f").muted_at is None
-    entries = LogEntry.objects.values_list("object_id", "change_message")
-    assert sorted(entries) == [
+    assert list(LogEntry.objects.order_by("pk").values_list("object_id", "change_message")) == [
         ("f", "The group is muted until it changes."),
         ("f", "The group is no longer muted."),
     ]
     assert root.post(url("failure_mute", "nobody")).status_code == 404
     assert root.get(address).status_code == 405
-
-
-def test_each_button_needs_its_permission(one: Any) -> None:
-    JobFactory.create(failed=True, error_fingerprint="f")
-    JobFactory.create(retrying=True, error_fingerprint="f")
-    viewer, muter = staff("view_job"), staff("view_job", "mute_failuregroup")
-    page = body(viewer, url("failure", "f")).split('id="content-main"')[1]
-    assert "<form" not in page
-    assert "Mute until it changes" in body(muter, url("failure", "f"))
-    assert viewer.post(url("failure_mute", "f")).status_code == 403
-    nobody = staff("view_queue", "mute_failuregroup")
-    for name, arguments in (("failures", ()), ("failure", ("f",))):
-        assert nobody.get(url(name, *arguments)).status_code == 403
-    assert nobody.post(url("failure_mute", "f")).status_code == 403
-    assert FailureGroup.objects.get(pk="f").muted_at is None
 
 
 def test_pages_that_take_too_long_say_so(root: Client, one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
