@@ -1,28 +1,38 @@
-"""``manage.py pgqueue retry``, ``cancel`` and ``run-now``."""
+"""``manage.py pgqueue``: what changes jobs, pauses, workers and schedules."""
 
 from __future__ import annotations
 
+import getpass
 import json
+import re
+import shlex
 import signal
 import sys
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.management import CommandError
+from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue.jobs import chunks
 from django_pgqueue.management import _parser
 from django_pgqueue.management.subcommands import changing
-from django_pgqueue.models import Job
+from django_pgqueue.management.subcommands import jobs as jobs_module
+from django_pgqueue.models import Job, Pause, Schedule, ScheduleRun, Worker
 from django_pgqueue.models.changes import retry
-from django_pgqueue.postgres.timeout import TimeLimitReached
+from tests.app import unique_tasks
+from tests.support import shown_schedules as schedules
 from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
 
 from .test_subcommands import run
+
+DECLARED = unique_tasks  # imported, so that its tasks are known
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
@@ -65,24 +75,14 @@ def test_a_job_by_its_id(name: str, start: dict[str, Any], words: str, end: str)
     assert job.is_finished or job.run_after <= timezone.now()
 
 
-def test_ids_that_do_not_change() -> None:
+def test_the_others_change_although_some_cannot() -> None:
     done, running, failed = (JobFactory.create(**{name: True}) for name in ("done", "running", "failed"))
     message, code = refusal("retry", *(str(job.pk) for job in (running, failed)), "--json")
-    assert message.startswith(f"Not changed: {running.pk} (running). Running and blocked jobs cannot be ")
-    assert code == 1
+    assert (message.split(".")[0], code) == (f"Not changed: {running.pk} (running)", 1)
     assert statuses()[failed.pk] == "pending"
-    message, code = refusal("cancel", str(done.pk))
-    assert message.startswith(f"Not changed: {done.pk} (done). Finished jobs, and")
     assert refusal("cancel", str(failed.pk), "404")[0].startswith("No job in the database 'default' has the")
     assert statuses()[failed.pk] == "pending"
-
-
-def test_a_done_job_runs_a_second_time_only_on_request() -> None:
-    job = JobFactory.create(done=True)
-    message, code = refusal("retry", str(job.pk))
-    assert message.startswith(f"Job {job.pk} is done and would run a second time. Nobody can be asked here")
-    assert code == 2
-    assert run("retry", str(job.pk), "--yes") == "1 job runs again."
+    assert run("retry", str(done.pk), "--yes") == "1 job runs again."
 
 
 def test_chosen_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,32 +150,6 @@ def test_the_question(
     assert statuses() == {job.pk: status}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["cancel"], "Say which jobs: their ids, or options"),
-        (["retry", "--status", "running"], "--status running: such jobs cannot change. Running and blocked"),
-        (["cancel", "--status", "failed,pending"], "--status failed: such jobs cannot change."),
-        (["retry", "--key", "sku"], "--key finds jobs that are not finished. Add --status retry."),
-        (["retry", "5", "--queue", "mail"], "either ids or options"),
-        (["retry", "--worker", "app-1:7"], "--worker chooses jobs that run now. Running and blocked"),
-    ],
-)
-def test_what_cannot_be_asked(arguments: list[str], words: str) -> None:
-    JobFactory.create(queue_name="mail")
-    WorkerFactory.create(host="app-1", pid=7)
-    message, code = refusal(*arguments)
-    assert words in message
-    assert code == 2
-
-
-def test_a_name_that_nothing_has() -> None:
-    JobFactory.create(queue_name="mail")
-    message, code = refusal("run-now", "--queue", "mial", "--yes")
-    assert "the queue is not known. Did you mean 'mail'?" in message
-    assert code == 1
-
-
 def test_jobs_that_change_after_the_count_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a job that fails again at once would be retried again and again."""
     monkeypatch.setattr(chunks, "FIRST_SIZE", 1)
@@ -226,16 +200,6 @@ def test_the_second_ctrl_c_interrupts(request: pytest.FixtureRequest) -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-def test_a_count_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(*_: object) -> Any:
-        raise TimeLimitReached
-
-    monkeypatch.setattr(changing, "time_limit", late)
-    message, code = refusal("cancel", "--queue", "mail", "--yes")
-    assert message.startswith("The jobs could not be counted within 30 s. Choose fewer")
-    assert code == 1
-
-
 def test_who_watches_sees_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,3 +208,124 @@ def test_who_watches_sees_how_far_it_is(
     JobFactory.create_batch(2, failed=True)
     assert run("retry", "--status", "failed", "--yes") == "2 jobs run again."
     assert capsys.readouterr().err == "\r1 of 2 jobs \r2 of 2 jobs \r\033[K"
+
+
+# --- Pauses, workers and schedules
+
+
+def test_pauses(wording: Any) -> None:
+    said = {}
+    for target, *more in (("--queue mail",), ("--task shop.tasks.sync", "--author ''"), ("--everything",)):
+        for line in (f"pause {' '.join([target, *more])}", f"resume {target}"):
+            said[line] = run(*shlex.split(line))
+            if line.startswith("pause"):
+                assert Pause.objects.get().author == ("" if more else getpass.getuser())
+    assert not Pause.objects.exists()
+    for line in (
+        "pause --queue mail --for 90m --json --author ann", "resume --queue mail --json",
+        "pause --everything --quiet --until 2080-01-01T12:00Z", "resume --everything --json",
+    ):  # fmt: skip
+        said[line] = run(*line.split())
+        if "--until" in line:
+            assert str(Pause.objects.get().until) == "2080-01-01 12:00:00+00:00"
+        elif "--for" in line:
+            found = Pause.objects.get()
+            assert found.until == found.paused_at + timedelta(minutes=90)
+    assert said == wording
+
+
+def test_the_end_of_a_pause_is_in_the_time_zone_of_the_project(settings: Any) -> None:
+    settings.TIME_ZONE = "Asia/Tokyo"
+    assert "until 2080-01-01 12:00" in run("pause", "--queue", "mail", "--until", "2080-01-01T12:00")
+    assert str(Pause.objects.get().until) == "2080-01-01 03:00:00+00:00"
+    settings.USE_TZ = False
+    assert "until 2080-01-01 12:00" in run("pause", "--queue", "mail", "--until", "2080-01-01T12:00")
+
+
+def test_a_queue_that_nobody_knows_is_paused_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    JobFactory.create(queue_name="mail")
+    assert run("pause", "--queue", "mial") == "Paused the queue mial."
+    assert "Did you mean 'mail'?" in caplog.text
+
+
+def test_an_unknown_queue_that_is_not_paused_keeps_its_capitals() -> None:
+    assert refusal("resume", "--queue", "Mail")[0].startswith("The queue Mail is not paused. See: ")
+
+
+def test_a_worker_is_asked_by_its_name_or_its_id_to_end(wording: Any) -> None:
+    worker = WorkerFactory.create(pk=81, host="app-1", pid=4711)
+    WorkerFactory.create(pk=82, host="app-1", pid=4712)
+    WorkerFactory.create(pk=83, host="media", pid=0, supervisor=None)
+    said = {}
+    for options, how in (
+        ("", "replace"),
+        (" --stop", "stop"),
+        (" --json", "replace"),
+        (" --stop --quiet", "stop"),
+    ):
+        for name in ("app-1:4711", "81"):
+            Worker.objects.update(drain="")
+            said[name + options] = run("drain-worker", name, *options.split())
+            assert list(Worker.objects.exclude(drain="").values_list("pk", "drain")) == [(worker.pk, how)]
+    assert {**said, "media": run("drain-worker", "media")} == wording
+
+
+def test_a_schedule_is_paused_resumed_and_enqueued(wording: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules.create("nightly")
+    said = {"pause": run("schedules", "pause", "nightly", "--reason", "inventory", "--author", "anna")}
+    row = Schedule.objects.get()
+    assert (row.pause_author, row.pause_reason) == ("anna", "inventory")
+    said["resume"] = re.sub(r"in \d.*", "in <while>", run("schedules", "resume", "nightly"))
+    assert Schedule.objects.get().is_active
+    said["enqueue"] = run("schedules", "enqueue", "nightly")
+    assert ScheduleRun.objects.get().outcome == "manual"
+    said["show"] = re.sub(r"in \d.*", "in <while>", run("schedules", "show", "nightly")).partition(
+        "Next runs"
+    )[0]
+    job = rf"(?<=ob ){Job.objects.get().pk}\b"
+    assert {name: re.sub(job, "<id>", text) for name, text in said.items()} == wording
+    for user, author in (("anna", "anna"), (KeyError("uid not found"), "")):
+        monkeypatch.setattr("getpass.getuser", Mock(side_effect=[user]))
+        run("schedules", "pause", "nightly")
+        assert Schedule.objects.get().pause_author == author
+        run("schedules", "resume", "nightly")
+
+
+def test_another_job_has_the_unique_key_of_the_schedule() -> None:
+    schedules.create("nightly", task_path="tests.app.unique_tasks.index")
+    run("schedules", "enqueue", "nightly")
+    printed = run("schedules", "enqueue", "nightly")
+    job = Job.objects.get()
+    assert printed == f"No job is enqueued: job {job.pk} has the unique key of the schedule."
+    Schedule.objects.update(task_path="tests.app.unique_tasks.once", args=["a"])
+    run("schedules", "enqueue", "nightly")
+    with pytest.raises(CommandError, match="has the unique key of the schedule 'nightly'"):
+        run("schedules", "enqueue", "nightly")
+
+
+def test_a_job_by_hand_has_the_language_of_the_project(settings: Any) -> None:
+    """The command runs in English, and the language travels with a job if CONTEXT says so."""
+    settings.LANGUAGE_CODE, settings.PGQUEUE = "de", {"CONTEXT": ["language"]}
+    schedules.create("nightly")
+    run("schedules", "enqueue", "nightly")
+    assert not (Job.objects.get().metadata or {}).get("context")
+
+
+# --- pgqueue run-here, as far as it does not need a worker
+
+
+@override_settings(PGQUEUE={"REDACT": [r"re:\d{4}(-\d{4}){3}"]})
+def test_what_must_not_be_shown_of_the_end_of_a_job_is_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = "4111-1111-1111-1111"
+    result = SimpleNamespace(
+        row=SimpleNamespace(id=5, task_path="tests.app.tasks.noop", attempts=1),
+        outcome=SimpleNamespace(kind="failed", reason=f"card {card} is refused", result=None),
+        error=ValueError(f"card {card} of ann"),
+        ran=0.1,
+    )
+    monkeypatch.setattr(jobs_module, "run_job", lambda pk, alias: result)
+    answer = jobs_module.run_here({"job": (None, 5), "database": "default", "pdb": False})
+    printed = "\n".join(map(str, answer.text))
+    assert "ValueError: card [redacted] of ann" in printed
+    assert answer.error.endswith("failed (card [redacted] is refused).")
+    assert card not in printed + answer.error

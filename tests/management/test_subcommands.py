@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
 from argparse import ArgumentTypeError
+from datetime import timedelta
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import CommandError, ManagementUtility, call_command
+from django.core.management import CommandError, ManagementUtility, call_command, load_command_class
 from django.core.management.base import OutputWrapper
 from django.db import OperationalError, connection
 
+from django_pgqueue import task
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.management import _parser
+from django_pgqueue.management import _arguments, _parser
+from django_pgqueue.management._arguments import duration, seconds, since
+from django_pgqueue.management._conditions import warn_of_unknown_queues
 from django_pgqueue.management._output import Output, Table, print_json
 from django_pgqueue.management._parser import argument
 from django_pgqueue.management.commands import pgqueue
-from django_pgqueue.models import Job, Limit, Pause
-from tests.support.factories import ERROR, JobFactory, JobStatFactory, ScheduleFactory, WorkerFactory
+from django_pgqueue.models import Limit, Pause
+from django_pgqueue.monitoring.spans import DAY, HOUR, WEEK
+from django_pgqueue.tasks.registry import declared_queues, queues_in_use
+from tests.support.factories import (
+    ERROR,
+    JobFactory,
+    JobStatFactory,
+    QueueFactory,
+    ScheduleFactory,
+    WorkerFactory,
+)
 from tests.support.failures import fold, note
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "commands.md"
@@ -109,28 +124,6 @@ def test_wrong_arguments(echo: Echo, arguments: list[str], message: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        ("run 5", "'run-here'"), ("drain app-1:7", "'drain-worker'"), ("schedules run nightly", "'enqueue'"),
-        ("purge --queue mail", "'cancel'"), ("jbos", "'jobs'"), ("schedules trigger nightly", "'enqueue'"),
-        ("pause --everything --by ann", "'--author'"), ("pause --everything --raeson=x", "'--reason'"),
-        ("stats --by tsak", "'task'"), ("jobs 5 --jsn", "'--json'"), ("workers --backend x", "'--database'"),
-        ("--jsn", "'--json'"),
-    ],
-)  # fmt: skip
-def test_an_old_or_foreign_or_misspelled_word_names_the_near_one(arguments: str, hint: str) -> None:
-    with pytest.raises(CommandError, match=f"Did you mean {hint}\\?"):
-        run(*arguments.split())
-
-
-def test_a_word_that_is_near_to_none() -> None:
-    with pytest.raises(CommandError, match=r"'zzz'\. Choose from .*cancel, .*, workers\."):
-        run("zzz")
-    with pytest.raises(CommandError, match=r"unrecognized arguments: --zzz 5\.$"):
-        run("workers", "--zzz", "5")
-
-
-@pytest.mark.parametrize(
     ("error", "code"),
     [
         (ArgumentTypeError("it is not given"), 2),
@@ -167,18 +160,22 @@ def test_an_alias_given_as_a_keyword_is_checked(echo: Echo) -> None:
     assert raised.value.returncode == 2
 
 
-def test_a_database_that_is_not_postgresql(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "vendor", "sqlite", raising=False)
-    with pytest.raises(CommandError, match=r"'default' is sqlite\. Name another one with --database"):
-        run("echo")
-
-
-def test_a_database_that_cannot_be_reached(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise OperationalError("connection refused")
-
-    monkeypatch.setattr(connection, "ensure_connection", refuse)
-    with pytest.raises(CommandError, match="'default' cannot be reached: connection refused") as raised:
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("vendor", "sqlite", r"'default' is sqlite\. Name another one with --database"),
+        (
+            "ensure_connection",
+            Mock(side_effect=OperationalError("refused")),
+            "'default' cannot be reached: refused",
+        ),
+    ],
+)
+def test_a_database_that_cannot_be_used(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch, name: str, value: Any, message: str
+) -> None:
+    monkeypatch.setattr(connection, name, value, raising=False)
+    with pytest.raises(CommandError, match=message) as raised:
         run("echo")
     assert raised.value.returncode == 1
 
@@ -229,45 +226,21 @@ def test_a_table_obeys_nobody() -> None:
     assert lines == ["ID  What         Who", " 1  a\\x1b[2J\\nb  x", "20  日本         y"]
 
 
+def test_a_narrow_terminal_gets_what_fits() -> None:
+    rows = [("mail", "5", "0", "-"), ("slow", "10", "0", "7; 100 a minute")]
+    table = Table(("Queue", "Ready", "Running", "Limit"), rows, right=(1, 2))
+    wide = [*table.lines(60)]
+    assert wide[0] == "Queue  Ready  Running  Limit"
+    assert [*table.lines(None)] == wide
+    assert [*table.lines(30)] == ["Queue  Ready  Limit", "mail       5  -", "slow      10  7; 100 a minute"]
+    assert [*table.lines(26)] == [
+        "mail", "  Ready: 5", "slow", "  Ready: 10,", "  Limit: 7; 100 a minute",
+    ]  # fmt: skip
+
+
 def test_failing_system_checks_do_not_stop_it() -> None:
     """A project whose checks fail must still be able to pause its work."""
     assert pgqueue.Command().requires_system_checks == ()
-
-
-def with_json() -> list[str]:
-    """The subcommands that print facts, or what they have done."""
-    return [name for name, each in _parser.found().items() if each.has_json or name == "schedules"]
-
-
-def test_the_others_have_no_facts() -> None:
-    assert sorted({*_parser.found()} - {*with_json()}) == [
-        "metrics",
-        "roles",
-        "run-here",
-        "top",
-    ]
-
-
-@pytest.mark.parametrize("name", with_json())
-def test_json_is_one_document_and_nothing_else(
-    name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Job, "stack", lambda job, timeout: "a line\n")
-    worker = WorkerFactory.create(host="app-1", pid=7)
-    job = JobFactory.create(queue_name="mail")
-    JobFactory.create(failed=True)
-    Pause.objects.create(kind="queue", name="mail")
-    more = {
-        "why": [str(job.pk)], "drain-worker": [str(worker.pk)], "cancel": [str(job.pk)],
-        "pause": ["--queue", "mail"], "resume": ["--queue", "mail"],
-        "retry": ["--status", "failed", "--yes"], "run-now": ["--queue", "mail"],
-        "health": ["--age", "600"], "stack": [str(job.pk)],
-    }.get(name, [])  # fmt: skip
-    document = json.loads(run(name, *more, "--json"))
-    assert capfd.readouterr().out == ""
-    rows = document if isinstance(document, list) else [document]
-    section = next(part for part in REFERENCE.read_text().split("\n### ") if f"`pgqueue {name}`" in part[:80])
-    assert [key for row in rows for key in row if f"`{key}`" not in section] == []
 
 
 @pytest.mark.parametrize("json_too", [(), ("--json",)])
@@ -304,3 +277,122 @@ def test_no_terminal_obeys_what_a_job_contains(json_too: tuple[str, ...]) -> Non
     }
     assert {command: found for command, found in obeyed.items() if found} == {}
     assert sum("\\x9b" in text or "\\u009b" in text for text in printed.values()) > 6
+
+
+# --- Durations and numbers on the command line
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("90", timedelta(seconds=90)), ("0.5", timedelta(seconds=0.5)), ("90s", timedelta(seconds=90)),
+        ("30m", timedelta(minutes=30)), ("1.5h", timedelta(minutes=90)), ("1d", timedelta(days=1)),
+        ("0", timedelta()),
+    ],
+)  # fmt: skip
+def test_a_duration(text: str, length: timedelta) -> None:
+    assert duration(text) == since(text) == length
+    assert seconds()(text) == seconds()(length) == seconds()(length.total_seconds())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-5", "m", "1w", "2 h", "1h30m", "5M", "1e3", "inf", "99999999999", "40000d"]
+)
+def test_what_is_no_duration(text: str) -> None:
+    for read in (duration, seconds()):
+        with pytest.raises(ArgumentTypeError):
+            read(text)
+
+
+@pytest.mark.parametrize("value", ["0", 0, True, None, timedelta(days=40_000)])
+def test_what_is_too_short_or_too_long_or_something_else(value: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"is not a duration from 0\.1 s to 100 years"):
+        seconds(0.1)(value)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "name", "value"),
+    [
+        ("runqueueworker", "--grace 2m", "grace", 120),
+        ("pgqueue", "health --age 2m", "age", 120),
+        ("pgqueue", "top --interval 2m", "interval", 120),
+        ("pgqueue", "pause --everything --for 2m", "duration", 120),
+        ("pgqueue", "jobs --since 2m", "since", timedelta(minutes=2)),
+        ("pgqueue", "stats --span 1d", "span", DAY),
+        ("pgqueue", "failures --span 7d", "span", WEEK),
+        ("pgqueue", "stats --span 60m", "span", HOUR),
+    ],
+)
+def test_options_that_are_durations(command: str, arguments: str, name: str, value: Any) -> None:
+    parser = load_command_class("django_pgqueue", command).create_parser("manage.py", command)
+    assert getattr(parser.parse_args(arguments.split()), name) == value
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [(None, 3), ("max 100000", 3), ("150000 100000", 2), ("800000 100000", 3), ("20000 100000", 1)],
+)
+def test_auto_is_a_process_for_each_cpu_that_may_be_used(
+    quota: str | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cpu.max"
+    if quota is not None:
+        path.write_text(f"{quota}\n")
+    monkeypatch.setattr(_arguments, "_CPU_QUOTA", path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 3})
+    assert _arguments.processes("auto") == expected
+    assert _arguments.processes(4) == 4
+
+
+@pytest.mark.parametrize("given", ["0", "many", "-1"])
+def test_a_number_of_processes_that_cannot_be(given: str) -> None:
+    with pytest.raises(ArgumentTypeError):
+        _arguments.processes(given)
+
+
+# --- Names of queues that are probably misspelled, and where the known names come from
+
+OURS = "django_pgqueue.backend.PgQueueBackend"
+
+
+@task(queue_name="invoices")
+def declared() -> None:
+    """So that its queue is known."""
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What is logged at WARNING and above."""
+    caplog.set_level(logging.WARNING, "django_pgqueue")
+    return caplog
+
+
+def test_a_misspelled_queue_is_a_warning_with_the_nearest_name(warnings: pytest.LogCaptureFixture) -> None:
+    warn_of_unknown_queues("default", "--queues", ["invoices", "invocies", "zzz"])
+    first, second = warnings.messages
+    assert first == (
+        "--queues names 'invocies', a queue that no task, setting or job uses. Did you mean 'invoices'?"
+    )
+    assert second.startswith("--queues names 'zzz', ")
+    assert ". Known queues: " in second
+    assert "invoices" in second
+
+
+def test_queues_that_the_database_knows() -> None:
+    JobFactory.create(queue_name="waits")
+    JobFactory.create(queue_name="later", scheduled=True)
+    JobFactory.create(queue_name="runs", running=True)
+    JobFactory.create(queue_name="long-over", done=True)
+    QueueFactory.create(name="configured")
+    JobStatFactory.create(queue_name="ran")
+    assert queues_in_use("default") == {"waits", "later", "runs", "configured", "ran"}
+
+
+def test_queues_that_the_code_knows(settings: Any) -> None:
+    settings.TASKS = {
+        "default": {"BACKEND": OURS, "QUEUES": ["from-settings"]},
+        "wrong": {"BACKEND": OURS, "QUEUES": "no list"},
+    }
+    known = declared_queues()
+    assert {"invoices", "from-settings"} <= known
+    assert known.isdisjoint("no list")

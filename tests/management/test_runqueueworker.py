@@ -1,22 +1,115 @@
-"""``--reload``: which files count, when they have changed, and what the reloader does about it."""
+"""``manage.py runqueueworker``: its banner, and ``--reload``."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from queue import Queue
 from time import time
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib import admin
+from django.test import override_settings
+from django.urls import get_script_prefix, path, set_script_prefix
 
+from django_pgqueue import task
 from django_pgqueue.management import _reload
 from django_pgqueue.management._parser import USAGE
 from django_pgqueue.management._reload import RELOAD, SourceFiles, parent_since, run_reloader, watch
+from django_pgqueue.management.commands import runqueueworker
+from django_pgqueue.management.commands.runqueueworker import admin_urls, banner
+from django_pgqueue.models import Job
+from django_pgqueue.worker.options import WorkerOptions
+from tests.admin import sites
+
+# --- The banner
+
+
+@task
+def here() -> None:
+    """One that is found."""
+
+
+SERVER: Any = SimpleNamespace(
+    host="db.example.com", port=5433, dbname="shop", server_version=170_002, user="ann", password="secret"
+)
+
+
+def shown(*, checked: bool = True, list_tasks: bool = False, **options: Any) -> str:
+    text = banner(WorkerOptions(**options), SERVER, checked=checked, list_tasks=list_tasks)
+    return re.sub(r"(?<=django_pgqueue )[^)]*(?=, PostgreSQL)", "<versions>", text)
+
+
+def test_what_runs_where_and_where_to_look(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, wording: Any
+) -> None:
+    monkeypatch.setattr(runqueueworker, "declared_tasks", lambda: [here])
+    found = {
+        "defaults": shown(),
+        "queues": shown(queues=("mail", "default"), weights={"mail": 3}),
+        "unchecked": shown(checked=False),
+        "tasks": shown(list_tasks=True),
+    }
+    settings.PGQUEUE = {"RETENTION": timedelta(days=3), "FAILED_RETENTION": 90_000, "HEARTBEAT": 2.5}
+    found["many options"] = shown(
+        alias="other", exclude_queues=("slow", "mail"), processes=2, threads=1, async_slots=9, max_jobs=1,
+        max_memory=500, grace=7.5, burst=True,
+    )  # fmt: skip
+    monkeypatch.setattr(runqueueworker, "declared_tasks", list)
+    found["no tasks"] = shown()
+    assert found == wording
+    assert not [text for text in found.values() if "secret" in text or "ann" in text]
+
+
+def test_each_admin_site_that_shows_the_database() -> None:
+    with override_settings(ROOT_URLCONF="tests.admin.sites"):
+        assert admin_urls("other") == ["/ops/django_pgqueue/job/overview/"]
+        assert admin_urls("default") == ["/admin/django_pgqueue/job/overview/"]
+
+
+def test_the_path_under_which_the_project_is_served_is_part_of_the_address() -> None:
+    before = get_script_prefix()
+    set_script_prefix("/intranet/")
+    try:
+        assert admin_urls("default") == ["/intranet/admin/django_pgqueue/job/overview/"]
+    finally:
+        set_script_prefix(before)
+
+
+def test_a_site_without_pages_does_not_lead_to_another_one() -> None:
+    """The name of Django's own site, "admin", finds the pages of any other one."""
+    urls = ModuleType("tests.only_ops")
+    urls.urlpatterns = [path("ops/", sites.other_site.urls)]  # type: ignore[attr-defined]
+    sys.modules[urls.__name__] = urls
+    try:
+        with override_settings(ROOT_URLCONF=urls.__name__):
+            assert admin_urls("default") == []
+            assert admin_urls("other") == ["/ops/django_pgqueue/job/overview/"]
+    finally:
+        del sys.modules[urls.__name__]
+
+
+@pytest.mark.parametrize("urlconf", ["tests.processes", "tests.no_such_module"])
+def test_without_an_admin_in_the_urls_the_line_is_left_out(urlconf: str) -> None:
+    with override_settings(ROOT_URLCONF=urlconf):
+        assert "Admin:" not in shown()
+
+
+def test_without_the_admin_app_the_line_is_left_out(settings: Any) -> None:
+    settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "django.contrib.admin"]
+    assert admin.site.is_registered(Job)
+    assert "Admin:" not in shown()
+
+
+# --- --reload
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
@@ -37,29 +130,21 @@ def files(tmp_path: Path) -> SourceFiles:
     return files
 
 
-def test_a_file_that_is_saved_again_has_changed(files: SourceFiles, tmp_path: Path) -> None:
+def test_which_files_have_changed(files: SourceFiles, tmp_path: Path) -> None:
     assert files.changed() is None
     save(tmp_path / "old.py", -1800)  # restored from somewhere, with its time
     assert files.changed() == tmp_path / "old.py"
-    assert files.changed() is None
-
-
-def test_a_new_file_has_changed(files: SourceFiles, tmp_path: Path) -> None:
     assert files.changed() is None
     save(tmp_path / "new.py", 0)
     assert files.changed() == tmp_path / "new.py"
 
 
-def test_a_file_saved_between_its_import_and_the_first_look_has_changed(
-    files: SourceFiles, tmp_path: Path
+@pytest.mark.parametrize(("seconds", "has_changed"), [(-30, True), (3600, False)])
+def test_a_file_saved_between_its_import_and_the_first_look_or_in_the_future(
+    files: SourceFiles, tmp_path: Path, seconds: float, has_changed: bool
 ) -> None:
-    save(tmp_path / "old.py", -30)
-    assert files.changed() == tmp_path / "old.py"
-
-
-def test_a_file_from_the_future_does_not_restart_it_for_ever(files: SourceFiles, tmp_path: Path) -> None:
-    save(tmp_path / "old.py", 3600)
-    assert files.changed() is None
+    save(tmp_path / "old.py", seconds)
+    assert files.changed() == (tmp_path / "old.py" if has_changed else None)
     save(tmp_path / "old.py", 7200)
     assert files.changed() == tmp_path / "old.py"
 
