@@ -10,7 +10,7 @@ from datetime import timedelta
 from threading import Event, Thread
 from typing import Any
 
-from django_pgqueue import current_job, task, track
+from django_pgqueue import current_job, task
 from tests.app.models import Entry
 from tests.support.waiting import DEADLINE
 
@@ -74,11 +74,6 @@ def sleeps() -> str:
     job.set_progress(1, 2)
     job.sleep("nap", timedelta(hours=1))
     return "awake"
-
-
-@task
-def tracks(count: int) -> int:
-    return sum(track(range(count), note=lambda n: f"number {n}"))
 
 
 @task(max_attempts=1)

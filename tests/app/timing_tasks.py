@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from contextlib import suppress
 
 from django_pgqueue import TaskTimeout, current_job, task
 from tests.app import gil
@@ -115,25 +114,9 @@ def quick() -> None:
 
 
 @task(timeout=1, max_attempts=1)
-def deaf_for_ever(key: str) -> None:
-    Entry.objects.create(key=f"{key} runs")
-    while True:
-        with suppress(TaskTimeout):
-            time.sleep(1)
-
-
-@task(timeout=1, max_attempts=1)
 def holds_the_gil_for_ever(key: str) -> None:
     Entry.objects.create(key=f"{key} runs")
     gil.hold_for_ever()
-
-
-@task
-def holds_the_gil(seconds: float) -> None:
-    """Computes in C, in steps that each hold the GIL far longer than the switch interval."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        gil.hold(0.9)
 
 
 @task

@@ -331,13 +331,6 @@ async def anote(key: str) -> None:
 
 
 @task
-async def athread() -> int:
-    """Return the thread of the ORM, while all jobs of this task are running."""
-    ident: int = await sync_to_async(threading.get_ident)()
-    return ident
-
-
-@task
 async def ablock_thread(name: str) -> None:
     """Block the thread of `sync_to_async`."""
 
@@ -469,12 +462,6 @@ def increment(key: str) -> int:
     entry.note = str(int(entry.note) + 1)
     entry.save()
     return int(entry.note)
-
-
-@task
-def exit_process(code: int) -> None:
-    """End the whole process, as a crash in C code does."""
-    os._exit(code)
 
 
 @task

@@ -232,12 +232,10 @@ WORKER = partial(run_due, threads=1)
     ("left", "run_them"),
     [
         (leaves_a_transaction_open, WORKER),
-        (leaves_a_transaction_open, INLINE),
-        (borrows_a_thread, WORKER),
         (borrows_a_thread, INLINE),
         (uses_any_thread, WORKER),
     ],
-    ids=["sync", "sync, inline", "async", "async, inline", "to_thread"],
+    ids=["sync", "async, inline", "to_thread"],
 )
 @pytest.mark.promise("open-transaction-fails")
 def test_a_job_that_leaves_a_transaction_open_is_not_done_if_that_loses_something(

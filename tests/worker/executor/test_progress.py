@@ -165,54 +165,24 @@ def job(writer: ProgressWriter) -> Telling:
     return Telling(claimed(), writer)
 
 
-def test_what_is_told_while_a_writer_takes_is_taken_the_next_time(
-    job: Telling, writer: ProgressWriter
+@pytest.mark.parametrize(
+    ("kind", "is_kept"),
+    [("done", False), ("cancelled", False), ("failed", True), ("retry", True), ("wait", True)],
+)
+def test_the_attempt_ends_while_its_last_word_cannot_be_written(
+    kind: Any, is_kept: bool, job: Telling, writer: ProgressWriter
 ) -> None:
     job.tell(1)
     job.hear("a", None)
-    assert writer.take() == [job]
-    assert job.take() == ("a", Progress(1))
-    assert not writer._jobs
-    job.tell(2)
-    job.tell(3)
-    assert writer.take() == [job]
-    assert job.take() == (None, Progress(3))
-    job.put_back()  # it could not be written, so it is told again
-    assert not writer.is_urgent
-    assert writer.take() == [job]
-    assert job.take() == (None, Progress(3))
-
-
-@pytest.mark.parametrize(
-    ("kind", "is_urgent", "is_kept"),
-    [
-        ("done", False, False),
-        ("cancelled", False, False),
-        ("failed", False, True),
-        ("retry", True, True),
-        ("wait", True, True),
-    ],
-)
-def test_the_last_word_is_urgent_if_the_job_is_still_there(
-    kind: Any, is_urgent: bool, is_kept: bool, job: Telling, writer: ProgressWriter
-) -> None:
-    job.tell(1)
-    job.end(kind)
-    assert writer.is_urgent is is_urgent
-    assert writer.take() == ([job] if is_urgent else [])
-    # Now the row is locked when the attempt ends, by the statement with which the task falls asleep.
-    locked = Telling(claimed(2), writer)
-    locked.tell(1)
-    locked.hear("a", None)
     writer.take()
-    locked.take()
-    locked.end(kind)
-    locked.put_back()
+    job.take()  # and the row is locked, by the statement with which the task falls asleep
+    job.end(kind)
+    job.put_back()
     assert writer.is_urgent is is_kept
-    assert writer.take() == ([locked] if is_kept else [])
+    assert writer.take() == ([job] if is_kept else [])
     assert not writer.is_urgent
-    locked.take()
-    locked.put_back()  # once, because then the outcome is reported
+    job.take()
+    job.put_back()  # once, because then the outcome is reported
     assert not writer._jobs
 
 
