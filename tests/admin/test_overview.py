@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 from syrupy.assertion import SnapshotAssertion
@@ -241,9 +240,6 @@ def test_a_form_that_somebody_has_changed(root: Client) -> None:
         {"button": "resume", "queue": "a\0b"},
     ):
         assert root.post(OVERVIEW, data).status_code == 400
-    strict = Client(enforce_csrf_checks=True)
-    strict.force_login(User.objects.create_superuser("other"))
-    assert strict.post(OVERVIEW, {"button": "pause", "queue": "mail"}).status_code == 403
     assert not Pause.objects.exists()
 
 

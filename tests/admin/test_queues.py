@@ -222,17 +222,6 @@ def test_the_list_shows_how_many_jobs_run_under_each_limit(root: Client) -> None
     }  # fmt: skip
 
 
-def test_who_may_see_and_change_limits() -> None:
-    set_limit(name="k", concurrency=5)
-    change = f"{LIMITS}k/change/"
-    assert staff().get(LIMITS).status_code == 403
-    viewer, editor = staff("view_limit"), staff("view_limit", "change_limit")
-    assert viewer.get(change).status_code == 200
-    assert viewer.post(change, {"concurrency": "1"}).status_code == 403
-    assert editor.post(change, {"concurrency": "1", "on_full": "wait"}).status_code == 302
-    assert editor.get(f"{LIMITS}add/").status_code == 403
-
-
 def lines(client: Client, job: Any) -> str:
     """Return what the page of a job says about limits, as HTML."""
     page = body(client, url("change", getattr(job, "pk", job)))
@@ -335,20 +324,6 @@ def test_a_banner_on_each_page_says_that_everything_is_paused(root: Client) -> N
         assert f'href="{PAUSES}{found.pk}/change/"' in html
     Pause.objects.update(until=timezone.now() - HOUR)
     assert [page for page in pages if "Everything is paused" in body(root, page)] == []
-
-
-def test_who_may_resume() -> None:
-    found = pause(queue="mail", author="ann")
-    address = f"{PAUSES}{found.pk}/resume/"
-    client = staff("view_queue", "view_job")
-    assert client.get(PAUSES).status_code == 403
-    assert client.post(address).status_code == 403
-    viewer, resumer = staff("view_pause"), staff("view_pause", "delete_pause")
-    assert "resume" not in body(viewer, f"{PAUSES}{found.pk}/change/")
-    assert viewer.post(address).status_code == 403
-    assert Pause.objects.exists()
-    assert resumer.get(address).status_code == 405
-    assert post(resumer, address)[1] == "success"
 
 
 def test_a_paused_job_is_retried_with_its_budget_and_other_blocked_ones_are_not(root: Client) -> None:

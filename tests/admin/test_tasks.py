@@ -119,19 +119,6 @@ def test_pages(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert '<a href="?q=depot&amp;p=2">2</a>' in page
 
 
-def test_permissions() -> None:
-    ran("tests.app.tasks.add", 1)
-    nobody, viewer = staff("view_job"), staff("view_jobstat")
-    for page in (TASKS, f"{TASKS}database/", f"{TASKS}task/tests.app.tasks.add/"):
-        assert nobody.get(page).status_code == 403
-        assert viewer.get(page).status_code == 200
-        assert Client().get(page).status_code == 302
-    page = body(viewer, f"{TASKS}task/tests.app.tasks.add/")
-    assert "/job/?" not in page
-    assert "/pause/add/" not in page
-    assert "Schedules" not in page
-
-
 def test_the_page_of_a_task(root: Client, wording: SnapshotAssertion) -> None:
     """With the policy of its own and of the settings, what pauses and limits it, and what enqueues it."""
     ran(MAIL, 60, failed=2, queue_name="mail")
@@ -206,18 +193,3 @@ def test_the_defaults_of_a_policy_name_their_settings(settings: Any) -> None:
     assert words["Attempts"] == "9 (the setting MAX_ATTEMPTS)"
     assert words["Timeout"] == "1 min (the setting TIMEOUT)"
     assert words["Wait before a retry"] == "15 s, doubled up to 1 h, unless the queue has its own"
-
-
-@pytest.mark.parametrize(
-    "page", ["job_overview", "job_changelist", "job_change", "tasks", "task", "database"]
-)
-def test_pages_need_no_inline_script_or_style(page: str, root: Client) -> None:
-    ran("tests.app.tasks.add", 4, failed=1)
-    job = JobFactory.create(failed=True)
-    html = body(root, {
-        "job_overview": url("overview"), "job_changelist": url("changelist"),
-        "job_change": url("change", job.pk), "tasks": TASKS, "task": f"{TASKS}task/tests.app.tasks.add/",
-        "database": f"{TASKS}database/",
-    }[page])  # fmt: skip
-    assert re.findall(r"<style| style=| on\w+=|<script(?![^>]* src=)(?![^>]*application/json)", html) == []
-    assert "django_pgqueue/admin.css" in html

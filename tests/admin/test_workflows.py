@@ -439,13 +439,6 @@ def test_a_page_that_does_not_exist(root: Client) -> None:
         assert root.get(url("workflow", key)).status_code == 302
 
 
-def test_only_those_who_may_view_jobs_see_it(client: Client) -> None:
-    here = job(job(done=True))
-    assert client.get(url("workflow", here)).status_code == 302  # to the login
-    assert staff("view_worker").get(url("workflow", here)).status_code == 403
-    assert len(links(body(staff("view_job"), url("workflow", here)))) == 2
-
-
 def test_many_jobs_are_linked_to_their_list(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_NODES", 4)
     group = batch()
