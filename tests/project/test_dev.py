@@ -1,4 +1,4 @@
-"""dev.py in a separate checkout, with programs that only record how they were called."""
+"""dev.py in a separate checkout, with programs that only record how they were called; and .ci/audit.py."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import ast
 import importlib.util
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -97,28 +100,34 @@ def dev() -> ModuleType:
     return module
 
 
-def test_an_old_python_can_read_it() -> None:
-    ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
+def test_an_old_python_can_read_it_and_it_needs_nothing_else() -> None:
+    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {name for node in imports for name in ([each.name for each in node.names]
+             if isinstance(node, ast.Import) else [node.module or ""])}  # fmt: skip
+    assert {name.split(".")[0] for name in names} <= sys.stdlib_module_names
 
 
-def test_only_the_standard_library() -> None:
-    imported = {
-        name.split(".")[0]
-        for node in ast.walk(ast.parse(SCRIPT.read_text()))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in (
-            [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-        )
-    }
-    assert imported <= sys.stdlib_module_names
-
-
-def test_makes_the_environment_and_hands_over(checkout: Checkout) -> None:
+def test_an_environment_is_made_once_and_packages_are_added(checkout: Checkout) -> None:
     code, output = checkout.run("test", "-k", "one")
     assert code == 0, output
     *installs, handed_over = checkout.calls()
     assert installs[-1].endswith("--editable . --group test")
     assert handed_over == f"-m pytest --rootdir {checkout.root} -n 4 --dist worksteal -k one"
+    assert checkout.run("test") == (0, "")
+    assert checkout.installs() == []
+    assert checkout.run("demo", "--serve")[0] == 0
+    *_, install, handed_over = checkout.calls()
+    assert install == "-m pip install --quiet --disable-pip-version-check --group demo"
+    assert handed_over == f"{checkout.root}/example_project/manage.py demo --serve"
+    (checkout.root / "pyproject.toml").write_text("two")
+    checkout.run("test")
+    assert checkout.calls()[0].endswith("--editable . --group test")
+    checkout.run("demo")
+    assert checkout.installs() == ["demo"]
+    (checkout.root / ".venv/bin/python").unlink()
+    assert checkout.run("test")[0] == 0
+    assert checkout.installs() == ["test"]
 
 
 def test_uv_is_used_where_there_is_one(checkout: Checkout, tmp_path: Path) -> None:
@@ -129,47 +138,6 @@ def test_uv_is_used_where_there_is_one(checkout: Checkout, tmp_path: Path) -> No
     assert code == 0, output
     python = f"{checkout.root}/.venv/bin/python"
     assert checkout.calls()[0] == f"uv pip install --quiet --python {python} --editable . --group test"
-
-
-def test_demo_hands_over_to_the_example_project(checkout: Checkout) -> None:
-    code, output = checkout.run("demo", "--serve")
-    assert code == 0, output
-    assert checkout.calls()[-1] == f"{checkout.root}/example_project/manage.py demo --serve"
-
-
-def test_the_second_run_installs_nothing_and_says_nothing(checkout: Checkout) -> None:
-    checkout.run("test")
-    assert checkout.installs() == ["test"]
-    assert checkout.run("test") == (0, "")
-    assert checkout.installs() == []
-
-
-def test_another_command_adds_its_packages_and_leaves_the_project_alone(checkout: Checkout) -> None:
-    checkout.run("demo")
-    checkout.calls()
-    checkout.run("test")
-    assert [call for call in checkout.calls() if "install" in call] == [
-        "-m pip install --quiet --disable-pip-version-check --group test"
-    ]
-
-
-def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:
-    checkout.run("demo")
-    checkout.run("test")
-    checkout.calls()
-    (checkout.root / "pyproject.toml").write_text("two")
-    checkout.run("test")
-    assert checkout.calls()[0].endswith("--editable . --group test")
-    checkout.run("demo")
-    assert checkout.installs() == ["demo"]
-
-
-def test_an_environment_without_its_interpreter_is_made_again(checkout: Checkout) -> None:
-    checkout.run("test")
-    (checkout.root / ".venv/bin/python").unlink()
-    checkout.calls()
-    assert checkout.run("test")[0] == 0
-    assert checkout.installs() == ["test"]
 
 
 def test_two_at_once_make_one_environment(checkout: Checkout) -> None:
@@ -190,62 +158,58 @@ def test_two_at_once_make_one_environment(checkout: Checkout) -> None:
     assert checkout.installs() == ["test"]
 
 
-def test_a_failed_installation_is_tried_again(checkout: Checkout) -> None:
-    failure = checkout.root / "failure"
-    failure.write_text("what went wrong")
-    code, output = checkout.run("test")
-    assert code == 1
-    assert "what went wrong" in output
-    failure.unlink()
-    assert checkout.run("test")[0] == 0
-    assert checkout.installs()[-1] == "test"
-
-
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
+        ("what went wrong", "what went wrong"),
         ("NewConnectionError(... Temporary failure in name resolution)", "check the network"),
         ("error: dns error: failed to lookup address", "check the network"),
         ("ERROR: Could not install packages due to an OSError: No space left on device", "disk is full"),
         ("[Errno 30] Read-only file system: '.venv'", "copy it to a folder"),
     ],
 )
-def test_a_failure_ends_with_one_line_that_says_what_to_do(
+def test_an_installation_that_fails_says_what_to_do_and_is_tried_again(
     checkout: Checkout, words: str, remedy: str
 ) -> None:
-    (checkout.root / "failure").write_text(words)
-    code, output = checkout.run("demo")
-    assert code == 1
-    assert remedy in output.splitlines()[-1]
-    assert "Traceback" not in output
-
-
-def test_an_environment_of_somebody_else_is_left_alone(checkout: Checkout) -> None:
-    (checkout.root / ".venv").mkdir()
-    (checkout.root / ".venv/precious").touch()
+    failure = checkout.root / "failure"
+    failure.write_text(words)
     code, output = checkout.run("test")
-    assert code == 1
-    assert "not made by this script" in output
-    assert (checkout.root / ".venv/precious").exists()
+    assert (code, remedy in output, "Traceback" in output) == (1, True, False)
+    assert remedy == words or remedy in output.splitlines()[-1]
+    failure.unlink()
+    if remedy == words:
+        assert checkout.run("test")[0] == 0
+        assert checkout.installs()[-1] == "test"
 
 
-def test_a_tool_s_note_of_another_environment_gives_way(checkout: Checkout) -> None:
-    (checkout.root / ".venv").write_text(".tox/py313")
-    assert checkout.run("test")[0] == 0
+def leave_something_precious(root: Path) -> None:
+    (root / ".venv").mkdir()
+    (root / ".venv/precious").touch()
 
 
-def test_a_killed_run_s_environment_is_made_again(checkout: Checkout) -> None:
-    (checkout.root / ".venv").mkdir()
-    (checkout.root / ".venv/dev.json").write_text(json.dumps({"project": None, "groups": []}))
-    assert checkout.run("test")[0] == 0
+def leave_what_a_killed_run_left(root: Path) -> None:
+    (root / ".venv").mkdir()
+    (root / ".venv/dev.json").write_text(json.dumps({"project": None, "groups": []}))
 
 
-def test_a_checkout_that_cannot_be_written(checkout: Checkout) -> None:
-    (checkout.root / ".dev.lock").mkdir()  # permissions do not keep root from writing, but a folder does
-    code, output = checkout.run("test")
-    assert code == 1
-    assert output.startswith("dev.py: ")
-    assert output.count("\n") == 1
+@pytest.mark.parametrize(
+    ("leave", "code", "words"),
+    [
+        (leave_something_precious, 1, "not made by this script"),
+        (leave_what_a_killed_run_left, 0, "Installing"),
+        (lambda root: (root / ".venv").write_text(".tox/py313"), 0, "Installing"),  # a tool's note
+        # Permissions do not keep root from writing, but a folder does.
+        (lambda root: (root / ".dev.lock").mkdir(), 1, "dev.py: "),
+    ],
+    ids=["an environment of somebody else", "a killed run", "a note of another environment", "no writing"],
+)
+def test_what_was_there_before(
+    checkout: Checkout, leave: Callable[[Path], Any], code: int, words: str
+) -> None:
+    leave(checkout.root)
+    found, output = checkout.run("test")
+    assert (found, words in output) == (code, True), output
+    assert not (checkout.root / ".venv/precious").exists() or code == 1
 
 
 @pytest.mark.parametrize(("arguments", "code"), [([], 2), (["dance"], 2), (["--help"], 0)])
@@ -284,3 +248,33 @@ def test_no_venv_module(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(SystemExit, match=r"apt install python3\.12-venv"):
         dev.find_interpreter(needs_pip=True)
     assert dev.find_interpreter(needs_pip=False) == "python3.12"
+
+
+# --- .ci/audit.py: an index without advisories does not look like a clean environment
+
+
+PROGRAM = SCRIPT.parent / ".ci" / "audit.py"
+BAD = {"name": "jinja2", "version": "2.10", "vulns": [{"id": "PYSEC-2019-217", "fix_versions": ["2.10.1"]}]}
+CLEAN = {"name": "django", "version": "6.1.3", "vulns": []}
+UNKNOWN = {"name": "django", "skip_reason": "Dependency not found on PyPI"}
+
+
+@pytest.mark.parametrize(
+    ("known", "rest", "code", "said"),
+    [
+        ([BAD], [CLEAN], 0, "1 packages, 0 with"),
+        ([BAD], [CLEAN, BAD], 1, "jinja2 2.10: PYSEC-2019-217 (fixed in 2.10.1)"),
+        ([BAD], [CLEAN, UNKNOWN], 1, "does not know django"),
+        ([{**BAD, "vulns": []}], [CLEAN], 0, "SKIPPED: audit"),
+        ([UNKNOWN], [UNKNOWN], 0, "SKIPPED: audit"),
+        ([], [], 0, "SKIPPED: audit"),
+    ],
+)
+def test_what_the_audit_says(
+    known: list[Any], rest: list[Any], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([known, rest])
+    main = runpy.run_path(str(PROGRAM))["main"]
+    main.__globals__["advisories"] = lambda requirements: next(answers)
+    assert main() == code
+    assert said in capsys.readouterr().out

@@ -1,0 +1,136 @@
+"""What no module of the package does: import what a row names, unpickle, and read the clock of the machine.
+
+Nothing is imported, unpickled or evaluated because a row names it, except a task of the project. Nothing
+depends on the clock of the machine: times of the queue are those of the server (``clock``), and durations are
+measured with the monotonic clock. The scenario ``wrong clocks`` of the fault suite runs workers and web
+processes whose clocks are wrong. For each place that may, there is a reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from .test_layers import PACKAGE, ROOT, modules, trees
+
+#: What turns a name or bytes into code.
+CALLS = {
+    "import_string", "import_module", "__import__", "eval", "exec", "compile", "load_module", "exec_module",
+    "run_path", "run_module", "resolve_name", "get_model", "loads",
+}  # fmt: skip
+#: They make only values.
+HARMLESS = {"compiler.compile", "json.loads", "re.compile", "signing.loads"}
+
+PLACES = {
+    "__init__": "the public names of the package",
+    "conf": "settings that name an object; of CONTEXT, the name in a row is looked up if the setting has it",
+    "checks.tasks": "the modules that declare tasks",
+    "checks.backends": "the checks of Django's backend",
+    "compat": "the modules of the package django-tasks",
+    "management._parser": "the modules of the package",
+    "models.changes": "the public names of the package",
+    "operations": "a migration",
+    "tasks.paths": "PGQUEUE['TASK_MODULES'] of apps; of a row, if is_task_module(): only a task is returned",
+    "tasks.routing": "TASKS",
+    "maintenance.schedules": "the modules of installed apps that have declared schedules",
+    "admin.job_page.formatter": "of a row: a model that is installed already, and nothing is imported",
+    "worker.spawn": "PGQUEUE['SETUP'], which the parent process passes on",
+    "testing": "the public names of the package",
+}
+
+
+def test_every_dynamic_import_is_known() -> None:
+    found = defaultdict(set)
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                if name.rpartition(".")[2] in CALLS and name not in HARMLESS:
+                    found[module].add(name)
+    assert dict(found).keys() == PLACES.keys(), found
+
+
+def test_nothing_is_pickled() -> None:
+    """Arguments and results are JSON. What would unpickle them is not even imported."""
+    wrong = [
+        module
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        and {"pickle", "marshal", "shelve", "dill"}
+        & {getattr(node, "module", None), *(name.name for name in node.names)}
+    ]
+    assert wrong == []
+
+
+# --- The clock
+
+#: How often a module may read the clock of the machine, and why it does.
+ALLOWED = {
+    "tasks/task.py": (1, "a delay for a backend of others, which takes only a time"),
+    "telemetry/log.py": (1, "a line of the log, beside the times that logging itself writes"),
+    "management/_reload.py": (2, "compared with the times of files on the same machine"),
+    "management/subcommands/top.py": (1, "shown if the server cannot be reached"),
+    "schedules/cron.py": (2, "any time will do to see whether an expression has runs"),
+    "explanation/schedules.py": (1, "any time will do to put an expression into words"),
+    "postgres/clock.py": (1, "the server has not told the time yet"),
+    "tasks/options.py": (1, "whether a time is within 100 years"),
+    "testing/calls.py": (1, "a job without a database"),
+    "testing/factories.py": (3, "invented jobs"),
+    "testing/modes.py": (2, "jobs without a database"),
+}
+
+_READS = {
+    "now", "today", "utcnow", "time", "time_ns", "localdate", "localtime", "gmtime", "strftime", "ctime",
+}  # fmt: skip
+_OWNERS = {"datetime", "date", "timezone", "django_timezone", "time"}
+_NEEDS_NONE = {"localtime", "localdate", "gmtime", "ctime"}
+"""Functions that read the clock only if they are called without a time."""
+
+
+def test_the_clock_of_the_machine_is_read_only_where_it_may_be() -> None:
+    found = {
+        str(path.relative_to(ROOT / PACKAGE)): number
+        for name, path in modules().items()
+        if (number := sum(1 for _ in reads(trees()[name])))
+    }
+    assert found == {path: number for path, (number, _why) in ALLOWED.items()}
+
+
+def test_pages_do_not_read_the_clock_of_the_browser_or_of_the_web_process() -> None:
+    package = ROOT / PACKAGE
+    texts = [*package.rglob("*.html"), *(package / "static" / "django_pgqueue").glob("*.js")]
+    pattern = re.compile(r"Date\.now|new Date\(\)|\{% now |\|\s*(timesince|timeuntil|naturaltime)\b(?!:)")
+    assert [path.name for path in texts if pattern.search(path.read_text())] == []
+
+
+def reads(tree: ast.Module) -> Iterator[int]:
+    """Yield the line of each expression that reads the clock of the machine."""
+    nodes = list(ast.walk(tree))
+    owners, names = set(_OWNERS - {"time"}), set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            owners |= {each.asname or each.name for each in node.names if each.name in _OWNERS}
+        elif isinstance(node, ast.ImportFrom) and node.module in {"time", "django.utils.timezone"}:
+            names |= {each.asname or each.name for each in node.names if each.name in _READS}
+    arguments = {
+        id(node.func): len(node.args) + len(node.keywords) for node in nodes if isinstance(node, ast.Call)
+    }
+    for node in nodes:
+        if not isinstance(node, ast.Attribute | ast.Name):
+            continue
+        if isinstance(node, ast.Attribute) and node.attr in _READS:
+            owner = (
+                node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+            )
+            is_type = (owner, node.attr) == ("datetime", "time")
+            name = node.attr if owner in owners and not is_type else None
+        else:
+            name = node.id if isinstance(node, ast.Name) and node.id in names else None
+        if name is None or not isinstance(node.ctx, ast.Load):
+            continue
+        needs = 1 if name in _NEEDS_NONE else 2 if name == "strftime" else 99
+        if arguments.get(id(node), 0) < needs:
+            yield node.lineno
