@@ -10,7 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_pgqueue import Batch, enqueue
+from django_pgqueue import enqueue
 from django_pgqueue.models import Job
 from tests.app import debugged_tasks as tasks
 from tests.app import secret_tasks
@@ -120,18 +120,3 @@ def test_why(shell: Any, bodies: dict[str, Any]) -> None:
     run_due()
     assert re.search(r"It runs: attempt 1, for \d+ s, on ", str(fresh(job).result))
     assert asked(job).startswith("It is done since ")
-
-
-def test_why_a_job_waits_for_others(shell: Any, bodies: dict[str, Any]) -> None:
-    bodies.update(bad=fail)
-    bad = enqueue(tasks.run_body, "bad")
-    batch = Batch.open("import")
-    last = enqueue(tasks.later.using(after=[bad, batch]), "good")
-    one = f"job {bad.pk} (tests.app.debugged_tasks.run_body, "
-    two = f"batch {batch.id} (import, open)"
-    assert f"It waits for {two}, {one}pending). " in shell(f"why({last.pk})")
-    Job.objects.filter(pk=bad.pk).update(max_attempts=1)
-    run_due()
-    said = shell(f"why({last.pk})")
-    assert f"It waits for {one}failed), {two}. " in said
-    assert said.endswith(f"To retry what has failed: retry({bad.pk})")

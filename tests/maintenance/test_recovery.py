@@ -42,22 +42,75 @@ def recover(
     return jobs
 
 
-@pytest.mark.promise("recovered", "crash-is-no-attempt", "alone-counts-a-crash")
-def test_a_job_that_had_begun_counts_a_crash_and_no_attempt() -> None:
-    job = JobFactory.create(running=True)
-    assert recover(begun=[job.pk]) == 1
-    back = fresh(job)
-    assert (back.status, back.attempts, back.worker, back.lease) == ("pending", 0, None, None)
-    assert (back.crash_count, back.waiting_reason) == (1, f"{REASON} (crash 1 of at most 3)")
-    assert back.errors == []
+BEGUN, NOT_BEGUN, UNKNOWN = "had begun", "had not begun", "nobody knows"
+CRASHED = f"{REASON} (crash 1 of at most 3)"
+BACK = {"status": "pending", "attempts": 0, "worker": None, "lease": None, "errors": []}
+CANCELLED = {"cancel_requested_at": timezone.now()}
+
+#: What the row of the job says, whether it had begun, how its worker was lost, and what becomes of it.
+CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any], dict[str, Any]]] = {
+    "a job that had begun counts a crash and no attempt": (
+        {}, BEGUN, {}, {**BACK, "crash_count": 1, "lost_in_a_row": 0, "waiting_reason": CRASHED},
+    ),
+    "a job that had not begun counts nothing": (
+        {}, NOT_BEGUN, {}, {**BACK, "crash_count": 0, "waiting_reason": REASON},
+    ),
+    "who is to blame counts a crash": ({}, BEGUN, {"blamed": True}, {"crash_count": 1}),
+    "others do not": ({}, BEGUN, {"blamed": False}, {"crash_count": 0}),
+    "a job that is lost with more than its process counts nothing at first": (
+        {}, BEGUN, {"alone": False},
+        {**BACK, "crash_count": 0, "lost_in_a_row": 1, "waiting_reason": REASON},
+    ),
+    "the second time it says that it counts": (
+        {"lost_in_a_row": 1}, BEGUN, {"alone": False},
+        {"crash_count": 1, "lost_in_a_row": 2, "waiting_reason": CRASHED},
+    ),
+    "a stop of its worker counts nothing": (
+        {"lost_in_a_row": 1}, BEGUN, {"blamed": False, "alone": False},
+        {"crash_count": 0, "lost_in_a_row": 1},
+    ),
+    "what was only held in advance is not lost": (
+        {"lost_in_a_row": 1}, NOT_BEGUN, {"alone": False}, {"crash_count": 0, "lost_in_a_row": 1},
+    ),
+    "a job fails at the limit": (
+        {"crash_count": 2}, BEGUN, {}, {"status": "failed", "crash_count": 3, "attempts": 1},
+    ),
+    "a job that was asked to stop is cancelled": (CANCELLED, BEGUN, {}, {"status": "cancelled"}),
+    **{
+        f"a job that must not run twice, {begun}, {'alone' if alone else 'with others'}": (
+            {"on_lost": "fail"}, begun, {"alone": alone},
+            {"status": "pending" if begun == NOT_BEGUN else "failed"},
+        )
+        for begun in (BEGUN, UNKNOWN, NOT_BEGUN)
+        for alone in (True, False)
+    },
+}  # fmt: skip
 
 
-@pytest.mark.promise("recovered")
-def test_a_job_that_had_not_begun_counts_nothing() -> None:
-    job = JobFactory.create(running=True)
-    assert recover(begun=[job.pk + 1]) == 1
-    back = fresh(job)
-    assert (back.status, back.attempts, back.crash_count, back.waiting_reason) == ("pending", 0, 0, REASON)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.promise("recovered", "crash-is-no-attempt", "alone-counts-a-crash", "blame-counts-a-crash")
+@pytest.mark.promise("lost-in-a-row", "stopped-counts-none", "crash-limit", "on-lost-never-again")
+def test_recovery(case: str) -> None:
+    columns, begun, how, expected = CASES[case]
+    job = JobFactory.create(running=True, **columns)
+    given: dict[str, Any] = {"alone": how.get("alone", True)}
+    if begun != UNKNOWN:
+        given["begun"] = [job.pk if begun == BEGUN else job.pk + 1]
+    if "blamed" in how:
+        given["to_blame"] = [job.pk] if how["blamed"] else []
+    assert recover(**given) == 1
+    left = fresh(job)
+    assert {name: getattr(left, name) for name in expected} == expected
+    if expected.get("status") != "failed":
+        return
+    (error,) = left.errors
+    assert (error["worker"], error["attempt"]) == ("7", 1)
+    if columns.get("on_lost"):
+        assert import_string(error["class"]) is WorkerLost
+        assert "must not run twice" in error["message"]
+    else:
+        assert import_string(error["class"]) is TooManyCrashes
+        assert error["message"].endswith("Its process has died 3 times while it ran, which is the limit.")
 
 
 def test_where_nobody_saw_it_die_the_last_heartbeat_tells_what_had_begun() -> None:
@@ -65,13 +118,6 @@ def test_where_nobody_saw_it_die_the_last_heartbeat_tells_what_had_begun() -> No
     WorkerFactory.create(id=7, started_jobs=[jobs[0].pk])
     assert recover(alone=False) == 2
     assert [(fresh(job).crash_count, fresh(job).lost_in_a_row) for job in jobs] == [(0, 1), (0, 0)]
-
-
-@pytest.mark.promise("blame-counts-a-crash")
-def test_only_who_is_to_blame_counts_a_crash() -> None:
-    jobs = JobFactory.create_batch(2, running=True)
-    assert recover(begun=[job.pk for job in jobs], to_blame=[jobs[1].pk]) == 2
-    assert [fresh(job).crash_count for job in jobs] == [0, 1]
 
 
 def run_again(job: Job) -> None:
@@ -92,14 +138,6 @@ def lose(job: Job) -> tuple[str, int, int]:
 
 
 @pytest.mark.promise("lost-in-a-row")
-def test_a_job_that_is_lost_with_more_than_its_process_counts_nothing_at_first() -> None:
-    job = JobFactory.create(running=True)
-    assert lose(job) == ("pending", 0, 1)
-    back = fresh(job)
-    assert (back.attempts, back.waiting_reason, back.errors) == (0, REASON, [])
-
-
-@pytest.mark.promise("lost-in-a-row")
 def test_a_job_that_takes_everything_down_in_each_run_fails_one_run_later() -> None:
     job = JobFactory.create(running=True)
     seen = [lose(job)]
@@ -109,12 +147,6 @@ def test_a_job_that_takes_everything_down_in_each_run_fails_one_run_later() -> N
     assert seen == [("pending", 0, 1), ("pending", 1, 2), ("pending", 2, 3), ("failed", 3, 4)]
     (error,) = fresh(job).errors
     assert import_string(error["class"]) is TooManyCrashes
-
-
-def test_it_says_that_it_counts() -> None:
-    job = JobFactory.create(running=True, lost_in_a_row=1)
-    lose(job)
-    assert fresh(job).waiting_reason == f"{REASON} (crash 1 of at most 3)"
 
 
 @pytest.mark.parametrize(
@@ -143,57 +175,6 @@ def test_a_crash_between_two_losses_does_not_break_the_row() -> None:
     assert recover(begun=[job.pk]) == 1
     run_again(job)
     assert lose(job) == ("pending", 2, 2)
-
-
-@pytest.mark.promise("stopped-counts-none")
-def test_a_stop_of_its_worker_counts_nothing() -> None:
-    job = JobFactory.create(running=True, lost_in_a_row=1)
-    assert recover(begun=[job.pk], to_blame=[], alone=False) == 1
-    assert (fresh(job).crash_count, fresh(job).lost_in_a_row) == (0, 1)
-
-
-def test_what_was_only_held_in_advance_is_not_lost() -> None:
-    job = JobFactory.create(running=True, lost_in_a_row=1)
-    assert recover(begun=[], alone=False) == 1
-    assert (fresh(job).crash_count, fresh(job).lost_in_a_row) == (0, 1)
-
-
-@pytest.mark.promise("crash-limit")
-def test_a_job_fails_at_the_limit_with_an_error_that_can_be_imported() -> None:
-    job = JobFactory.create(running=True, crash_count=2)
-    assert recover(begun=[job.pk]) == 1
-    failed = fresh(job)
-    assert (failed.status, failed.crash_count, failed.attempts) == ("failed", 3, 1)
-    (error,) = failed.errors
-    assert import_string(error["class"]) is TooManyCrashes
-    assert error["message"] == f"{REASON}. Its process has died 3 times while it ran, which is the limit."
-    assert (error["worker"], error["attempt"]) == ("7", 1)
-
-
-@pytest.mark.parametrize(
-    ("begun", "status"),
-    [([1], "failed"), (None, "failed"), ([], "pending")],
-    ids=["had begun", "nobody knows", "had not begun"],
-)
-@pytest.mark.parametrize("alone", [True, False])
-@pytest.mark.promise("on-lost-never-again")
-def test_a_job_that_must_not_run_twice_fails_unless_it_is_known_not_to_have_begun(
-    begun: list[int] | None, status: str, alone: bool
-) -> None:
-    job = JobFactory.create(running=True, on_lost="fail")
-    assert recover(begun=[job.pk] if begun else begun, alone=alone) == 1
-    left = fresh(job)
-    assert left.status == status
-    if status == "failed":
-        (error,) = left.errors
-        assert import_string(error["class"]) is WorkerLost
-        assert "must not run twice" in error["message"]
-
-
-def test_a_job_that_was_asked_to_stop_is_cancelled() -> None:
-    job = JobFactory.create(running=True, cancel_requested_at=timezone.now())
-    assert recover(begun=[job.pk]) == 1
-    assert fresh(job).status == "cancelled"
 
 
 def test_the_jobs_of_other_workers_are_left_alone_and_a_round_is_bounded() -> None:
