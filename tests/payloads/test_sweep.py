@@ -18,11 +18,6 @@ from tests.support.factories import QueueFactory
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def order() -> Order:
-    return Order.objects.create(total=5)
-
-
 def forget(*keys: int) -> None:
     """Delete jobs, as retention does."""
     with connection.cursor() as cursor:
@@ -53,9 +48,8 @@ def noted() -> list[int]:
 
 
 def rows(order: Order, count: int, model: Any = Receipt) -> list[int]:
-    return [
-        row.pk for row in model.objects.bulk_create([model(order=order, email="a@b.c") for _ in range(count)])
-    ]
+    made = model.objects.bulk_create([model(order=order, email="a@b.c") for _ in range(count)])
+    return [row.pk for row in made]
 
 
 def sweep(limit: int) -> tuple[int, list[str] | None]:
@@ -93,14 +87,11 @@ def test_upkeep_deletes_what_retention_has_left(order: Order) -> None:
     assert [*Job.objects.values_list("pk", flat=True)] == [later]
 
 
-def test_kept_rows_stay(order: Order) -> None:
+def test_kept_rows_stay_if_any_path_of_the_task_keeps_them(order: Order) -> None:
     keys = rows(order, 2, Charge)
     forget(*keys)
     assert sweep(10) == (0, None)
     assert left(Charge) == keys
-
-
-def test_a_task_with_a_new_path_sweeps_once_and_keeps_if_either_does(order: Order) -> None:
     row = DeclaredTask.objects.get(model="receipts.Receipt")
     row.pk, row.keeps = "tests.receipts.tasks.a_new_path", True
     row.save(force_insert=True)
@@ -159,22 +150,19 @@ def test_rows_that_never_had_a_job_stay_and_are_reported(
     assert caplog.text.count("rows of receipts.Receipt have no job and never had one") == 1
 
 
-def test_rows_that_were_restored_without_any_job_stay(order: Order) -> None:
+def test_rows_that_were_restored_without_any_job_stay_and_what_is_no_stray_anymore_is_forgotten(
+    order: Order,
+) -> None:
     keys = [next_id() for _ in range(5)]
     restore(order, *keys)
     for _ in range(3):
         assert sweep(2) == (0, None)
     assert left() == noted() == keys
-
-
-def test_what_is_no_stray_anymore_is_forgotten(order: Order) -> None:
-    restore(order, *(keys := [next_id() for _ in range(4)]))
-    assert sweep(10) == (0, None)
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO pgqueue_job (id, task_path) VALUES (%s, %s)", [keys[0], send.module_path])
-    Receipt.objects.filter(pk=keys[3]).delete()
+    Receipt.objects.filter(pk=keys[4]).delete()
     assert sweep(10) == (0, None)
-    assert noted() == keys[1:3]
+    assert noted() == keys[1:4]
     forget(keys[0])
     assert sweep(10) == (1, None)  # it once had a job
     Receipt.objects.all().delete()
