@@ -1,25 +1,32 @@
-"""The frame of the pages about the queue: the bar with all pages, charts, and sparklines."""
+"""The frame of the pages about the queue, with its charts, and the page of the database."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
 from django.template.loader import render_to_string
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils.html import strip_tags
 from django.utils.translation import override
 
 from django_pgqueue.admin.charts import Chart, Series, sparkline
 from django_pgqueue.admin.console import console_page
 from django_pgqueue.models import Job
+from django_pgqueue.monitoring import database as parts
 from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.sessions import Connect, start
 
 from .helpers import body, staff, url
 from .sites import OtherJobAdmin, other_site
 
 LISTS = ("job", "queue", "worker", "jobstat", "jobbatch", "schedule", "limit", "pause")
+DATABASE = "/admin/django_pgqueue/jobstat/database/"
+UPDATE = "UPDATE pgqueue_job_live SET args = '[\"<secret>\"]'"
 
 
 def bar(page: str) -> dict[str, tuple[str, str]]:
@@ -29,69 +36,56 @@ def bar(page: str) -> dict[str, tuple[str, str]]:
     return {label: (address, current) for address, current, label in links}
 
 
-@pytest.mark.django_db
-@pytest.mark.parametrize("model", LISTS)
-def test_each_list_has_the_bar(root: Client, model: str) -> None:
-    found = bar(body(root, url("changelist", model=model)))
-    assert len(found) >= len(LISTS)
-    assert [address for address, current in found.values() if current == "page"] == [
-        url("changelist", model=model)
-    ]
-    assert {url("changelist", model=each) for each in LISTS} <= {address for address, _ in found.values()}
+def here(page: str) -> dict[str, str]:
+    """Return the pages of the bar that are this one or are above it."""
+    return {label: current for label, (_address, current) in bar(page).items() if current}
+
+
+def way(page: str) -> str:
+    crumbs = page.split('class="breadcrumbs"')[1].partition(">")[2].split("</nav>")[0]
+    return " ".join(strip_tags(crumbs).replace("&rsaquo;", "").split())
 
 
 @pytest.mark.django_db
-def test_a_page_below_another_one_belongs_to_it(root: Client) -> None:
-    for model, label, key in (
-        ("job", "Jobs", JobFactory.create().pk),
-        ("worker", "Workers", WorkerFactory.create().pk),
-    ):
-        found = bar(body(root, url("change", key, model=model)))
-        assert {name: current for name, (_, current) in found.items() if current} == {label: "true"}
-    found = bar(body(root, url("overview")))
-    assert {name: current for name, (_, current) in found.items() if current} == {"Overview": "page"}
-
-
-@pytest.mark.django_db
-def test_the_way_to_a_page_leads_over_the_app_and_the_page_above(root: Client) -> None:
-    def way(page: str) -> str:
-        crumbs = page.split('class="breadcrumbs"')[1].partition(">")[2].split("</nav>")[0]
-        return " ".join(strip_tags(crumbs).replace("&rsaquo;", "").split())
-
-    assert way(body(root, url("overview"))) == "Home Job queue Overview"
-    assert way(body(root, url("changelist", model="job"))) == "Home Job queue Jobs"
-    task = url("task", "shop.tasks.sync", model="jobstat")
+def test_each_page_has_the_bar_and_the_way_to_it(root: Client) -> None:
+    addresses = [url("changelist", model=model) for model in LISTS]
+    for address in addresses:
+        found = bar(body(root, address))
+        assert [each for each, current in found.values() if current == "page"] == [address]
+        assert {*addresses} <= {each for each, _current in found.values()}
+    assert here(body(root, url("change", JobFactory.create().pk))) == {"Jobs": "true"}
+    assert here(body(root, url("change", WorkerFactory.create().pk, model="worker"))) == {"Workers": "true"}
+    overview, task = body(root, url("overview")), url("task", "shop.tasks.sync", model="jobstat")
+    assert here(overview) == {"Overview": "page"}
+    assert way(overview) == "Home Job queue Overview"
+    assert way(body(root, addresses[0])) == "Home Job queue Jobs"
     assert way(body(root, task)) == "Home Job queue Tasks shop.tasks.sync"
 
 
 @pytest.mark.django_db
 def test_the_bar_has_only_what_the_user_may_view() -> None:
     assert set(bar(body(staff("view_queue"), url("changelist", model="queue")))) == {"Queues"}
-    shown = bar(body(staff("view_job", "view_pause"), url("overview")))
-    assert {"Overview", "Jobs", "Pauses"} <= set(shown)
-    assert not {"Queues", "Workers", "Tasks", "Batches", "Schedules", "Limits"} & set(shown)
+    found = bar(body(staff("view_job", "view_pause"), url("overview")))
+    assert {"Overview", "Jobs", "Pauses"} <= set(found)
+    assert not {"Queues", "Workers", "Tasks", "Batches", "Schedules", "Limits"} & set(found)
 
 
 @pytest.mark.django_db(databases=["default", "other"])
 @pytest.mark.urls("tests.admin.sites")
-def test_the_bar_of_another_site_has_its_own_pages(root: Client) -> None:
+def test_another_site_has_its_own_pages_in_the_bar_and_on_a_page_without_a_model(root: Client) -> None:
     found = bar(body(root, "/ops/django_pgqueue/queue/"))
     assert "Batches" not in found, "this site has no class for it"
     assert found["Jobs"] == ("/ops/django_pgqueue/job/", "")
     assert all(address.startswith("/ops/") for address, _ in found.values())
-
-
-@pytest.mark.django_db(databases=["default", "other"])
-@pytest.mark.urls("tests.admin.sites")
-def test_a_page_without_a_model_is_one_of_its_site(root: Client) -> None:
     request = root.get("/ops/django_pgqueue/job/").wsgi_request
     admin = OtherJobAdmin(Job, other_site)
     page = console_page(admin, request, "admin/django_pgqueue/console.html", "A <title>")
     html = page.render().content.decode()
-    assert "A &lt;title&gt;" in html
-    assert "/ops/django_pgqueue/queue/" in html
-    assert "live.js" in html
+    for text in ("A &lt;title&gt;", "/ops/django_pgqueue/queue/", "live.js"):
+        assert text in html
 
+
+# Charts and sparklines.
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -107,17 +101,11 @@ def test_a_chart_is_a_table() -> None:
     assert 'pgqueue-series-alarm" data-stroke="solid">failed &lt;b&gt;</th>' in page
     rows = re.findall(r'<tr><th scope="row" data-value="(\d+)">.*?</th>(.*?)</tr>', page)
     assert [int(time) for time, _ in rows] == [NOON.timestamp() + 60, NOON.timestamp()]
-    assert re.findall(r'<td data-value="([^"]*)">([^<]*)</td>', rows[0][1]) == [("", "-"), ("2", "2")]
-    assert re.findall(r'<td data-value="([^"]*)">([^<]*)</td>', rows[1][1]) == [
-        ("0", "0"),
-        ("1234.5", "1,234.5"),
-    ]
+    cells = [re.findall(r'<td data-value="([^"]*)">([^<]*)</td>', row) for _time, row in rows]
+    assert cells == [[("", "-"), ("2", "2")], [("0", "0"), ("1234.5", "1,234.5")]]
     assert not re.search(r"<script|<style| style=", page)
-
-
-def test_an_empty_chart_says_so() -> None:
-    chart = Chart("demo", "Attempts", [NOON], [Series("done", [0], ["0"])])
-    page = render_to_string("admin/django_pgqueue/chart.html", {"chart": chart})
+    empty = Chart("demo", "Attempts", [NOON], [Series("done", [0], ["0"])])
+    page = render_to_string("admin/django_pgqueue/chart.html", {"chart": empty})
     assert "No attempts have ended in this time." in page
     assert "<table" not in page
 
@@ -130,3 +118,62 @@ def test_a_sparkline_is_the_same_in_each_language(language: str) -> None:
     assert 'class="pgqueue-spark pgqueue-series-alarm"' in line
     assert sparkline([1]) == ""
     assert 'points="0.0,26.5 120.0,26.5"' in sparkline([0, 0])
+
+
+# The page of the database.
+
+
+@pytest.mark.django_db
+def test_each_part_of_the_database_has_a_badge_and_the_line_that_says_when_to_act(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts._readings.clear()
+    with CaptureQueriesContext(connection) as captured:
+        page = body(root, DATABASE)
+    limits = sum("statement_timeout" in entry["sql"] for entry in captured)
+    assert limits == 7 + 1, "each part has its own limit"
+    assert page.count('class="pgqueue-status pgqueue-check-') == page.count(">Act when ") == 7
+    assert "pgqueue_job_past_1 (current)" in page
+    assert "since the server&#x27;s sums were reset" in page
+    monkeypatch.setattr(parts, "MOST_USED", 0)
+    page = body(root, DATABASE)
+    verdict = page.split('class="pgqueue-verdict"')[1].split("</p>")[0]
+    assert '<a href="#pgqueue-part-sessions">Connections</a>' in verdict
+    assert page.count("pgqueue-check-act") == verdict.count("<a ") >= 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_statements_are_for_those_who_may_view_arguments(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    monkeypatch.setattr(parts, "LONGEST_WAIT", 0)
+    monkeypatch.setattr(parts, "OLDEST", 0)
+    JobFactory.create()
+    holder, waiter = connect(), connect()
+    holder.execute(UPDATE)
+    waiting = start(waiter, lambda each: each.execute(UPDATE)).blocked()
+    page = body(staff("view_jobstat"), DATABASE)
+    assert f"{waiter.info.backend_pid}" in page
+    assert "secret" not in page
+    assert re.search(r"[2-7] parts need attention:", page)  # what other tests do may be among them
+    assert "Statements are shown to users who may view the arguments and results of jobs." in page
+    reader = staff("view_jobstat", "view_arguments_job")
+    page = body(reader, DATABASE)
+    assert len(re.findall(r"(waits|blocks|statement): <code>UPDATE .*&lt;secret&gt;", page)) == 4
+    settings.PGQUEUE = {"REDACT": ["re:<.*?>"]}
+    page = body(reader, DATABASE)
+    assert page.count("<code>UPDATE ") == 4
+    assert "secret" not in page
+    holder.rollback()
+    waiting.result()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_part_that_is_too_slow_says_so(
+    root: Client, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect().execute("LOCK TABLE pgqueue_ring IN ACCESS EXCLUSIVE MODE")
+    monkeypatch.setattr(parts, "PATIENCE", 0.1)
+    page = body(root, DATABASE)
+    assert page.count("pgqueue-check-slow") == page.count("The server did not answer within 0.1 s.") == 2
+    assert "Nobody waits for a lock." in page

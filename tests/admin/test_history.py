@@ -15,7 +15,7 @@ from django.utils import timezone
 from django_pgqueue import pause, set_limit
 from django_pgqueue.admin import JobAdmin
 from django_pgqueue.admin.bulk import confirm
-from django_pgqueue.models import Job, Limit, Pause
+from django_pgqueue.models import Job, Limit, Pause, Schedule
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, ScheduleFactory, WorkerFactory
 
 from .helpers import ask, body, url
@@ -83,6 +83,9 @@ ACTIONS: list[tuple[str, Any, str, dict[str, Any], str]] = [
     ("limit", limit, "change", LIMIT, "Changed Jobs at once."),
     ("limit", limit, "delete", {"post": "yes"}, ""),
     ("schedule", ScheduleFactory.create, "delete", {"post": "yes"}, ""),
+    ("schedule", ScheduleFactory.create, "pause", {"reason": "a bug"}, "Action: Pause. Reason: a bug"),
+    ("schedule", lambda: ScheduleFactory.create(paused_at=timezone.now()), "resume", {}, "Action: Resume."),
+    ("schedule", ScheduleFactory.create, "enqueue", {}, "Action: Run now."),
 ]  # fmt: skip
 
 
@@ -103,14 +106,14 @@ def test_who_did_it(model: str, make: Any, page: str, data: dict[str, Any], word
     [entry] = LogEntry.objects.all()
     assert (entry.user.get_username(), entry.get_change_message()) == ("root", words)
     assert entry.object_repr
-    if row and page not in {"delete", "resume"}:
-        assert words in body(root, url("history", quote(row.pk), model=model))
+    if row and page != "delete" and (model, page) != ("pause", "resume"):
+        history = body(root, url("history", quote(row.pk), model=model))
+        assert words in history
+        assert "root" in history
 
 
 def test_a_pause_that_somebody_else_has_ended_is_not_in_the_history(root: Client) -> None:
     found = paused()
-    pages = [root.get(url("change", found.pk, model="pause")).status_code]
-    assert pages == [200]
     root.post(url("resume", found.pk, model="pause"))
     root.post(url("resume", found.pk, model="pause"))
     assert [entry.change_message for entry in LogEntry.objects.all()] == ["Resumed."]
@@ -141,24 +144,6 @@ def test_the_batch_that_was_searched_is_in_the_history(root: Client) -> None:
     assert messages == {f"Action: Cancel. One of 2 jobs. Filters: q=batch:{of.pk}."}
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("pause", "Action: Pause. Reason: a holiday"),
-        ("resume", "Action: Resume."),
-        ("enqueue", "Action: Run now."),
-    ],
-)
-def test_who_did_it_to_a_schedule(name: str, words: str, root: Client) -> None:
-    paused_at = timezone.now() if name == "resume" else None
-    row = ScheduleFactory.create(name="nightly", paused_at=paused_at)
-    fields = {"confirmed": "1", "reason": "a holiday"}
-    assert root.post(url(name, "nightly", model="schedule"), fields).status_code == 302
-    [entry] = LogEntry.objects.all()
-    assert (entry.user.get_username(), entry.get_change_message()) == ("root", words)
-    assert words in body(root, url("history", row.pk, model="schedule"))
-
-
 def told() -> dict[str | None, str]:
     """Return what the history says, by the id of the job."""
     return dict(LogEntry.objects.values_list("object_id", "change_message"))
@@ -178,14 +163,6 @@ def test_a_job_that_has_the_wanted_values_has_no_entry(root: Client) -> None:
     Job.objects.filter(pk=first.pk).update(priority=7)
     root.post(page.address, {**page.fields, "priority": "7"})
     assert list(told()) == [str(second.pk)]
-
-
-def test_who_gives_more_time_is_in_the_history_of_those_that_get_it(root: Client) -> None:
-    soon = timezone.now() + timedelta(minutes=1)
-    running, over = job(running=True, deadline=soon), job(done=True, deadline=soon)
-    rows = [running.pk, over.pk, job(running=True).pk]
-    root.post(url("changelist"), {"action": "extend_jobs", "_selected_action": rows, "index": 0})
-    assert told() == {str(running.pk): "Action: Give it one more hour."}
 
 
 def test_an_action_on_very_many_jobs_has_one_entry(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +186,8 @@ def test_a_pause_that_was_over_before_the_button_has_no_entry(
 
 
 def test_each_of_many_schedules_has_its_entry(root: Client) -> None:
-    names = [ScheduleFactory.create(name=f"nightly-{number}").pk for number in range(201)]
+    rows = Schedule.objects.bulk_create(ScheduleFactory.build_batch(101))
+    names = [row.pk for row in rows]
     data = {"action": "pause_schedules", "_selected_action": names, "confirmed": "1", "reason": "a holiday"}
     root.post(url("changelist", model="schedule"), data)
     assert set(told()) == set(names)
