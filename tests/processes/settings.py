@@ -1,7 +1,7 @@
 """The settings of the worker processes that tests start: the tests' settings with the databases of this run.
 
 pytest-django changes the names of the test databases. The names are passed in the environment, and so are the
-settings of the queue that a test needs, and the deadlines of the states of processes.
+settings of the queue that a test needs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,3 @@ ROOT_URLCONF = "tests.processes"
 
 DATABASES = json.loads(os.environ["TEST_DATABASES"])
 PGQUEUE = {**PGQUEUE, **json.loads(os.environ.get("TEST_PGQUEUE", "{}"))}  # noqa: F405
-
-if _deadlines := json.loads(os.environ.get("TEST_DEADLINES", "{}")):
-    from django_pgqueue.worker.supervisor import child
-
-    for _state, _changes in _deadlines.items():
-        setattr(child, _state, getattr(child, _state)._replace(**_changes))

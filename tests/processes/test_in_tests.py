@@ -7,12 +7,11 @@ does not exist, so that a process fails that opens it.
 from __future__ import annotations
 
 import gc
-import os
+import json
 import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -25,6 +24,7 @@ from django_pgqueue.postgres import aliases
 from django_pgqueue.worker.supervisor import supervisor
 from tests.app import process_tasks
 from tests.app import worker_tasks as tasks
+from tests.support.commands import databases
 from tests.support.databases import roles
 from tests.support.factories import JobFactory
 from tests.support.schedules import jobs_of, minute, outcomes, overdue
@@ -44,8 +44,9 @@ def database() -> str:
 @pytest.fixture
 def _elsewhere(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of the processes name another database."""
-    url = urlsplit(os.environ["DATABASE_URL"])._replace(path="/real")
-    monkeypatch.setenv("DATABASE_URL", url.geturl())
+    given = databases()
+    given["default"]["NAME"] = "real"
+    monkeypatch.setenv("TEST_DATABASES", json.dumps(given))
 
 
 def two(task: Any, *args: Any) -> list[Job]:

@@ -93,7 +93,7 @@ def test_a_process_is_replaced_after_its_number_of_jobs(start: Start, tmp_path: 
     """It says for which job it waits, and the programs that its tasks have left are asked to end."""
     alive = tmp_path / "alive"
     command = start(
-        "--max-jobs", "2", "--alive-file", str(alive), deadlines={"DRAINING": {"told_after": 0.1}}
+        "--max-jobs", "2", "--alive-file", str(alive), constants={"child.DRAINING": {"told_after": 0.1}}
     )
     (old,) = command.workers()
     jobs = [enqueue(tasks.wait_for_entry, "go"), enqueue(process_tasks.leave_subprocess, "x", "return")]
@@ -246,8 +246,7 @@ def test_the_first_process_of_a_container_reaps_orphans_and_stops_in_order(start
     command.workers()
     (init,) = children_of(command.process.pid)
     assert Path(f"/proc/{init}/ns/pid").readlink() != Path("/proc/self/ns/pid").readlink()
-    for _ in range(3):
-        over(enqueue(process_tasks.daemonise))
+    over(enqueue(process_tasks.daemonise))
     # Only the worker process is left: no grandchild and no zombie.
     until(lambda: len(children_of(init)) == 1, seconds=SLOW, what="no zombies")
     # It still gets the exit codes of its own children.

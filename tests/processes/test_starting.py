@@ -12,14 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from django_pgqueue import enqueue, why
 from django_pgqueue.models import Worker
-from django_pgqueue.worker.supervisor import child
+from django_pgqueue.worker.supervisor import child, supervisor
 from django_pgqueue.worker.supervisor.heartbeat import PATIENCE
 from tests.app import worker_tasks as tasks
 from tests.support.commands import ROOT, SLOW, Start, children_of, databases, is_alive, over
@@ -57,14 +56,7 @@ def test_a_signal_ends_the_wait_for_a_server(start: Start, arguments: tuple[str,
     assert command.process.wait(PATIENCE / 2) == 0
 
 
-@pytest.fixture
-def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that has failed is replaced at once."""
-    monkeypatch.setattr(child, "LONGEST_BACKOFF", 0.0)
-
-
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("_hurried")
 @pytest.mark.parametrize(("settings", "how"), [
     ("raise LookupError('no licence\\nhere')", "exit code 1 (LookupError: no licence here)"),
     ("import sys; sys.exit(0)", "exit code 0 (SystemExit: 0)"),
@@ -74,6 +66,8 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_that_cannot_start_end_the_command_with_the_cause(
     settings: str | None, how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(child, "LONGEST_BACKOFF", 0.0)
+    monkeypatch.setattr(supervisor, "STILLBIRTHS", 2)
     if settings is None:
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
     else:
@@ -83,14 +77,12 @@ def test_processes_that_cannot_start_end_the_command_with_the_cause(
     with pytest.raises(CommandError) as raised:
         call_command("runqueueworker", burst=True, skip_checks=True)
     assert raised.value.returncode == 1
-    assert str(raised.value) == f"worker processes failed to start 5 times in a row: {how}"
+    assert str(raised.value) == f"worker processes failed to start 2 times in a row: {how}"
 
 
 STARTS_SLOWLY = """
 import pathlib, sys, time
 from tests.processes.settings import *
-from django_pgqueue.worker.supervisor import child
-child.LONGEST_BACKOFF = 0.0
 folder = pathlib.Path({folder!r})
 
 def wait_for(name):
@@ -116,8 +108,10 @@ def test_a_process_that_cannot_start_is_seen_and_does_not_stop_those_that_work(
     (tmp_path / "slow.py").write_text(STARTS_SLOWLY.format(folder=str(tmp_path)))
     alive, job = tmp_path / "alive", enqueue(tasks.noop)
     command = start(
-        "--processes", "2", "--alive-file", str(alive), deadlines={"STARTING": {"told_after": 0.1}},
-        env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "slow"}
+        "--processes", "2", "--alive-file", str(alive),
+        env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "slow"},
+        constants={"child.STARTING": {"told_after": 0.1}, "child.LONGEST_BACKOFF": 0.5,
+                   "supervisor.STILLBIRTHS": 2},
     )  # fmt: skip
     command.logged("still loads the settings and apps after 0.1 s", times=2)
     assert "one is starting, but none of its processes has registered" in why(job).text
@@ -127,38 +121,12 @@ def test_a_process_that_cannot_start_is_seen_and_does_not_stop_those_that_work(
     worker = Worker.objects.get()
     until(lambda: Worker.objects.get().heartbeat_at > worker.heartbeat_at, seconds=SLOW)
     (tmp_path / "fail").touch()
-    command.logged("ended with exit code 1 (LookupError: no room)", times=6)
+    command.logged("ended with exit code 1 (LookupError: no room)", times=4)
     later = enqueue(tasks.noop)
     over(later)
     assert (fresh(job).status, fresh(later).status) == ("done", "done")
     command.send(signal.SIGTERM)
     assert command.wait() == 0, command.log
-
-
-def test_the_server_comes_back_and_the_work_goes_on(start: Start) -> None:
-    """All connections are cut and new ones are refused for some time, as in a failover."""
-    command = start(HEARTBEAT=0.2, LEASE=5)
-    command.workers()
-    name = connection.settings_dict["NAME"]
-    parameters = {**connection.get_connection_params(), "dbname": "postgres"}
-    for unwanted in ("context", "cursor_factory", "autocommit"):
-        parameters.pop(unwanted, None)
-    connection.close()
-    with psycopg.connect(**parameters, autocommit=True) as admin:
-        admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
-        try:
-            admin.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name]
-            )
-            command.logged("the connection is lost", times=2)
-            command.logged("no connection yet", times=2)
-        finally:
-            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
-    job = enqueue(tasks.noop)
-    over(job)
-    command.logged("connected again", times=2)
-    assert command.process.poll() is None
-    assert "Traceback" not in command.log
 
 
 def test_processes_have_the_flags_of_the_interpreter() -> None:

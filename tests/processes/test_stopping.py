@@ -89,7 +89,7 @@ def test_a_worker_that_cannot_notice_the_end_of_its_grace_is_killed_with_its_pro
 
 @pytest.mark.promise("drain", "killed-at-deadline")
 def test_a_process_that_hangs_while_it_drains_is_replaced_and_no_job_is_blamed(start: Start) -> None:
-    command = start("--grace", "3", deadlines={"DRAINING": {"killed_after": 1.0}})
+    command = start("--grace", "3", constants={"child.DRAINING": {"killed_after": 1.0}})
     (old,) = command.workers()
     job = enqueue(tasks.wait_for_entry, "go")
     begun("go")

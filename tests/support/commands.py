@@ -16,6 +16,7 @@ import pytest
 from django.db import connection, connections
 
 from django_pgqueue.models import Job, Worker
+from tests.app.apps import CONSTANTS
 from tests.app.models import Entry
 from tests.support.fork_server import Forked, fork_command
 from tests.support.workers import until
@@ -88,7 +89,7 @@ def commands_in(
 
     ``through`` is a program that starts the command, and ``code`` is the folder whose code it runs. If one of
     them is given, or if ``stdout``, ``PYTHONPATH`` or ``LD_PRELOAD`` is given, the command is not forked but
-    started by a new interpreter. ``deadlines`` changes the states of worker processes.
+    started by a new interpreter. ``constants`` are those of the supervisor.
     """
     commands: list[Command] = []
 
@@ -98,12 +99,12 @@ def commands_in(
         through: Sequence[str] = (),
         code: Path = ROOT,
         stdout: int | None = None,
-        deadlines: dict[str, dict[str, float]] | None = None,
+        constants: dict[str, Any] | None = None,
         **pgqueue: Any,
     ) -> Command:
         log = folder / f"worker-{len(commands)}.log"
         environment = {**django_environment(code, **pgqueue), **(env or {})}
-        environment["TEST_DEADLINES"] = json.dumps(deadlines or {})
+        environment[CONSTANTS] = json.dumps(constants or {})
         process: subprocess.Popen[bytes] | Forked
         needs_new = not {"PYTHONPATH", "LD_PRELOAD"}.isdisjoint(environment)
         if forks and not through and stdout is None and not needs_new:

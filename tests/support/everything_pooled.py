@@ -84,7 +84,6 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     ],
     "it ends sessions of the server, which the pooler replaces without a word": [
         "tests/management/test_top.py::test_on_a_terminal",
-        "tests/processes/test_starting.py::test_the_server_comes_back_and_the_work_goes_on",
         "tests/worker/producer/test_connection.py::test_the_result_of_a_job_that_ran_meanwhile",
         "tests/worker/producer/test_connection.py::test_an_idle_worker_comes_back_and_is_called",
         "tests/worker/producer/test_connection.py::test_nothing_is_lost_and_nothing_runs_twice",

@@ -137,19 +137,21 @@ INTERRUPTED: Any = ("pending", None, 0, [])
 
 
 @pytest.mark.parametrize(
-    ("body", "end"),
+    ("body", "arguments", "end"),
     [
-        (raising(KeyboardInterrupt), INTERRUPTED),
-        (raising(BdbQuit), INTERRUPTED),
-        (press(2), INTERRUPTED),
-        (press(1), ("done", "finished", 1, [])),
+        (raising(KeyboardInterrupt), ["--burst"], INTERRUPTED),
+        (raising(BdbQuit), ["--burst"], INTERRUPTED),
+        (press(2), [], INTERRUPTED),
+        (press(1), [], ("done", "finished", 1, [])),
     ],
     ids=["interrupted", "debugger ended", "Ctrl-C twice interrupts", "Ctrl-C once lets it finish"],
 )
-def test_an_interrupted_job_goes_back_and_the_command_ends(add: Add, body: Body, end: Any) -> None:
+def test_an_interrupted_job_goes_back_and_the_command_ends(
+    add: Add, body: Body, arguments: list[str], end: Any
+) -> None:
     job, second = add(body), add()
     before = signal.getsignal(signal.SIGINT)
-    work()
+    work(*arguments)
     assert signal.getsignal(signal.SIGINT) is before
     job = fresh(job)
     assert (job.status, job.result, job.attempts - job.forgiven_attempts, job.errors) == end
