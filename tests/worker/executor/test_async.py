@@ -15,7 +15,6 @@ from django_pgqueue.models import Job
 from django_pgqueue.postgres import session
 from django_pgqueue.worker.executor import connections, event_loop, timeouts
 from django_pgqueue.worker.executor.event_loop import JobThread, SyncThreads
-from django_pgqueue.worker.producer import demand
 from tests.app import async_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.async_tasks import MEETING
@@ -125,22 +124,6 @@ def test_many_timeouts_at_the_same_time_read_their_deadlines_over_few_connection
     assert statuses(ids) == {"failed": 100}
     assert {job.errors[0]["class"] for job in Job.objects.all()} == {"django_pgqueue.exceptions.TaskTimeout"}
     assert len(opened) < 50
-
-
-@in_a_worker
-def test_async_jobs_do_not_wait_behind_sync_ones_that_have_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demand, "PAUSE", 0.01)
-    sync = [enqueue(tasks.hold, "s").pk for _ in range(5)]
-    ids = enqueue_many(tasks.anote.bind(str(number)) for number in range(20)).ids
-    with working(threads=1, async_slots=10):
-        assert tasks.gate("s runs").wait(DEADLINE)
-        until(lambda: statuses(ids) == {"done": 20})
-        # The others have been requeued, as another worker may have a free thread.
-        # They are claimed anew every few milliseconds, so one statement reads both columns.
-        rows = Job.objects.filter(pk__in=sync).values_list("status", "attempts")
-        until(lambda: sorted(rows.all()) == [("pending", 0)] * 4 + [("running", 1)])
-        tasks.gate("s").set()
-        until(lambda: statuses(sync) == {"done": 5})
 
 
 @in_a_worker

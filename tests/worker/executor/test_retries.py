@@ -1,10 +1,12 @@
-"""How attempts end: which are retried, and when, what is stored on the job, and when it fails for good."""
+"""How attempts end: which are retried, and when, and what is stored about those that failed."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+import linecache
+import types
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +23,6 @@ from django_pgqueue import (
     TaskTimeout,
     current_job,
     enqueue,
-    enqueue_many,
     retry,
     send_event,
     task,
@@ -29,8 +30,9 @@ from django_pgqueue import (
 from django_pgqueue.compat import TaskResultStatus
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.testing import run_jobs
+from django_pgqueue.worker.executor.errors import error_entry, fingerprint, step_of
 from tests.app import worker_tasks as tasks
-from tests.support.workers import fresh, ran, run_due, run_here
+from tests.support.workers import fresh, ran, run_here
 
 pytestmark = pytest.mark.django_db
 
@@ -110,10 +112,6 @@ def test_all_failed_attempts_are_remembered() -> None:
     assert failed.worker_ids == [str(worker.worker)] * 3
 
 
-def test_a_failed_attempt_before_its_retry_names_the_exception_of_the_task() -> None:
-    assert ran(tasks.retry_later.bind(50)).errors[0]["class"] == f"{RetryLater.__module__}.RetryLater"
-
-
 @pytest.mark.promise("backoff")
 def test_the_wait_doubles_with_jitter_up_to_the_ceiling(settings: Any) -> None:
     settings.PGQUEUE = {"BACKOFF_BASE": 100, "BACKOFF_CEILING": 150}
@@ -170,34 +168,6 @@ def test_retry_gives_a_fresh_budget_and_keeps_the_past() -> None:
     failed = fresh(job)
     assert (failed.status, failed.attempts, failed.forgiven_attempts) == ("failed", 6, 3)
     assert [error["attempt"] for error in failed.errors] == [1, 2, 3, 4, 5, 6]
-
-
-def test_retry_of_a_done_job_runs_it_again() -> None:
-    job = ran(tasks.see.bind(1))
-    assert retry(job, done=True) == 1
-    run_here()
-    assert (tasks.SEEN, fresh(job).status, fresh(job).attempts) == ([1, 1], "done", 2)
-
-
-def test_only_the_first_and_the_last_errors_stay(settings: Any) -> None:
-    settings.PGQUEUE = {"KEEP_ERRORS": 2}
-    job = enqueue(tasks.fail)
-    for _ in range(3):
-        run_here()
-        retry(job)
-    assert fresh(job).attempts == 9
-    assert [error["attempt"] for error in fresh(job).errors] == [1, 2, 8, 9]
-    assert len(fresh(job).worker_ids) == 9
-
-
-@pytest.mark.django_db(transaction=True)
-def test_failures_do_not_cost_the_neighbours() -> None:
-    ids = enqueue_many(
-        (tasks.raise_odd.bind("nul") if number % 3 else tasks.add.bind(number)) for number in range(300)
-    ).ids
-    run_due()
-    states = dict(Job.objects.filter(pk__in=ids).values_list("pk", "status"))
-    assert [states[pk] for pk in ids] == ["failed" if n % 3 else "done" for n in range(300)]
 
 
 # -- what controls a job, or decides about its retry, does so in an exception group, too
@@ -321,3 +291,115 @@ def test_run_jobs_does_not_raise_a_retry_that_a_group_asks_for() -> None:
     enqueue(grouped)
     with pytest.raises(ExceptionGroup):
         run_jobs()
+
+
+# -- what is stored about a failed attempt: its exceptions, and the fingerprint that failures share
+
+
+def traceback_of(error: BaseException) -> str:
+    text: str = json.loads(error_entry(error, worker=1, attempt=1, limit=1_000_000))["traceback"]
+    return text
+
+
+def test_errors_that_led_to_one_another_in_a_circle_end() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__context__, second.__cause__ = second, first
+    assert traceback_of(first).count("ValueError:") == 2
+    first.__cause__ = first
+    assert of(module().broken, first) == of(module().broken, first)
+
+
+def test_a_class_with_a_long_name_makes_no_long_entry() -> None:
+    error = type("E" * 100_000, (Exception,), {})()
+    assert len(error_entry(error, worker=1, attempt=1, limit=1_000)) < 2_000
+
+
+def test_the_step_that_failed_in_a_group_is_known() -> None:
+    error = ValueError()
+    error._pgqueue_step = "pay"  # type: ignore[attr-defined]
+    assert step_of(ExceptionGroup("group", [KeyError(), error])) == "pay"
+
+
+CODE = """
+{lines}
+import json
+
+def broken(kind):
+    if kind == "library":
+        json.loads("no")
+    if kind == "nothing":
+        raise ValueError("nothing")
+    if kind == "cause":
+        try:
+            {{}}["key"]
+        except KeyError as error:
+            raise ValueError("cause") from error
+    raise kind
+
+def caller(kind):
+    broken(kind)
+
+def other(kind):
+    raise ValueError(kind)
+
+def deep(depth):
+    return deep(depth + 1)
+"""
+
+
+def module(folder: str = "/srv/release-1/shop/", lines: str = "") -> Any:
+    found = types.ModuleType("shop.orders")
+    exec(compile(CODE.format(lines=lines), f"{folder}orders.py", "exec"), found.__dict__)  # noqa: S102 - the code above
+    return found
+
+
+def raised(call: Callable[..., object], *arguments: object) -> Any:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - any error
+        call(*arguments)
+    # Without the frame of this function.
+    return caught.value.with_traceback(caught.tb.tb_next)
+
+
+def of(call: Callable[..., object], *arguments: object, task: str = "shop.tasks.ship") -> str:
+    linecache.checkcache()
+    return fingerprint(raised(call, *arguments), task)
+
+
+def group(*errors: Exception) -> Any:
+    """Return what a function raises in which these were raised."""
+    return ExceptionGroup("group", [raised(module().broken, error) for error in errors])
+
+
+BROKEN, TASK = module().broken, "shop.tasks.ship"
+NOTHING = of(BROKEN, "nothing")
+
+SAME = {
+    "message": (NOTHING, of(BROKEN, ValueError("another message"))),
+    "release": (NOTHING, of(module("/srv/release-2/shop/").broken, "nothing")),
+    "installed": (NOTHING, of(module("/venv/lib/python3.13/site-packages/shop/").broken, "nothing")),
+    "lines": (NOTHING, of(module(lines="\n\n# more lines").broken, "nothing")),
+    "caller": (NOTHING, of(module().caller, "nothing")),
+    "task": (NOTHING, of(BROKEN, "nothing", task="shop.tasks.another")),
+    # The place of an error in a library is its caller.
+    "library": (of(BROKEN, "library"), of(module(lines="\n").caller, "library")),
+    # Errors that may strike anywhere have only a class and a task.
+    "timeout": (of(BROKEN, TaskTimeout("3 s")), fingerprint(TaskTimeout("5 s"), TASK)),
+    "recursion": (of(module().deep, 0), fingerprint(RecursionError(), TASK)),
+    "timeout in a group": (of(BROKEN, group(TaskTimeout())), fingerprint(group(TaskTimeout()), TASK)),
+    "times in a group": (of(BROKEN, group(ValueError())), of(BROKEN, group(ValueError(), ValueError()))),
+}
+OTHER = {
+    "class": (NOTHING, of(BROKEN, KeyError("another class"))),
+    "function": (NOTHING, of(module().other, "another function")),
+    "cause": (NOTHING, of(BROKEN, "cause")),
+    "library": (NOTHING, of(BROKEN, "library")),
+    "timeout of another task": (fingerprint(TaskTimeout(), "a.b"), fingerprint(TaskTimeout(), "a.c")),
+    "never raised, of another task": (fingerprint(ValueError(), "a.b"), fingerprint(ValueError(), "a.c")),
+    "in a group": (of(BROKEN, group(ValueError())), of(BROKEN, group(KeyError()))),
+}
+
+
+def test_which_failures_have_the_same_fingerprint() -> None:
+    assert [name for name, (one, other) in SAME.items() if one != other] == []
+    assert [name for name, (one, other) in OTHER.items() if one == other] == []
+    assert {len(found) for pair in (*SAME.values(), *OTHER.values()) for found in pair} == {40}
