@@ -15,7 +15,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models.signals import post_delete
 from django.test import SimpleTestCase, TestCase
 
-from django_pgqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
+from django_pgqueue import Batch, aenqueue, aenqueue_many, chain, enqueue, enqueue_many
 from django_pgqueue.checks.backends import default_elsewhere
 from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
 from django_pgqueue.models import Job
@@ -374,3 +374,51 @@ def test_bad_options_are_refused(settings: Any, options: dict[str, Any], words: 
     settings.TASKS = {"default": {"BACKEND": backend, "OPTIONS": options}}
     with pytest.raises(ImproperlyConfigured, match=words):
         default_backend()
+
+
+# --- Jobs that wait for others, and batches
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("at_once", [False, True])
+def test_immediate_mode_goes_through_jobs_that_wait(at_once: bool) -> None:
+    with immediate_jobs(at_once=at_once):
+        with Batch("import") as batch:
+            enqueue(tasks.see.using(after=batch), "last")
+            enqueue(tasks.see.using(after=batch, if_failed="run"), "any end")
+            first, _ = chain([tasks.see.using(batch=batch).bind(1), tasks.see.using(batch=batch).bind(2)])
+            batch.add([tasks.see.bind(3)])
+        assert tasks.SEEN == [1, 2, 3, "last", "any end"]
+        batch.refresh()
+        assert (batch.outcome, batch.counts()) == ("done", (3, 3, 0, 0))
+        enqueue(tasks.see.using(after=first), "at once")
+        assert tasks.SEEN[-1] == "at once"
+        waiting = Batch.open()
+        enqueue(tasks.see.using(batch=waiting, run_after=timedelta(hours=1)), 4)
+        enqueue(tasks.see.using(after=waiting, if_failed="run"), "after the cancel")
+        assert tasks.SEEN[-1] == "at once"
+        assert waiting.cancel() == 1
+        assert tasks.SEEN[-1] == "after the cancel"
+
+
+@pytest.mark.django_db
+def test_immediate_mode_leaves_what_was_due_before() -> None:
+    before = enqueue(tasks.see, 1)
+    child = enqueue(tasks.see.using(after=before), 2)
+    run_jobs(limit=1)
+    with immediate_jobs():
+        enqueue(tasks.see, 3)
+    assert tasks.SEEN == [1, 3]
+    assert [ran.id for ran in run_jobs()] == [child.pk]
+
+
+@pytest.mark.django_db
+def test_run_jobs_goes_through_sleeps_and_batches() -> None:
+    with Batch() as batch:
+        batch.add([tasks.see.bind(1), tasks.see.using(run_after=timedelta(hours=1)).bind(2)])
+        enqueue(tasks.see.using(after=batch), "last")
+    run_jobs()
+    assert tasks.SEEN == [1]
+    travel(hours=2)
+    run_jobs()
+    assert tasks.SEEN == [1, 2, "last"]

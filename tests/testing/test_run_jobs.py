@@ -1,7 +1,9 @@
-"""``run_jobs`` in each kind of test."""
+"""``run_jobs`` in each kind of test, ``travel``, and steps."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -9,13 +11,27 @@ import pytest
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
-from django_pgqueue import aenqueue, edit, enqueue, retry
-from django_pgqueue.models import Job, Schedule, Worker
-from django_pgqueue.testing import arun_jobs, run_jobs, run_maintenance, running, travel
+from django_pgqueue import (
+    RateLimit,
+    RateLimiter,
+    StepError,
+    aenqueue,
+    edit,
+    enqueue,
+    pause,
+    retry,
+    send_event,
+    set_limit,
+)
+from django_pgqueue.models import Job, Pause, Schedule, ScheduleRun, Step, Worker
+from django_pgqueue.testing import arun_jobs, databases, run_jobs, run_maintenance, running, travel
 from django_pgqueue.testing.factories import JobFactory, WorkerFactory
 from tests.app import inline_tasks as tasks
+from tests.app import step_tasks, unique_tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh
+
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
@@ -61,13 +77,11 @@ class WithoutOther(TestCase):
             run_jobs(using="other")
 
 
-@pytest.mark.django_db
 def test_jobs_of_jobs_run_too_and_in_order() -> None:
     enqueue(tasks.see_and_enqueue, 3)
     assert [ran.result for ran in run_jobs()] == [3, 2, 1, 0]
 
 
-@pytest.mark.django_db
 def test_the_first_failure_is_raised_with_the_frames_of_its_task() -> None:
     job = enqueue(tasks.end, "fail")
     behind = enqueue(tasks.see, "behind")
@@ -77,7 +91,6 @@ def test_the_first_failure_is_raised_with_the_frames_of_its_task() -> None:
     assert [fresh(each).status for each in (job, behind)] == ["failed", "pending"]
 
 
-@pytest.mark.django_db
 def test_failures_are_returned_if_the_test_wants_that() -> None:
     enqueue(tasks.end, "fail")
     enqueue(tasks.end, "raise")
@@ -88,14 +101,12 @@ def test_failures_are_returned_if_the_test_wants_that() -> None:
     assert done.outcome == "done"
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("how", ["retry_later", "snooze", "cancel"])
 def test_what_a_task_asks_for_is_no_failure(how: str) -> None:
     enqueue(tasks.end, how)
     assert len(run_jobs()) == 1
 
 
-@pytest.mark.django_db
 def test_a_retry_without_attempts_left_is_a_failure() -> None:
     job = enqueue(tasks.end, "retry_later")
     Job.objects.filter(pk=job.pk).update(max_attempts=1)
@@ -103,7 +114,6 @@ def test_a_retry_without_attempts_left_is_a_failure() -> None:
         run_jobs()
 
 
-@pytest.mark.django_db
 def test_only_some_queues_and_only_so_many() -> None:
     for queue in "aabbc":
         enqueue(tasks.see.using(queue_name=queue), queue)
@@ -114,7 +124,6 @@ def test_only_some_queues_and_only_so_many() -> None:
         run_jobs(queues=[])
 
 
-@pytest.mark.django_db
 def test_jobs_without_an_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "MOST_RUNS", 20)
     enqueue(tasks.see_and_enqueue, 10**9)
@@ -122,7 +131,6 @@ def test_jobs_without_an_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
         run_jobs()
 
 
-@pytest.mark.django_db
 def test_due_schedules_fire_if_asked() -> None:
     Schedule.objects.create(name="daily", task_path=tasks.see.module_path, args=["daily"], cron="0 3 * * *")
     run_jobs(schedules=True)
@@ -136,7 +144,6 @@ def test_due_schedules_fire_if_asked() -> None:
     assert tasks.SEEN == ["daily"]
 
 
-@pytest.mark.django_db
 def test_upkeep_gives_back_the_jobs_of_dead_workers() -> None:
     worker = WorkerFactory.create()
     job = JobFactory.create(task=tasks.see, args=["again"], running=True, worker=worker.pk)
@@ -149,30 +156,17 @@ def test_upkeep_gives_back_the_jobs_of_dead_workers() -> None:
     assert tasks.SEEN == ["again"]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("call", [run_jobs, run_maintenance, lambda: travel(hours=1)])
-def test_a_database_that_is_none_of_a_test_is_refused(call: Any) -> None:
-    settings = connection.settings_dict
-    name = settings["NAME"]
-    settings["NAME"] = "production"
-    try:
+def test_what_is_no_test_is_refused(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setitem(connection.settings_dict, "NAME", "production")
         with pytest.raises(Exception, match="the database 'production' is not a test database"):
             call()
-    finally:
-        settings["NAME"] = name
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("call", [run_jobs, run_maintenance, lambda: travel(hours=1)])
-def test_outside_of_a_test_it_is_refused(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from django.test.utils import _TestState
-
-    monkeypatch.delattr(_TestState, "saved_data")
+    monkeypatch.delattr("django.test.utils._TestState.saved_data")
     with pytest.raises(Exception, match="for tests only, and no test runs here"):
         call()
 
 
-@pytest.mark.django_db
 def test_the_connection_is_the_same_afterwards() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET application_name TO 'the test'")
@@ -186,7 +180,6 @@ def test_the_connection_is_the_same_afterwards() -> None:
         assert connection.queries_log is not None
 
 
-@pytest.mark.django_db
 def test_a_job_behind_a_lost_one_is_let_go_and_may_be_put_off() -> None:
     second = enqueue(tasks.one_at_a_time, 2)
     worker = WorkerFactory.create().pk
@@ -202,3 +195,205 @@ def test_a_job_behind_a_lost_one_is_let_go_and_may_be_put_off() -> None:
     assert {ran.id for ran in run_jobs()} == {first.pk, other.pk}
     travel(hours=1)
     assert [ran.id for ran in run_jobs()] == [second.pk]
+
+
+# --- travel: what waits for a time comes due, and nothing else changes
+
+TRAITS = ["scheduled", "retrying", "blocked", "running", "done", "failed", "cancelled", "expired"]
+
+
+def test_delays_and_retries_come_due() -> None:
+    tasks.SEEN.clear()
+    job = enqueue(tasks.see.using(run_after=timedelta(hours=2)), "later")
+    failing = enqueue(tasks.end, "raise")
+    run_jobs(raise_failures=False)
+    travel(hours=1, minutes=59)
+    (retried,) = run_jobs(raise_failures=False)
+    assert (retried.id, retried.attempt) == (failing.pk, 2)
+    travel(timedelta(minutes=2))
+    assert job.pk in [ran.id for ran in run_jobs(raise_failures=False)]
+    assert tasks.SEEN == ["later"]
+
+
+def test_jobs_expire() -> None:
+    job = enqueue(tasks.expiring)
+    travel(hours=2)
+    assert [ran.outcome for ran in run_jobs()] == ["cancelled"]
+    assert "expired" in fresh(job).waiting_reason
+
+
+def test_all_times_of_jobs_move_and_nothing_else() -> None:
+    for trait in TRAITS:
+        JobFactory.create(task=tasks.see, args=[1], metadata={"a": 1}, **{trait: True})
+    before: list[Any] = list(Job.objects.order_by("pk").values())
+    assert travel(days=2) == timedelta(days=2)
+    times = {field.attname for field in Job._meta.concrete_fields if "Date" in type(field).__name__}
+    assert times >= {"run_after", "enqueued_at", "finished_at", "deadline", "expires_at"}
+    for row in before:
+        row.update({name: row[name] - timedelta(days=2) for name in times if row[name] is not None})
+    assert list(Job.objects.order_by("pk").values()) == before
+
+
+def test_retention_comes_to_its_end() -> None:
+    kept = [JobFactory.create(task=tasks.see, **{trait: True}) for trait in ("done", "failed")]
+    travel(days=8)
+    run_maintenance()
+    assert list(Job.objects.values_list("pk", flat=True)) == [kept[1].pk]
+    travel(days=31)
+    run_maintenance()
+    assert not Job.objects.exists()
+
+
+def test_windows_of_unique_keys_end() -> None:
+    job = enqueue(unique_tasks.remind, 1)
+    run_jobs()
+    assert enqueue(unique_tasks.remind, 1).enqueue_outcome == "existing"
+    travel(minutes=61)
+    again = enqueue(unique_tasks.remind, 1)
+    assert again.enqueue_outcome == "created"
+    assert again.pk != job.pk
+
+
+def test_rates_allow_new_starts() -> None:
+    set_limit(name="mail", rate_limit=RateLimit(1, per=timedelta(hours=1)))
+    assert [RateLimiter("mail").take() for _ in range(2)] == [True, False]
+    travel(hours=1)
+    assert RateLimiter("mail").take()
+    enqueue(tasks.rated, 1)
+    enqueue(tasks.rated, 2)
+    assert len(run_jobs()) == 1
+    travel(hours=1)
+    assert len(run_jobs()) == 1
+
+
+def test_pauses_end() -> None:
+    pause(task=tasks.see, duration=timedelta(hours=1))
+    enqueue(tasks.see, 1)
+    assert run_jobs() == []
+    travel(hours=2)
+    assert len(run_jobs()) == 1
+    run_maintenance()
+    assert not Pause.objects.exists()
+
+
+def test_declared_schedules_are_due_after_a_while_and_runs_move(settings: Any) -> None:
+    hourly = {
+        "task": tasks.see.module_path, "args": ["hourly"], "every": timedelta(hours=1), "catch_up": "all",
+        "overlap": "allow",
+    }  # fmt: skip
+    settings.PGQUEUE = {"SCHEDULES": {"hourly": hourly}}
+
+    def ran() -> int:
+        # Other tests may have left tasks with schedules of their own.
+        return sum(job.task_path == tasks.see.module_path for job in run_jobs(schedules=True))
+
+    travel(hours=3)
+    # The full hour may pass at this moment.
+    assert ran() in {3, 4}
+    runs = list(ScheduleRun.objects.order_by("run_at").values_list("run_at", flat=True))
+    travel(hours=1)
+    moved = ScheduleRun.objects.order_by("run_at").values_list("run_at", flat=True)
+    assert [run - timedelta(hours=1) for run in runs] == list(moved)
+    assert ran() in {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "error"),
+    [
+        ({"hours": -1}, "ahead in time", ValueError),
+        ({}, "more than 0", ValueError),
+        ({"parsecs": 1}, "parsecs", TypeError),
+        ({"by": timedelta(1), "hours": 1}, "or its keywords", TypeError),
+        ({"by": 5}, "takes a timedelta", TypeError),
+    ],
+)
+def test_bad_times_are_refused(arguments: dict[str, Any], words: str, error: type[Exception]) -> None:
+    by = [arguments.pop("by")] if "by" in arguments else []
+    with pytest.raises(error, match=words):
+        travel(*by, **arguments)
+
+
+def test_the_guard_is_in_force_afterwards() -> None:
+    job = JobFactory.create(task=tasks.see, done=True)
+    travel(hours=1)
+    with pytest.raises(Exception, match="cannot change from done"), connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job SET result = '1' WHERE id = %s", [job.pk])
+
+
+#: Counts of whole minutes, which the next ones are added to, the groups of failures with their counts, and
+#: requests for stacks, which live for seconds.
+STAYS = {
+    ("pgqueue_stat", "minute"), ("pgqueue_stat_rollup", "start"), ("pgqueue_stat_rollup", "updated_at"),
+    ("pgqueue_failure_count", "start"), ("pgqueue_failure_group", "first_seen"),
+    ("pgqueue_failure_group", "last_seen"), ("pgqueue_failure_group", "muted_at"),
+    ("pgqueue_failure_note", "at"), ("pgqueue_alert", "raised_at"), ("pgqueue_alert", "over_since"),
+    ("pgqueue_stack", "requested_at"), ("pgqueue_stack", "taken_at"),
+}  # fmt: skip
+
+
+def test_every_time_in_the_database_moves_or_stays_for_a_reason() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT attribute.attrelid::regclass::text, attribute.attname FROM pg_attribute AS attribute"
+            " JOIN pg_class AS class ON class.oid = attribute.attrelid AND NOT class.relispartition"
+            " WHERE class.relname LIKE 'pgqueue%' AND class.relkind IN ('r', 'p')"
+            " AND attribute.atttypid = 'timestamptz'::regtype AND NOT attribute.attisdropped"
+        )
+        times = set(cursor.fetchall())
+    moved = {("pgqueue_job", field.column) for field in Job._meta.concrete_fields}
+    for table in re.split(r"\b(?:UPDATE|INTO) (?=pgqueue)", databases._REST_SQL)[1:]:
+        name = table.split()[0]
+        moved |= {(name, column) for column in re.findall(r"(\w+) - %\(by\)s", table)}
+    assert times - moved == STAYS
+
+
+# --- Steps, sleeps and events
+
+
+@pytest.fixture
+def ran() -> Iterator[list[str]]:
+    yield step_tasks.RAN
+    step_tasks.RAN.clear()
+    step_tasks.FAILURES.clear()
+
+
+@pytest.mark.parametrize("pipeline", [step_tasks.pipeline, step_tasks.async_pipeline])
+def test_run_jobs_goes_on_after_the_recorded_steps(ran: list[str], pipeline: Any) -> None:
+    step_tasks.FAILURES["step-1"] = [ValueError("once")]
+    job = enqueue(pipeline)
+    run_jobs(raise_failures=False)
+    assert (fresh(job).status, fresh(job).result) == ("done", [0, 1, 2])
+    assert ran.count("step-0") == 1
+    assert not Step.objects.exists()
+
+
+def test_travel_ends_a_sleep(ran: list[str]) -> None:
+    job = enqueue(step_tasks.sleepy)
+    run_jobs()
+    travel(hours=1)
+    assert run_jobs() == []
+    travel(hours=1, seconds=1)
+    run_jobs()
+    assert (fresh(job).status, ran) == ("done", ["before", "after"])
+
+
+def test_signals_and_timeouts(ran: list[str]) -> None:
+    waits, times_out = enqueue(step_tasks.approval), enqueue(step_tasks.approval, 3600)
+    run_jobs()
+    assert send_event(waits, "approved", "yes")
+    travel(hours=2)
+    run_jobs(raise_failures=False)
+    assert (fresh(waits).result, fresh(times_out).status) == ("yes", "failed")
+
+
+def test_an_atomic_step_in_a_test(ran: list[str]) -> None:
+    step_tasks.FAILURES["after"] = [ValueError("once")]
+    job = enqueue(step_tasks.pay, "five")
+    run_jobs(raise_failures=False)
+    assert (fresh(job).status, ran.count("charge")) == ("done", 1)
+
+
+def test_a_step_in_a_transaction_of_the_task_is_refused_in_tests_too() -> None:
+    enqueue(step_tasks.in_transaction, "step")
+    with pytest.raises(StepError, match="was called in transaction"):
+        run_jobs()
