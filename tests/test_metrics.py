@@ -145,12 +145,7 @@ def test_who_may_look(view: Any) -> None:
     assert get(view, user=user(is_staff=True), path=DEFAULT).status_code == 200
     with override_settings(PGQUEUE={"MONITORING_TOKEN": TOKEN}):
         assert get(view, path=DEFAULT, Authorization=f"Bearer {TOKEN}").status_code == 200
-        for wrong in (
-            f"Bearer {TOKEN}!",
-            f"Basic {TOKEN}",
-            TOKEN,
-            "Bearer \N{LATIN SMALL LETTER E WITH ACUTE}",
-        ):
+        for wrong in (f"Bearer {TOKEN}!", f"Basic {TOKEN}", TOKEN, "Bearer \u00e9"):
             assert get(view, Authorization=wrong).status_code == 401
     with override_settings(PGQUEUE={"MONITORING_NETWORKS": ["10.0.0.0/8", "::1"]}):
         for near in ("10.1.2.3", "::ffff:10.1.2.3", "::1"):

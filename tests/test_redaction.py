@@ -109,8 +109,9 @@ def test_a_callable_gets_arguments_by_name_and_a_copy() -> None:
         )
         assert redact_call(["ann", "a", "b"], {}, MANY) == (["user of many", "a", "b"], {})
         assert redact_call(["ann"], {}, "gone.tasks.x") == (["ann"], {})
-        assert redact({"user": "ann"}, SIGN_IN) == {"user": "user of sign_in"}
-    assert (args, kwargs) == (["ann", "hunter2"], {"user": "bob"})
+        result = {"user": "ann"}
+        assert redact(result, SIGN_IN) == {"user": "user of sign_in"}
+    assert (args, kwargs, result) == (["ann", "hunter2"], {"user": "bob"}, {"user": "ann"})
 
 
 @pytest.mark.parametrize("name", ["fail", "return_nonsense", "gone", "NOT_CALLABLE"])

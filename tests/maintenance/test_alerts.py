@@ -303,24 +303,21 @@ def test_a_receiver_that_hangs_holds_up_nothing(
     assert RaisedAlert.objects.filter(kind="no_worker").exists()
 
 
-def test_nobody_looks_if_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_looks_if_nobody_listens_and_errors_of_the_database_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(alias: str) -> Any:
+        raise OperationalError("gone")
+
     monkeypatch.setattr(module, "Thread", None)
     rounds = AlertRounds("default")
     rounds.run(1.0)
     rounds.run(rounds.next_round + 1)
     assert rounds.next_round > 40
-
-
-def test_errors_of_the_database_are_one_line(
-    settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(alias: str) -> Any:
-        raise OperationalError("gone")
-
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(module, "look", broken)
     module._in_thread("default")
-    assert [record.getMessage() for record in caplog.records] == ["alerts: the database cannot be read: gone"]
+    assert caplog.messages == ["alerts: the database cannot be read: gone"]
 
 
 def test_the_text_of_an_alert_is_one_line_whatever_an_error_says(one: Connection) -> None:

@@ -11,13 +11,7 @@ import pytest
 from django.test import override_settings
 
 from django_pgqueue.monitoring import database as parts
-from django_pgqueue.monitoring.database import (
-    DatabasePart,
-    PartState,
-    database,
-    has_too_many,
-    is_too_old,
-)
+from django_pgqueue.monitoring.database import DatabasePart, PartState, database, has_too_many, is_too_old
 from tests.support.databases import alias, roles
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.sessions import Connect, open_raw, start
@@ -84,9 +78,7 @@ def test_locks_that_have_nothing_to_do_with_the_queue_are_left_out(connect: Conn
     holder.execute("SELECT pg_advisory_xact_lock(1)")
     waiter.execute("SELECT FROM pgqueue_job_live")
     waiting = start(waiter, lambda each: each.execute("SELECT pg_advisory_xact_lock(1)")).blocked()
-    assert [wait.lock for wait in look("locks").rows] == ["advisory"], (
-        "it holds a lock on a table of the queue"
-    )
+    assert [wait.lock for wait in look("locks").rows] == ["advisory"], "it holds a lock on a table of ours"
     holder.rollback()
     waiting.result()
 
@@ -123,14 +115,11 @@ def test_patterns_see_whole_statements(connect: Connect) -> None:
 @pytest.mark.parametrize(
     ("kind", "state", "seconds", "expected"),
     [
-        ("transaction", "active", 299, False),
-        ("transaction", "idle in transaction", 301, True),
-        ("transaction", "", None, False),
-        ("prepared", "", 301, True),
-        ("slot", "active", None, False),
+        ("transaction", "active", 299, False), ("transaction", "idle in transaction", 301, True),
+        ("transaction", "", None, False), ("prepared", "", 301, True), ("slot", "active", None, False),
         ("slot", "inactive", None, True),
     ],
-)
+)  # fmt: skip
 def test_what_is_too_old(kind: str, state: str, seconds: float | None, expected: bool) -> None:
     assert is_too_old(SimpleNamespace(kind=kind, state=state, seconds=seconds)) is expected
 
@@ -242,9 +231,8 @@ def test_a_role_without_rights_is_told_what_it_cannot_see(connect: Connect) -> N
     [held] = [each for each in found["snapshots"].rows if each.pid == holder.info.backend_pid]
     assert (held.seconds, held.is_visible) == (None, False)
     assert "insufficient privilege" not in str([each.as_json() for each in found.values()])
-    assert all(
-        found[code].state == PartState.FINE for code in ("locks", "tables", "sessions", "wakeups", "ring")
-    )
+    for code in ("locks", "tables", "sessions", "wakeups", "ring"):
+        assert found[code].state == PartState.FINE
 
 
 def test_a_part_that_is_too_slow_does_not_keep_the_others(

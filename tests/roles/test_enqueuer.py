@@ -79,12 +79,9 @@ def test_a_result_is_for_the_role_that_has_enqueued(
     broken = value(web, "SELECT pgqueue_enqueue('tests.app.worker_tasks.raise_base', max_attempts => 1)")
     assert value(web, "SELECT status FROM pgqueue_result(%s)", job) == "pending"
     run_due()
-    row = web.execute(
-        "SELECT status, is_finished, result, attempts FROM pgqueue_result(%s)", (job,)
-    ).fetchone()
-    assert row == ("done", True, 42, 1)
-    row = web.execute("SELECT status, error_class FROM pgqueue_result(%s)", (broken,)).fetchone()
-    assert row == ("failed", "builtins.TypeError")
+    said = "SELECT status, is_finished, result, attempts, error_class FROM pgqueue_result(%s)"
+    assert web.execute(said, (job,)).fetchone() == ("done", True, 42, 1, None)
+    assert web.execute(said, (broken,)).fetchone() == ("failed", True, None, 1, "builtins.TypeError")
     see = "SELECT count(*) FROM pgqueue_result(%s)"
     assert [value(shop, see, job), value(web, see, others_job.pk), value(shop, see, 0)] == [0, 0, 0]
     owner = connect()

@@ -55,19 +55,17 @@ def due_at(schedule: Schedule) -> datetime:
 # -- one run
 
 
-@pytest.mark.promise("context-schedule")
-def test_a_scheduled_job_has_no_context_whoever_fires_it(one: Connection) -> None:
-    schedule = overdue(**RARELY)
-    with translation.override("de"), acting_as(5):
-        fire(one)
-    assert [job.context for job in jobs_of(schedule)] == [None]
-
-
+@pytest.mark.promise("context-schedule", "schedule-runs")
 def test_a_due_run_becomes_one_job_and_the_schedule_moves_on(one: Connection) -> None:
-    schedule = overdue(args=[1], kwargs={"a": "b"})
-    assert fire(one) == 1
+    schedule = overdue()
+    later = overdue(ago(seconds=-30), **RARELY)
+    with translation.override("de"), acting_as(5):
+        assert fire(one) == 1
+    assert not jobs_of(later), "it is not due"
+    later.delete()
     (job,) = jobs_of(schedule)
-    assert (job.task_path, job.args, job.kwargs) == ("tests.app.tasks.noop", [1], {"a": "b"})
+    assert (job.task_path, job.args, job.kwargs) == ("tests.app.tasks.noop", [], {})
+    assert job.context is None, "whoever fires it"
     assert job.metadata == {"schedule": schedule.name, "run_at": due_at(schedule).isoformat()}
     assert abs(job.run_after - job.enqueued_at) < timedelta(milliseconds=1)
     (run,) = ScheduleRun.objects.all()
@@ -77,21 +75,8 @@ def test_a_due_run_becomes_one_job_and_the_schedule_moves_on(one: Connection) ->
     assert schedule.next_run_at == due_at(before) + MINUTE
     assert schedule.live_jobs == [job.pk]
     assert fire(one) == 0
-
-
-@pytest.mark.promise("schedule-runs")
-def test_the_job_runs(one: Connection) -> None:
-    schedule = overdue()
-    fire(one)
     run_due()
-    assert [job.status for job in jobs_of(schedule)] == ["done"]
-
-
-def test_a_run_that_is_not_due_waits(one: Connection) -> None:
-    schedule = overdue()
-    run_at(schedule, ago(seconds=-30))
-    assert fire(one) == 0
-    assert not Job.objects.exists()
+    assert fresh(job).status == "done"
 
 
 MAIL: dict[str, Any] = {"task_path": "tests.app.tasks.mail", "args": [1]}

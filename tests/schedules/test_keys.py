@@ -52,6 +52,7 @@ def test_a_run_enqueues_as_enqueue_does(one: Connection, call: BoundTask) -> Non
     fire(one)
     (scheduled,) = jobs_of(schedule)
     assert keys(scheduled) == keys(enqueued)
+    assert (scheduled.args, scheduled.kwargs) == (enqueued.args, enqueued.kwargs)
     assert (scheduled.wait_position is None) == (scheduled.limit_key is None)
 
 

@@ -134,14 +134,8 @@ def whole_life(connection: Connection) -> None:
     assert retry(connection, [second]) == 1
     assert live(connection) == {second: "pending", third: "retry"}
     assert statuses(connection)[fourth] == "failed"
-    assert (
-        len(
-            connection.execute(
-                "SELECT * FROM _pgqueue_first_due(NULL, '{}', '{}', '{}', '{}', '{}', '{}')"
-            ).fetchall()
-        )
-        == 1
-    )
+    first_due = "SELECT * FROM _pgqueue_first_due(NULL, '{}', '{}', '{}', '{}', '{}', '{}')"
+    assert len(connection.execute(first_due).fetchall()) == 1
     connection.execute("SELECT _pgqueue_retain('1 day', '2 days', 1048576)")
     connection.execute("SELECT pgqueue_run_now(ARRAY[%s::bigint])", (third,))
     (swept,) = over(connection, 9, "3 days", status="failed")

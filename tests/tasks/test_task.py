@@ -109,11 +109,6 @@ def in_a_fresh_process(code: str, *options: str) -> str:
     return done.stdout.strip()
 
 
-def test_importing_the_package_imports_neither_django_nor_models() -> None:
-    code = "import django_pgqueue, sys; print([name for name in sys.modules if name.startswith('django.')])"
-    assert in_a_fresh_process(code) == "[]"
-
-
 def test_every_public_name_is_there_and_listed() -> None:
     names = (
         "task Task BoundTask enqueue aenqueue enqueue_many aenqueue_many cancel acancel extend aextend retry "
@@ -137,7 +132,7 @@ def test_every_public_name_is_there_and_listed() -> None:
         django_pgqueue.enqueue_later  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_declaring_a_task_reads_no_settings(tmp_path: Path) -> None:
+def test_declaring_a_task_imports_no_model_and_reads_no_settings(tmp_path: Path) -> None:
     (tmp_path / "declares.py").write_text(
         "from datetime import timedelta\n"
         "from django_pgqueue import task\n"
@@ -147,6 +142,8 @@ def test_declaring_a_task_reads_no_settings(tmp_path: Path) -> None:
     )
     code = f"""
 import sys
+import django_pgqueue
+assert not [name for name in sys.modules if name.startswith('django.')]
 sys.path.insert(0, {str(tmp_path)!r})
 import declares
 from django.conf import settings
@@ -192,24 +189,27 @@ def test_attributes() -> None:
     assert (send.run_after, send.run_after_delta, send.takes_context) == (None, None, False)
 
 
-def test_policy_is_normalised() -> None:
-    declared = task(backoff=[1, 2.5], retry_on=OSError, fail_on=[ValueError], priority=5)(plain.func)
-    assert declared.backoff == (1.0, 2.5)
-    assert declared.retry_on == (OSError,)
-    assert declared.fail_on == (ValueError,)
-    assert isinstance(hash(declared), int)
+def test_the_policy_is_normalised() -> None:
+    made = task(backoff=[1, timedelta(minutes=1)], retry_on=OSError, fail_on=[ValueError], expires_after=90)(
+        plain.func
+    )
+    assert (made.backoff, made.retry_on, made.fail_on) == ((1.0, 60.0), (OSError,), (ValueError,))
+    assert made.expires_after == timedelta(seconds=90)
+    assert isinstance(hash(made), int)
+    assert task(timeout=timedelta(minutes=2))(plain.func).timeout == 120
+    assert task(backoff=timedelta(seconds=5))(plain.func).backoff == 5.0
+    assert task(unique=True)(plain.func).unique == Unique()
+    assert task(unique=False)(plain.func).unique is None
+    for option in ("tries", "run_after"):
+        with pytest.raises(TypeError, match=option):
+            task(**{option: 3})(plain.func)  # type: ignore[call-overload]
 
 
-def test_a_task_is_frozen_and_hashable() -> None:
+def test_a_task_is_frozen_hashable_and_can_be_weakly_referenced() -> None:
     with pytest.raises(FrozenInstanceError):
         send.priority = 3  # type: ignore[misc]
     assert len({send, send.using(priority=10), send.using(priority=11)}) == 2
-
-
-def test_a_task_can_be_weakly_referenced_and_has_no_field_named_delay() -> None:
     assert weakref.ref(send)() is send
-    # `task.delay(5)` of Celery would call the field.
-    assert not hasattr(send, "delay")
 
 
 def test_a_subclass_may_add_a_field() -> None:
@@ -349,21 +349,6 @@ def test_bad_options_are_refused_where_the_task_is_declared(wording: Any) -> Non
             assert isinstance(task(**{option: value})(plain.func), Task)
 
 
-def test_durations_are_seconds_or_timedeltas() -> None:
-    made = task(timeout=timedelta(minutes=2), backoff=[1, timedelta(minutes=1)], expires_after=90)(plain.func)
-    assert (made.timeout, made.backoff) == (120, (1.0, 60.0))
-    assert made.expires_after == timedelta(seconds=90)
-    assert task(backoff=timedelta(seconds=5))(plain.func).backoff == 5.0
-    assert task(unique=True)(plain.func).unique == Unique()
-    assert task(unique=False)(plain.func).unique is None
-
-
-def test_unknown_options_are_type_errors() -> None:
-    for option in ("tries", "run_after"):
-        with pytest.raises(TypeError, match=option):
-            task(**{option: 3})(plain.func)  # type: ignore[call-overload]
-
-
 def test_using_changes_only_what_it_names() -> None:
     variant = send.using(
         priority=-5, queue_name="slow", metadata={"level": 2, "why": "late"}, database="other"
@@ -384,10 +369,10 @@ def test_using_with_none_changes_nothing() -> None:
     assert send.using() == send
 
 
-@pytest.mark.parametrize("option", ["backoff", "retry_on", "on_lost", "atomic", "unknown", "func"])
-def test_using_takes_no_policy(option: str) -> None:
-    with pytest.raises(TypeError, match=option):
-        send.using(**{option: 1})  # type: ignore[arg-type]
+def test_using_takes_no_policy() -> None:
+    for option in ("backoff", "retry_on", "on_lost", "atomic", "unknown", "func"):
+        with pytest.raises(TypeError, match=option):
+            send.using(**{option: 1})  # type: ignore[arg-type]
 
 
 BAD_TIMES: list[Any] = [
@@ -425,11 +410,8 @@ def test_a_delay_is_kept_as_such() -> None:
 def test_naive_times_are_accepted_without_time_zone_support() -> None:
     variant = send.using(run_after=datetime(2030, 1, 1))  # noqa: DTZ001
     assert variant.run_after == datetime(2030, 1, 1, tzinfo=get_default_timezone())
-
-
-@pytest.mark.parametrize("value", [datetime(2000, 1, 1, tzinfo=UTC), timedelta(0), timedelta(days=36_525)])
-def test_good_times_are_accepted(value: Any) -> None:
-    assert send.using(run_after=value) is not None
+    for good in (datetime(2000, 1, 1, tzinfo=UTC), timedelta(0), timedelta(days=36_525)):
+        assert send.using(run_after=good) is not None
 
 
 @pytest.mark.parametrize(
@@ -466,11 +448,6 @@ def test_replace_validates() -> None:
     assert replace(send, run_after=timedelta(1)).run_after_delta == timedelta(1)  # type: ignore[arg-type]
     with pytest.raises(InvalidTask):
         replace(send, priority=500)
-
-
-def test_a_path_that_leads_back() -> None:
-    implicit_backend().validate_task(send)
-    implicit_backend().validate_task(send.using(priority=3))
 
 
 @pytest.mark.parametrize(
@@ -526,10 +503,6 @@ def test_a_bad_verdict_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     check_path(late.func)
 
 
-def test_find_task() -> None:
-    assert find_task("tests.tasks.test_task.send") is send
-
-
 @pytest.mark.parametrize(
     ("path", "cause"),
     [
@@ -542,6 +515,7 @@ def test_find_task() -> None:
     ],
 )
 def test_find_task_says_why_not(path: str, cause: type) -> None:
+    assert find_task("tests.tasks.test_task.send") is send
     with pytest.raises(UnknownTask) as caught:
         find_task(path)
     assert isinstance(caught.value.__cause__, cause)
@@ -594,9 +568,6 @@ def test_a_plain_task_with_a_bad_time_gets_a_clear_error(of_another_backend: Any
     assert adopt(ours.using(run_after=timedelta(minutes=5))).run_after_delta == timedelta(minutes=5)
     with pytest.raises(InvalidTask, match="run_after must be"):
         ours.using(run_after=5)
-
-
-def test_adopt_refuses_what_is_no_task() -> None:
     with pytest.raises(InvalidTask, match="Decorate the function"):
         adopt(replaced)  # type: ignore[arg-type]
 
