@@ -171,31 +171,15 @@ def test_a_job_whose_outcome_is_refused_fails(worker: InlineWorker, monkeypatch:
     assert fresh(job).status == "failed"
 
 
-@both
-def test_the_caller_finds_its_statistics_and_log_lines(
-    worker: InlineWorker, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "django_pgqueue.job")
-    enqueue(tasks.see, 1)
-    run_all(worker)
-    worker.close()
-    assert JobStat.objects.get().done == 1
-    assert "tests.app.inline_tasks.see done" in caplog.text
-
-
 def test_callbacks_of_a_job_run_as_at_its_commits_and_others_stay(worker: InlineWorker) -> None:
+    """An error of one fails the attempt."""
     with transaction.atomic():
         transaction.on_commit(lambda: tasks.SEEN.append("the test's"))
         for text in ("a", "b"):
             enqueue(tasks.write_and_tell, text)
-        run_all(worker)
-        assert tasks.SEEN == ["told a", "told b"]
-
-
-def test_an_error_of_a_callback_fails_the_attempt(worker: InlineWorker) -> None:
-    with transaction.atomic():
         job = enqueue(tasks.tell_badly)
-        assert run_all(worker) == ["retry"]
+        assert run_all(worker) == ["done", "done", "retry"]
+        assert tasks.SEEN == ["told a", "told b"]
         assert "callback" in fresh(job).errors[-1]["message"]
 
 
@@ -211,13 +195,18 @@ def test_a_task_that_breaks_the_transaction_is_undone_alone(worker: InlineWorker
         assert list(Entry.objects.values_list("key", flat=True)) == ["the test's"]
 
 
-def test_it_tells_of_unknown_tasks_as_other_workers_do(
+@both
+def test_the_caller_finds_its_statistics_and_log_lines(
     worker: InlineWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "django_pgqueue")
+    enqueue(tasks.see, 1)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pgqueue_enqueue('tests.app.inline_tasks.nothing') FROM generate_series(1, 3)")
-    assert run_all(worker) == ["unknown"] * 3
+    assert run_all(worker) == ["done", "unknown", "unknown", "unknown"]
     worker.close()
-    first, rest = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert JobStat.objects.get().done == 1
+    done, first, rest = [text for text in caplog.messages if "inline_tasks" in text]
+    assert "tests.app.inline_tasks.see done" in done
     assert first.startswith("the task tests.app.inline_tasks.nothing is unknown here: requeued 1 job, ")
     assert "requeued 2 jobs" in rest

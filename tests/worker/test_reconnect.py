@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -26,20 +27,15 @@ REFUSED = psycopg.OperationalError("connection refused\n")
 
 @pytest.mark.promise("reconnects")
 def test_the_pauses_grow_up_to_the_longest_and_have_jitter() -> None:
+    """After its end, the next outage begins with the shortest one."""
     longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
-    tries = [[down.pause() for _ in longest] for down in [Outage() for _ in range(200)]]
-    for number, most in enumerate(longest):
-        pauses = [pauses[number] for pauses in tries]
+    outages = [Outage() for _ in range(200)]
+    for most in longest:
+        pauses = [down.pause() for down in outages]
         assert most / 2 <= min(pauses) < 0.6 * most
         assert 0.9 * most < max(pauses) <= most
-
-
-def test_after_its_end_the_next_one_begins_with_the_shortest_pause() -> None:
-    down = Outage()
-    for _ in range(10):
-        down.pause()
-    down.over()
-    assert down.pause() <= 0.1
+    outages[0].over()
+    assert outages[0].pause() <= longest[0]
 
 
 def test_the_log_says_a_thing_once_and_again_after_a_minute(
@@ -48,25 +44,20 @@ def test_the_log_says_a_thing_once_and_again_after_a_minute(
     caplog.set_level(logging.INFO)
     now = 1000.0
     monkeypatch.setattr(sessions, "monotonic", lambda: now)
-    down = Outage()
-    for _ in range(3):
-        down.tell("no connection yet", REFUSED)
+    down, text = Outage(), "no connection yet"
+    for passes in (0, 0, 59):
+        now += passes
+        down.tell(text, REFUSED)
         down.pause()
-    now += 59
-    down.tell("no connection yet", REFUSED)
-    assert caplog.messages == ["no connection yet: connection refused"]
+    assert caplog.messages == [f"{text}: connection refused"]
     now += 1
-    down.tell("no connection yet", REFUSED)
-    down.tell("no connection yet", psycopg.OperationalError())
+    down.tell(text, REFUSED)
+    down.tell(text, psycopg.OperationalError())
     down.over()
     down.over()
-    down.tell("no connection yet", psycopg.OperationalError())
-    assert caplog.messages[1:] == [
-        "no connection yet: connection refused",
-        "no connection yet: OperationalError",
-        "connected again",
-        "no connection yet: OperationalError",
-    ]
+    down.tell(text, psycopg.OperationalError())
+    again = [f"{text}: connection refused", f"{text}: OperationalError", "connected again"]
+    assert caplog.messages[1:] == [*again, f"{text}: OperationalError"]
 
 
 #: A server that answers each connection with an error. A process, because a ping holds the GIL.
@@ -124,17 +115,10 @@ def test_a_supervisor_waits_a_minute_for_a_server_that_starts_whatever_its_langu
     assert any(message.startswith("no connection yet") for message in caplog.messages) == waits
 
 
-def test_a_server_that_becomes_ready_after_it_has_refused_is_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    session, refusals = object(), [REFUSED]
-
-    def refuse_once(alias: str, *, name: str) -> Any:
-        if refusals:
-            raise refusals.pop()
-        return session
-
-    monkeypatch.setattr(heartbeat_module, "connect", refuse_once)
+def test_a_server_that_becomes_ready_after_it_has_refused_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = object()
+    answers = Mock(side_effect=[REFUSED, session])
+    monkeypatch.setattr(heartbeat_module, "connect", answers)
     assert wait_for_primary("default", Outage(), lambda seconds: None, lambda: False) is session
 
 
@@ -185,17 +169,12 @@ def test_a_supervisor_tries_again_at_once_and_beats(heartbeat: Heartbeat, serve:
 def test_a_supervisor_tries_at_least_once_each_heartbeat(
     heartbeat: Heartbeat, serve: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries = []
-
-    def refuse(alias: str, *, name: str) -> None:
-        tries.append(alias)
-        raise REFUSED
-
+    refuse = Mock(side_effect=REFUSED)
     monkeypatch.setattr(heartbeat_module, "connect", refuse)
     cut(heartbeat, serve)
     for number in range(1, 13):
         assert serve() <= 1.0
-        assert len(tries) == number
+        assert refuse.call_count == number
 
 
 def test_upkeep_that_fails_again_and_again_is_not_tried_ten_times_a_second(
@@ -203,10 +182,8 @@ def test_upkeep_that_fails_again_and_again_is_not_tried_ten_times_a_second(
 ) -> None:
     """It can connect each time, but only a successful round ends the outage."""
 
-    def fail(*args: Any) -> None:
-        raise psycopg.errors.DiskFull("no space left on device")
-
-    monkeypatch.setattr(heartbeat._rounds, "run", fail)
+    full = psycopg.errors.DiskFull("no space left on device")
+    monkeypatch.setattr(heartbeat._rounds, "run", Mock(side_effect=full))
     assert [serve() for _ in range(7)][-1] >= 0.5
 
 
@@ -223,10 +200,8 @@ def test_a_supervisor_whose_prepared_statements_are_gone_opens_a_new_session(
         serve()
     assert heartbeat.session not in (None, session)
     assert [(record.levelname, record.exc_info) for record in caplog.records] == [
-        ("WARNING", None),
-        ("INFO", None),
-    ]
-    assert caplog.messages[0].startswith(
-        "the connection is lost: a prepared statement cannot be used anymore"
-    )
-    assert caplog.messages[1] == "connected again"
+        ("WARNING", None), ("INFO", None)
+    ]  # fmt: skip
+    lost, again = caplog.messages
+    assert lost.startswith("the connection is lost: a prepared statement cannot be used anymore")
+    assert again == "connected again"
