@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from syrupy.assertion import SnapshotAssertion
 
 from django_pgqueue import StepError, cancel, enqueue, retry, send_event, step
 from django_pgqueue.exceptions import InvalidJSON, JobFinished
@@ -16,6 +17,7 @@ from django_pgqueue.models.changes import run_now
 from django_pgqueue.models.job import Step
 from tests.app import step_tasks as tasks
 from tests.app.models import Entry
+from tests.support.wording import lasting
 from tests.support.workers import fresh, ran, run_due, run_here
 
 pytestmark = pytest.mark.django_db
@@ -134,49 +136,37 @@ def test_where_no_job_runs_a_step_is_a_function() -> None:
         async def never() -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("call", "problem"),
-    [
-        (tasks.run_names.bind("a", "a"), "has used the name 'a' before"),
-        (tasks.run_names.bind(""), "1 to 100 printable characters, not ''"),
-        (tasks.run_names.bind("x" * 101), "1 to 100 printable characters"),
-        (tasks.run_names.bind("a\nb"), "1 to 100 printable characters"),
-        (tasks.run_names.bind("a", "b", "c"), "has 2 steps, which is the limit"),
-        (tasks.run_value.bind("object()"), "The result of the step 'bad' cannot be recorded"),
-        (tasks.run_value.bind("'x' * 2_000_000"), "cannot be recorded"),
-        (tasks.calls_the_function.bind(), "step('bad', ...) takes a function, not None."),
-        (tasks.awaits_a_function.bind(), "astep('bad', ...) takes a coroutine function."),
-        (tasks.in_transaction.bind("step"), "was called in transaction.atomic"),
-        (tasks.in_transaction.bind("atomic_step"), "was called in transaction.atomic"),
-        (tasks.in_atomic_task.bind(), "a task with atomic=True is one step"),
-        (tasks.swallows.bind(), "Let the exception Suspended pass"),
-        (tasks.swallows_and_steps.bind(), "Let the exception Suspended pass"),
-    ],
-)
+MISUSES = [
+    tasks.run_names.bind("a", "a"), tasks.run_names.bind(""), tasks.run_names.bind("x" * 101),
+    tasks.run_names.bind("a\nb"), tasks.run_names.bind("a", "b", "c"), tasks.run_value.bind("object()"),
+    tasks.run_value.bind("'x' * 2_000_000"), tasks.calls_the_function.bind(), tasks.awaits_a_function.bind(),
+    tasks.in_transaction.bind("step"), tasks.in_transaction.bind("atomic_step"), tasks.in_atomic_task.bind(),
+    tasks.swallows.bind(), tasks.swallows_and_steps.bind(),
+]  # fmt: skip
+
+
 def test_misuse_is_a_clear_error(
-    call: Any, problem: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+    settings: Any, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     settings.PGQUEUE = {"MAX_ATTEMPTS": 1}
     monkeypatch.setattr("django_pgqueue.worker.executor.steps.MOST_STEPS", 2)
-    failed = ran(call)
-    assert (failed.status, len(failed.errors)) == ("failed", 1)
-    assert problem in failed.errors[0]["message"]
+    jobs = [ran(call) for call in MISUSES]
+    assert {(job.status, len(job.errors)) for job in jobs} == {("failed", 1)}
+    assert "\n".join(lasting(job.errors[0]["message"], id=job.pk) for job in jobs) == wording
 
 
-@pytest.mark.parametrize(
-    ("names", "warning", "times"),
-    [
-        (("same", "same"), "the step 'same' was recorded with other arguments", 1),
-        (("old", "new"), "did not use the recorded steps 'old'", 2),
-    ],
-)
 def test_what_changes_from_attempt_to_attempt_is_a_warning(
-    names: tuple[str, str], warning: str, times: int, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture, wording: SnapshotAssertion
 ) -> None:
-    fail(after=1)
-    ran(tasks.changing.bind(*names))
-    assert warning in caplog.text
-    assert RAN.count("changing") == times
+    caplog.set_level("WARNING", "django_pgqueue.worker")
+    jobs = []
+    for names, times in ((("same", "same"), 1), (("old", "new"), 2)):
+        fail(after=1)
+        jobs.append(ran(tasks.changing.bind(*names)).pk)
+        assert RAN.count("changing") == times
+        RAN.clear()
+    messages = [record.getMessage() for record in caplog.records if record.name != "django_pgqueue.job"]
+    assert lasting("\n".join(messages), first=f"job {jobs[0]}", second=f"job {jobs[1]}") == wording
 
 
 # -- sleeps and events
