@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Thread
@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -49,29 +48,6 @@ def commit_once_blocked(holder: Connection) -> Thread:
     return thread
 
 
-def test_a_job_that_is_claimed_while_its_cancel_is_confirmed_is_not_asked_to_stop(
-    connect: Connect, client: Client
-) -> None:
-    claimer, other = connect(), connect(autocommit=True)
-    first, second = (Job.objects.get(pk=pk) for pk in add(other, 2))
-    client.force_login(User.objects.create_superuser("root"))
-    page = ask(client, "cancel_jobs", first, second)
-    assert page.sentences == ["2 waiting jobs would be cancelled."]
-    assert [row.id for row in claim(claimer, 1)] == [first.pk]
-    thread = commit_once_blocked(claimer)
-    told, _kind = page.confirm(client)
-    thread.join()
-    assert told.startswith("1 job was cancelled")
-    assert told.endswith("1 other changed in the meantime and was left alone.")
-    first.refresh_from_db()
-    second.refresh_from_db()
-    assert (first.status, first.cancel_requested_at) == ("running", None)
-    assert second.status == "cancelled"
-
-
-# -- many jobs, in the background
-
-
 WORDS = "were cancelled, or asked to stop if they were running."
 
 
@@ -81,18 +57,22 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "FIRST_SIZE", 2)
 
 
-def ordered(client: Client, count: int) -> tuple[Job, list[int]]:
-    """Let the admin cancel so many jobs in the background. Return the job that does it, and theirs.
+def order(client: Client, jobs: list[int]) -> Job:
+    """Let the admin cancel these jobs in the background. Return the job that does it.
 
     Its worker does not fall silent before the page is sent, however slow the test is.
     """
     WorkerFactory.create(heartbeat_at=timezone.now() + timedelta(hours=1))
-    with open_raw() as other:
-        jobs = add(other, count, queue_name="later")
     client.force_login(User.objects.create_superuser("root"))
     page = ask(client, "cancel_jobs", Job.objects.get(pk=jobs[0]), across=True)
     client.post(page.address, page.fields)
-    return Job.objects.get(task_path=bulk.run.module_path), jobs
+    return Job.objects.get(task_path=bulk.run.module_path)
+
+
+def ordered(client: Client, count: int) -> tuple[Job, list[int]]:
+    with open_raw() as other:
+        jobs = add(other, count, queue_name="later")
+    return order(client, jobs), jobs
 
 
 def states(jobs: list[int]) -> list[str]:
@@ -110,28 +90,54 @@ def blocked_at(connection: Connection, job: int) -> Iterator[int]:
         until(lambda: not Job.objects.filter(task_path=bulk.run.module_path, status="running").exists())
 
 
-def test_a_job_that_is_claimed_while_its_chunk_waits_for_it_is_left_alone(
-    connect: Connect, client: Client
-) -> None:
-    claimer = connect()
-    _, jobs = ordered(client, 5)
-    claimer.execute(
-        "UPDATE pgqueue_job_live SET status = 'running', worker = 1, lease = 1 WHERE id = %s", jobs[:1]
-    )
-    thread = commit_once_blocked(claimer)
+def by_page(client: Client, jobs: list[int]) -> str:
+    client.force_login(User.objects.create_superuser("root"))
+    page = ask(client, "cancel_jobs", *(Job.objects.get(pk=pk) for pk in jobs))
+    return page.confirm(client)[0]
+
+
+def in_background(client: Client, jobs: list[int]) -> str:
+    order(client, jobs)
     [ran] = run_jobs(queues="default")
+    return str(ran.result["words"])
+
+
+def by_command(client: Client, jobs: list[int]) -> str:
+    return run("cancel", "--status", "pending", "--queue", "later", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("cancels", "count", "words"),
+    [
+        (by_page, 2, "1 other changed in the meantime and was left alone."),
+        (in_background, 5, f"4 jobs {WORDS} 1 other changed in the meantime and was left alone."),
+        (
+            by_command,
+            2,
+            "1 job was cancelled, or asked to stop. 1 job was left alone: it was in another state",
+        ),
+    ],
+)
+def test_a_job_that_is_claimed_meanwhile_is_left_alone(
+    one: Connection, other: Connection, client: Client, cancels: Callable[..., str], count: int, words: str
+) -> None:
+    """Only those that wait are to be cancelled. So one that runs by now is not asked to stop."""
+    first, *rest = jobs = add(other, count, queue_name="later")
+    one.execute(
+        "UPDATE pgqueue_job_live SET status = 'running', worker = 1, lease = 1 WHERE id = %s", (first,)
+    )
+    thread = commit_once_blocked(one)
+    assert words in cancels(client, jobs)
     thread.join()
-    assert ran.result["words"] == f"4 jobs {WORDS} 1 other changed in the meantime and was left alone."
-    assert states(jobs) == ["running", *["cancelled"] * 4]
-    assert Job.objects.get(pk=jobs[0]).cancel_requested_at is None
+    assert states(jobs) == ["running", *["cancelled"] * len(rest)]
+    assert Job.objects.get(pk=first).cancel_requested_at is None
 
 
-def test_two_of_them_at_once_change_each_job_once(connect: Connect, client: Client) -> None:
+def test_two_of_them_at_once_change_each_job_once(one: Connection, client: Client) -> None:
     """The other one is in its first chunk. It does not count what this one has changed, or the reverse."""
-    other = connect()
     _, jobs = ordered(client, 5)
-    assert value(other, "SELECT pgqueue_cancel(%s::bigint[])", jobs[:2]) == jobs[:2]
-    thread = commit_once_blocked(other)
+    assert value(one, "SELECT pgqueue_cancel(%s::bigint[])", jobs[:2]) == jobs[:2]
+    thread = commit_once_blocked(one)
     [ran] = run_jobs(queues="default")
     thread.join()
     assert ran.result["words"] == f"3 jobs {WORDS} 2 others changed in the meantime and were left alone."
@@ -171,41 +177,14 @@ _WAITS = """
 """
 
 
-def test_a_job_that_is_claimed_meanwhile_is_left_alone(connect: Connect) -> None:
-    """Only those that wait are to be cancelled. The row is locked and looked at again, so that the job that
-    runs by now is not asked to stop.
-    """
-    worker, one = connect(), connect(autocommit=True)
-    claimed, waiting = add(one, 2)
-    assert [row.id for row in claim(worker, 1)] == [claimed]
-    printed: list[str] = []
-
-    def cancel() -> None:
-        printed.append(run("cancel", "--status", "pending", "--queue", "default", "--yes"))
-        connection.close()
-
-    command = Thread(target=cancel, daemon=True)
-    command.start()
-    until(lambda: value(one, _WAITS) == 1)
-    worker.commit()
-    command.join(30)
-    (words,) = printed
-    assert words.startswith(
-        "1 job was cancelled, or asked to stop. 1 job was left alone: it was in another state by then"
-    )
-    assert statuses(one) == {claimed: "running", waiting: "cancelled"}
-    assert value(one, "SELECT cancel_requested_at FROM pgqueue_job WHERE id = %s", claimed) is None
-
-
-def test_a_job_that_is_done_meanwhile_does_not_run_a_second_time(connect: Connect) -> None:
+def test_a_job_that_is_done_meanwhile_does_not_run_a_second_time(other: Connection) -> None:
     """It waited for another attempt when its id was looked up."""
-    one = connect(autocommit=True)
-    (job,) = add(one)
+    (job,) = add(other)
     seen = Job.objects.get(pk=job)
-    claim(one, 1)
-    assert finish(one, [job]) == [job]
+    claim(other, 1)
+    assert finish(other, [job]) == [job]
     assert list(change_each(retry_rows, [seen])) == [(seen, False)]
-    assert statuses(one) == {job: "done"}
+    assert statuses(other) == {job: "done"}
 
 
 # -- schedules, while a worker that starts writes what code declares

@@ -114,7 +114,7 @@ def test_only_one_round_of_recovery_at_a_time(one: Connection, other: Connection
 def test_a_worker_that_returns_while_it_is_found_dead_registers_only_afterwards(
     connect: Connect, one: Connection, other: Connection, holds: bool
 ) -> None:
-    """So the jobs that it claims then are not taken from it. Its row stays while one of its jobs is locked."""
+    """So the jobs that it claims then are not taken from it. Its row stays if one of its jobs is locked."""
     holder = connect()
     first, _ = running(one, 2)
     if holds:

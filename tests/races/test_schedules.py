@@ -6,6 +6,7 @@ The statement is one transaction; the tests keep it open to see who waits for wh
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -24,27 +25,17 @@ from django_pgqueue.schedules.declare import Declaration, _declared
 from django_pgqueue.schedules.fire import MOST_STUCK, due_plans, fire_due, fire_plans
 from tests.app import unique_tasks  # noqa: F401 - a job does not import it
 from tests.app.tasks import noop
-from tests.support.jobs import value
+from tests.support.jobs import add, value
 from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, rows_of, runs_of
-from tests.support.sessions import Background, Connect, Connection, start
+from tests.support.sessions import Background, Connection, behind
 from tests.support.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+INDEX = "tests.app.unique_tasks.index"
 RARELY: dict[str, Any] = {"cron": None, "every": timedelta(days=3660)}
 
 T = TypeVar("T")
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    """A supervisor. Its statements stay in a transaction until the test commits."""
-    return connect()
-
-
-@pytest.fixture
-def two(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 def in_background(call: Callable[[], T]) -> Background[T]:
@@ -75,135 +66,132 @@ def in_background(call: Callable[[], T]) -> Background[T]:
 
 
 @pytest.mark.promise("schedule-once")
-def test_two_rounds_fire_a_run_once_and_none_waits(one: Connection, two: Connection) -> None:
+def test_two_rounds_fire_a_run_once_and_none_waits(one: Connection, other: Connection) -> None:
     schedules = [overdue() for _ in range(3)]
     asked: list[str] = []
 
     def rows(query: str, parameters: Any) -> Any:
         asked.append(query)
-        return rows_of(two)(query, parameters)
+        return rows_of(other)(query, parameters)
 
     assert fire(one) == 3
     assert fire_due(rows, {}) == 0  # the rows are locked
     assert len(asked) == 2, "it has looked, and has not tried again: it met no lock"
     one.commit()
-    assert fire(two) == 0  # nothing is due any more
+    assert fire(other) == 0  # nothing is due any more
     assert [len(jobs_of(each)) for each in schedules] == [1, 1, 1]
 
 
-def test_a_round_that_has_looked_earlier_fires_nothing_again(one: Connection, two: Connection) -> None:
+def test_a_round_that_has_looked_earlier_fires_nothing_again(one: Connection, other: Connection) -> None:
     """Both have read the same runs. The version of the row tells the second one that it is late."""
     schedule = overdue(ago(minutes=1), **RARELY)
-    plans = due_plans(rows_of(two), {})
+    plans = due_plans(rows_of(other), {})
     fire(one)
     one.commit()
-    version = value(two, "SELECT xmin::text FROM pgqueue_schedule")
-    assert fire_plans(rows_of(two), plans, {}) == 0
+    version = value(other, "SELECT xmin::text FROM pgqueue_schedule")
+    assert fire_plans(rows_of(other), plans, {}) == 0
     assert outcomes(schedule) == ["enqueued"]
-    assert value(two, "SELECT xmin::text FROM pgqueue_schedule") == version
+    assert value(other, "SELECT xmin::text FROM pgqueue_schedule") == version
 
 
-def test_a_locked_schedule_does_not_hold_up_the_others(one: Connection, two: Connection) -> None:
+def test_a_locked_schedule_does_not_hold_up_the_others(one: Connection, other: Connection) -> None:
     locked, free = overdue(), overdue()
     one.execute("SELECT FROM pgqueue_schedule WHERE name = %s FOR UPDATE", (locked.name,))
-    assert fire(two) == 1
+    assert fire(other) == 1
     assert (len(jobs_of(locked)), len(jobs_of(free))) == (0, 1)
     one.rollback()
-    assert fire(two) == 1
+    assert fire(other) == 1
     assert len(jobs_of(locked)) == 1
 
 
 @pytest.mark.promise("schedule-transaction")
-def test_a_supervisor_that_dies_inside_its_round_leaves_nothing(one: Connection, two: Connection) -> None:
+def test_a_supervisor_that_dies_inside_its_round_leaves_nothing(one: Connection, other: Connection) -> None:
     schedules = [overdue() for _ in range(3)]
     assert fire(one) == 3
-    two.execute("SELECT pg_terminate_backend(%s)", (one.info.backend_pid,))
+    other.execute("SELECT pg_terminate_backend(%s)", (one.info.backend_pid,))
     with pytest.raises(psycopg.OperationalError):
         one.commit()
     assert not Job.objects.exists()
     assert not ScheduleRun.objects.exists()
-    until(lambda: fire(two) == 3, what="a round of the other supervisor")
+    until(lambda: fire(other) == 3, what="a round of the other supervisor")
     assert [len(jobs_of(each)) for each in schedules] == [1, 1, 1]
 
 
-def test_a_waiting_run_is_woken_once(one: Connection, two: Connection) -> None:
+def test_a_waiting_run_is_woken_once(one: Connection, other: Connection) -> None:
     schedule = overdue(ago(minutes=2), overlap="queue", **RARELY)
-    fire(two)
+    fire(other)
     Schedule.objects.update(next_run_at=ago(minutes=1))
-    fire(two)
+    fire(other)
     assert outcomes(schedule) == ["enqueued", "waiting"]
-    two.execute("SELECT pgqueue_cancel(%s::bigint[])", ([jobs_of(schedule)[0].pk],))
-    plans = due_plans(rows_of(two), {})
+    other.execute("SELECT pgqueue_cancel(%s::bigint[])", ([jobs_of(schedule)[0].pk],))
+    plans = due_plans(rows_of(other), {})
     assert fire(one) == 1
     one.commit()
-    assert fire_plans(rows_of(two), plans, {}) == 0
-    assert fire(two) == 0
+    assert fire_plans(rows_of(other), plans, {}) == 0
+    assert fire(other) == 0
     assert len(jobs_of(schedule)) == 2
 
 
 # -- edits
 
 
-def test_an_edit_after_the_look_counts(one: Connection, two: Connection) -> None:
-    """The runs were computed from a timing that is no longer true. The run that was due is not lost."""
-    schedule = overdue(ago(minutes=5), cron=None, every=timedelta(days=30))
-    plans = due_plans(rows_of(two), {})
+@pytest.mark.parametrize(
+    ("change", "fires"),
+    [("every = '300 days'", 1), ("args = '[9]'", 1), ("paused_at = now()", 0), ("retired_at = now()", 0)],
+)
+def test_a_change_after_the_look_counts(one: Connection, other: Connection, change: str, fires: int) -> None:
+    """The runs and the keys were computed from what is no longer true. A run that was due is not lost."""
+    schedule = unique(7, every=timedelta(days=30))
+    one.execute("UPDATE pgqueue_schedule SET args = '[8]'")  # so the round computes the keys
+    one.commit()
+    plans = due_plans(rows_of(other), {})
+    assert "index/8" in (plans[0].policy or "")
     assert plans[0].next_run_at < ago(days=-31)
-    Schedule.objects.update(every=timedelta(days=300))
-    assert fire_plans(rows_of(two), plans, {}) == 0
+    one.execute(f"UPDATE pgqueue_schedule SET {change}")
+    assert fire_plans(rows_of(other), plans, {}) == 0  # the row is locked
+    one.commit()
+    assert fire_plans(rows_of(other), plans, {}) == 0  # it is another row now
     assert not Job.objects.exists()
-    assert fire(two) == 1
+    assert fire(other) == fires
     schedule.refresh_from_db()
-    assert runs_of(schedule) == [schedule.last_run_at]
-    assert schedule.next_run_at is not None
-    assert (schedule.next_run_at.timestamp() / 86400) % 300 == 0
+    for job in jobs_of(schedule):
+        assert (job.args, job.unique_key) == (schedule.args, f"{INDEX}/{schedule.args[0]}")
+        assert runs_of(schedule) == [schedule.last_run_at]
+        days = schedule.next_run_at.timestamp() / 86400  # type: ignore[union-attr]
+        assert days % (schedule.every or timedelta(days=1)).days == 0
 
 
 @pytest.mark.promise("schedule-not-lost")
-def test_an_edit_after_the_look_loses_no_overdue_run(one: Connection, two: Connection) -> None:
+def test_an_edit_after_the_look_loses_no_overdue_run(one: Connection, other: Connection) -> None:
     """The round has planned four runs of the old timing. The edit commits before it fires."""
     schedule = overdue(minute() - timedelta(minutes=3), catch_up="all")
-    plans = due_plans(rows_of(two), {})
+    plans = due_plans(rows_of(other), {})
     assert len(plans[0].runs) >= 4
     one.execute("UPDATE pgqueue_schedule SET cron = NULL, every = '3660 days'")
-    assert fire_plans(rows_of(two), plans, {}) == 0  # the row is locked
     one.commit()
-    assert fire_plans(rows_of(two), plans, {}) == 0  # it is another row now
-    assert fire(two) == 1
+    assert fire_plans(rows_of(other), plans, {}) == 0
+    assert fire(other) == 1
     assert runs_of(schedule)[:4] == plans[0].runs[:4]
     assert len(jobs_of(schedule)) == len(runs_of(schedule))
-    assert fire(two) == 0
+    assert fire(other) == 0
 
 
 def test_an_edit_waits_for_the_round_and_owes_nothing_that_it_has_fired(
-    one: Connection, two: Connection
+    one: Connection, other: Connection
 ) -> None:
     last = minute() - timedelta(minutes=30)  # the next run is not during the test
     schedule = overdue(last - timedelta(hours=3), catch_up="all", cron=f"{last.minute} * * * *")
     fire(one)
-    edit = start(
-        two, Connection.execute, "UPDATE pgqueue_schedule SET cron = NULL, every = '3660 days'"
-    ).blocked()
-    one.commit()
-    edit.result()
+    behind(one, other, Connection.execute, "UPDATE pgqueue_schedule SET cron = NULL, every = '3660 days'")
     schedule.refresh_from_db()
     assert (schedule.owed, schedule.next_run_at) == (None, None)
     fired = runs_of(schedule)
-    fire(two)
+    fire(other)
     assert runs_of(schedule) == fired
     assert len(jobs_of(schedule)) == len(fired) >= 4
 
 
-@pytest.mark.parametrize("column", ["paused_at", "retired_at"])
-def test_a_pause_or_retirement_after_the_look_counts(two: Connection, column: str) -> None:
-    overdue()
-    plans = due_plans(rows_of(two), {})
-    Schedule.objects.update(**{column: ago(seconds=0)})
-    assert fire_plans(rows_of(two), plans, {}) == 0
-    assert not Job.objects.exists()
-
-
-def test_a_pause_waits_for_the_round_and_then_holds(one: Connection, two: Connection) -> None:
+def test_a_pause_waits_for_the_round_and_then_holds(one: Connection, other: Connection) -> None:
     schedule = overdue(ago(minutes=1), **RARELY)
     fire(one)
     pausing = in_background(lambda: schedule.pause(reason="audit", author="kim")).blocked()
@@ -213,7 +201,7 @@ def test_a_pause_waits_for_the_round_and_then_holds(one: Connection, two: Connec
     assert (schedule.pause_author, schedule.pause_reason) == ("kim", "audit")
     assert len(jobs_of(schedule)) == 1
     Schedule.objects.update(next_run_at=ago(seconds=1))
-    assert fire(two) == 0
+    assert fire(other) == 0
 
 
 def test_a_save_writes_back_nothing_that_a_round_has_moved(one: Connection) -> None:
@@ -235,7 +223,9 @@ def test_a_save_writes_back_nothing_that_a_round_has_moved(one: Connection) -> N
 # -- by hand
 
 
-def test_a_run_by_hand_waits_for_the_round_and_both_jobs_are_known(one: Connection, two: Connection) -> None:
+def test_a_run_by_hand_waits_for_the_round_and_both_jobs_are_known(
+    one: Connection, other: Connection
+) -> None:
     """The overlap of the next run depends on both."""
     schedule = overdue(ago(minutes=1), overlap="skip", **RARELY)
     fire(one)
@@ -249,12 +239,14 @@ def test_a_run_by_hand_waits_for_the_round_and_both_jobs_are_known(one: Connecti
     assert sorted(outcomes(schedule)) == ["enqueued", "manual"]
 
 
-def test_the_round_leaves_a_schedule_that_runs_by_hand_to_the_next(one: Connection, two: Connection) -> None:
+def test_the_round_leaves_a_schedule_that_runs_by_hand_to_the_next(
+    one: Connection, other: Connection
+) -> None:
     schedule = overdue(ago(minutes=1), overlap="skip", **RARELY)
     one.execute("SELECT _pgqueue_enqueue_schedule(%s)", (schedule.name,))
-    assert fire(two) == 0
+    assert fire(other) == 0
     one.commit()
-    assert fire(two) == 1
+    assert fire(other) == 1
     assert sorted(outcomes(schedule)) == ["manual", "skipped"]
 
 
@@ -263,45 +255,36 @@ def test_the_round_leaves_a_schedule_that_runs_by_hand_to_the_next(one: Connecti
 
 def enqueue_unique(connection: Connection, document: int) -> int:
     """Enqueue ``unique_tasks.index`` as a view of the project does. Return the id."""
-    key = f"tests.app.unique_tasks.index/{document}"
-    row = connection.execute(
-        "SELECT pgqueue_enqueue(task_path => 'tests.app.unique_tasks.index', args => %s::jsonb,"
-        " options => jsonb_build_object('unique_key', %s::text, 'unique_scope', 'waiting'))",
-        (f"[{document}]", key),
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+    options = {"unique_key": f"{INDEX}/{document}", "unique_scope": "waiting"}
+    return add(connection, task_path=INDEX, args=f"[{document}]", options=json.dumps(options))[0]
 
 
-def unique(document: int) -> Schedule:
-    return overdue(ago(minutes=1), task_path="tests.app.unique_tasks.index", args=[document], **RARELY)
+def unique(document: int, **columns: Any) -> Schedule:
+    return overdue(ago(minutes=1), task_path=INDEX, args=[document], **{**RARELY, **columns})
 
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_run_whose_key_an_open_transaction_holds_is_fired_later(
-    one: Connection, two: Connection, commits: bool, caplog: pytest.LogCaptureFixture
+    one: Connection, other: Connection, commits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The round does not wait for the transaction, and fires the others."""
     twin = enqueue_unique(one, 7)
-    held, other, plain = unique(7), unique(8), overdue(ago(minutes=1), **RARELY)
+    held, free, plain = unique(7), unique(8), overdue(ago(minutes=1), **RARELY)
     broken: dict[str, str] = {}
     with caplog.at_level(logging.WARNING):
-        assert fire(two, broken) == 2
-        assert fire(two, broken) == 0
+        assert fire(other, broken) == 2
+        assert fire(other, broken) == 0
     assert (broken, caplog.records) == ({}, [])
-    assert (len(jobs_of(held)), len(jobs_of(other)), len(jobs_of(plain))) == (0, 1, 1)
+    assert (len(jobs_of(held)), len(jobs_of(free)), len(jobs_of(plain))) == (0, 1, 1)
     assert not runs_of(held)
-    if commits:
-        one.commit()
-    else:
-        one.rollback()
-    assert fire(two, broken) == 1
+    getattr(one, "commit" if commits else "rollback")()
+    assert fire(other, broken) == 1
     assert outcomes(held) == ["existing" if commits else "enqueued"]
     (job,) = ScheduleRun.objects.filter(schedule=held).values_list("job_id", flat=True)
     assert (job == twin) is commits
 
 
-def test_many_held_keys_delay_a_round_only_for_a_moment(one: Connection, two: Connection) -> None:
+def test_many_held_keys_delay_a_round_only_for_a_moment(one: Connection, other: Connection) -> None:
     """Each costs the wait of one statement, so a round gives up after some of them. All have their turn."""
     for document in range(2 * MOST_STUCK):
         enqueue_unique(one, document)
@@ -312,41 +295,22 @@ def test_many_held_keys_delay_a_round_only_for_a_moment(one: Connection, two: Co
     def rows(query: str, parameters: Any) -> list[Any]:
         nonlocal tried
         tried += "_pgqueue_fire" in query
-        return rows_of(two)(query, parameters)
+        return rows_of(other)(query, parameters)
 
     fire_due(rows, {})
     assert tried <= 1 + MOST_STUCK + len(free)
-    until(lambda: fire(two) == 0 and all(map(jobs_of, free)), what="the schedules whose keys are free")
+    until(lambda: fire(other) == 0 and all(map(jobs_of, free)), what="the schedules whose keys are free")
     one.rollback()
-    until(lambda: fire(two) == 0, what="the rest")
+    until(lambda: fire(other) == 0, what="the rest")
     assert Job.objects.count() == 2 * MOST_STUCK + len(free)
 
 
-def test_two_supervisors_and_an_enqueuer_with_the_same_key(one: Connection, two: Connection) -> None:
+def test_two_supervisors_and_an_enqueuer_with_the_same_key(one: Connection, other: Connection) -> None:
     """One supervisor has fired and not committed. The enqueuer waits for it, and finds its job."""
     schedule = unique(7)
     assert fire(one) == 1
-    enqueuer = start(two, enqueue_unique, 7).blocked()
-    one.commit()
-    (job,) = jobs_of(schedule)
-    assert enqueuer.result() == job.pk
-
-
-def test_arguments_that_change_after_the_look_do_not_get_the_old_keys(
-    one: Connection, two: Connection
-) -> None:
-    """The round has computed the keys, because SQL had changed the arguments; now they change again."""
-    schedule = unique(7)
-    one.execute("UPDATE pgqueue_schedule SET args = '[8]'")
-    one.commit()
-    plans = due_plans(rows_of(two), {})
-    assert "index/8" in (plans[0].policy or "")
-    one.execute("UPDATE pgqueue_schedule SET args = '[9]'")
-    one.commit()
-    assert fire_plans(rows_of(two), plans, {}) == 0
-    assert fire(two) == 1
-    (job,) = jobs_of(schedule)
-    assert (job.args, job.unique_key) == ([9], "tests.app.unique_tasks.index/9")
+    found = behind(one, other, enqueue_unique, 7)
+    assert [job.pk for job in jobs_of(schedule)] == [found]
 
 
 # -- workers that start
