@@ -19,7 +19,7 @@ from django_pgqueue.admin.bulk import actions, confirm, selection
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.jobs import chunks
 from django_pgqueue.jobs.steps import MOST_STEPS
-from django_pgqueue.models import Job
+from django_pgqueue.models import Job, Worker
 from django_pgqueue.models.changes import run_now_ids
 from django_pgqueue.testing import AttemptResult, run_jobs
 from tests.support.factories import JobFactory, WorkerFactory
@@ -35,10 +35,10 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "FIRST_SIZE", 2)
 
 
-@pytest.fixture
-def served() -> None:
+@pytest.fixture(autouse=True)
+def worker() -> Worker:
     # However slow the machine is, this worker does not become silent.
-    WorkerFactory.create(heartbeat_at=timezone.now() + timedelta(hours=1))
+    return WorkerFactory.create(heartbeat_at=timezone.now() + timedelta(hours=1))
 
 
 def confirmed(client: Client, page: Page) -> Job:
@@ -51,6 +51,18 @@ def confirmed(client: Client, page: Page) -> Job:
     [message] = get_messages(response.wsgi_request)
     assert message.message.endswith("runs in the background. This page shows how far it is.")
     return job
+
+
+def started(client: Client, action: str, *jobs: Job, **more: Any) -> Job:
+    """Select the jobs for an action, press the button, and return the job that runs it."""
+    return confirmed(client, ask(client, f"{action}_jobs", *jobs, **more))
+
+
+def refused(job: Job) -> str:
+    """Run the job, which is cancelled, and return why."""
+    assert ran().outcome == "cancelled"
+    job.refresh_from_db()
+    return job.waiting_reason
 
 
 def ran(*, raise_failures: bool = True) -> AttemptResult:
@@ -69,60 +81,42 @@ def states(jobs: list[Job]) -> list[str]:
     return [found[job.pk] for job in jobs]
 
 
-@pytest.mark.usefixtures("served")
 def test_many_jobs_change_in_the_background(root: Client) -> None:
-    failed, other = (
-        JobFactory.create_batch(5, failed=True),
-        JobFactory.create(failed=True, queue_name="other"),
-    )
+    failed = JobFactory.create_batch(5, failed=True)
+    other = JobFactory.create(failed=True, queue_name="other")
     page = ask(root, "retry_jobs", failed[0], query="status=failed&queue=default", across=True)
     assert page.sentences == ["5 failed jobs would run again."]
     assert "This runs in the background" in page.content
-    assert 'class="pgqueue-nav"' in page.html
     job = confirmed(root, page)
     assert states([*failed, other]) == ["failed"] * 6, "nothing changes within the request"
     late = JobFactory.create(failed=True)
-    [began] = said()
-    assert began == (
+    assert f'data-pgqueue-key="{job.pk}"' in body(root, url("change", job.pk))
+    live = body(root, url("progress"), keys=str(job.pk))
+    assert "It has not started yet." in live
+    assert f'data-pgqueue-key="{job.pk}"' in live
+    assert ran().result == {"changed": 5, "of": 5, "words": "5 jobs run again."}
+    assert "It runs no more." in body(root, url("progress"), keys=str(job.pk))
+    assert states([*failed, other, late]) == ["pending"] * 5 + ["failed"] * 2
+    began = (
         "Started in the background. Action: Retry. Filters: status=failed, queue=default. "
         "Jobs that would change: 5."
     )
-    assert ran().result == {"changed": 5, "of": 5, "words": "5 jobs run again."}
-    assert states([*failed, other, late]) == ["pending"] * 5 + ["failed"] * 2
-    assert said()[1:] == ["Ended. Action: Retry. 5 jobs run again."]
+    assert said() == [began, "Ended. Action: Retry. 5 jobs run again."]
     history = body(root, url("history", job.pk))
-    assert "Started in the background." in history
-    assert 'class="pgqueue-nav"' in history
-    assert "Ended. Action: Retry. 5 jobs run again." in history
-    assert [step["name"] for step in Job.objects.get(pk=job.pk).steps or []] == [
-        "chunk 1", "chunk 2", "chunk 3", "chunk 4", "ended",
-    ]  # fmt: skip
+    assert all(text in history for text in (*said(), 'class="pgqueue-nav"'))
+    steps = [step["name"] for step in Job.objects.get(pk=job.pk).steps or []]
+    assert steps == ["chunk 1", "chunk 2", "chunk 3", "chunk 4", "ended"]
 
 
-@pytest.mark.usefixtures("served")
 def test_who_may_not_view_results_is_told_what_came_of_it() -> None:
     client = staff("view_job", "cancel_job")
-    jobs = JobFactory.create_batch(3, scheduled=True)
-    job = confirmed(client, ask(client, "cancel_jobs", *jobs))
+    job = started(client, "cancel", *JobFactory.create_batch(3, scheduled=True))
     ran()
     page = body(client, url("change", job.pk))
     assert "3 jobs were cancelled, or asked to stop if they were running." in page
     assert "&quot;changed&quot;" not in page
 
 
-@pytest.mark.usefixtures("served")
-def test_the_page_of_the_job_is_read_anew_from_before_its_start_to_its_end(root: Client) -> None:
-    jobs = JobFactory.create_batch(3, failed=True)
-    job = confirmed(root, ask(root, "retry_jobs", *jobs))
-    assert f'data-pgqueue-key="{job.pk}"' in body(root, url("change", job.pk))
-    live = body(root, url("progress"), keys=str(job.pk))
-    assert "It has not started yet." in live
-    assert f'data-pgqueue-key="{job.pk}"' in live
-    ran()
-    assert "It runs no more." in body(root, url("progress"), keys=str(job.pk))
-
-
-@pytest.mark.usefixtures("served")
 def test_selected_rows_and_new_values(root: Client) -> None:
     jobs, other = JobFactory.create_batch(3), JobFactory.create()
     page = ask(root, "edit_jobs", *jobs)
@@ -136,7 +130,6 @@ def test_selected_rows_and_new_values(root: Client) -> None:
     assert said()[0].startswith("Started in the background. Action: Edit (Priority: 7, Run after: ")
 
 
-@pytest.mark.usefixtures("served")
 def test_more_than_are_counted_on_the_page_are_counted_exactly_by_the_job(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +145,6 @@ def test_more_than_are_counted_on_the_page_are_counted_exactly_by_the_job(
     assert said()[0].endswith("Jobs that would change: 3 or more.")
 
 
-@pytest.mark.usefixtures("served")
 def test_only_what_was_shown_changes_and_the_rest_is_told(root: Client) -> None:
     """A job that has been claimed, one that was done, one that is new: none of them was on the page."""
     jobs = JobFactory.create_batch(5, scheduled=True)
@@ -167,7 +159,6 @@ def test_only_what_was_shown_changes_and_the_rest_is_told(root: Client) -> None:
     assert Job.objects.get(pk=jobs[0].pk).cancel_requested_at is None
 
 
-@pytest.mark.usefixtures("served")
 def test_a_search_for_a_key_is_never_understood_as_text_later(root: Client) -> None:
     """The jobs with the key are gone when the job runs. Others have the term in their arguments."""
     keyed = JobFactory.create_batch(
@@ -182,7 +173,6 @@ def test_a_search_for_a_key_is_never_understood_as_text_later(root: Client) -> N
     assert set(states(others)) == {"pending"}
 
 
-@pytest.mark.usefixtures("served")
 def test_a_filter_by_time_counts_back_from_the_confirmation(root: Client) -> None:
     now = timezone.now()
     failed = JobFactory.create_batch(3, failed=True, finished_at=now - timedelta(minutes=30))
@@ -197,12 +187,11 @@ def test_a_filter_by_time_counts_back_from_the_confirmation(root: Client) -> Non
         assert admin.get_changelist_instance(request).get_queryset(request).count() == found
 
 
-@pytest.mark.usefixtures("served")
 def test_it_stops_when_it_is_cancelled_and_goes_on_when_it_is_retried(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = JobFactory.create_batch(6, scheduled=True)
-    job = confirmed(root, ask(root, "cancel_jobs", jobs[0], across=True))
+    job = started(root, "cancel", jobs[0], across=True)
     take = chunks.take
 
     def cancel_after_the_first(*args: Any) -> Any:
@@ -212,10 +201,8 @@ def test_it_stops_when_it_is_cancelled_and_goes_on_when_it_is_retried(
         return taken
 
     monkeypatch.setattr(chunks, "take", cancel_after_the_first)
-    assert ran().outcome == "cancelled"
-    job.refresh_from_db()
     words = "2 jobs were cancelled, or asked to stop if they were running."
-    assert job.waiting_reason == f"Cancelled. {words}"
+    assert refused(job) == f"Cancelled. {words}"
     assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 4
     assert said()[-1] == f"Cancelled. Action: Cancel. {words}"
     retry(jobs[0].pk)
@@ -224,12 +211,11 @@ def test_it_stops_when_it_is_cancelled_and_goes_on_when_it_is_retried(
     assert states(jobs) == ["pending", *["cancelled"] * 5], "the first chunk is not done again"
 
 
-@pytest.mark.usefixtures("served")
 def test_an_interrupted_chunk_is_done_again_and_no_other_is(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = JobFactory.create_batch(6, scheduled=True)
-    confirmed(root, ask(root, "run_now_jobs", jobs[0], across=True))
+    started(root, "run_now", jobs[0], across=True)
     seen: list[list[int]] = []
 
     def die_in_the_second(found: Any) -> list[int]:
@@ -254,7 +240,6 @@ def test_an_interrupted_chunk_is_done_again_and_no_other_is(
     assert Job.objects.get(pk=jobs[0].pk).run_after > timezone.now()
 
 
-@pytest.mark.usefixtures("served")
 @pytest.mark.parametrize(
     "lost", ["the permission", "another permission", "is_active", "is_staff", "the user"]
 )
@@ -262,7 +247,7 @@ def test_who_may_no_longer_do_it_is_refused(lost: str) -> None:
     client = staff("view_job", "retry_job", "rerun_done_job")
     done = JobFactory.create_batch(3, done=True)
     user = User.objects.get()
-    job = confirmed(client, ask(client, "retry_jobs", *done))
+    job = started(client, "retry", *done)
     if lost in {"is_active", "is_staff"}:
         User.objects.update(**{lost: False})
     elif lost == "the user":
@@ -271,22 +256,19 @@ def test_who_may_no_longer_do_it_is_refused(lost: str) -> None:
     else:
         codename = "retry_job" if lost == "the permission" else "rerun_done_job"
         user.user_permissions.remove(Permission.objects.get(codename=codename))
-    assert ran().outcome == "cancelled"
-    job.refresh_from_db()
     if lost == "the user":
-        assert job.waiting_reason == "The user who has confirmed this no longer exists. No job changed."
+        assert refused(job) == "The user who has confirmed this no longer exists. No job changed."
     else:
-        assert job.waiting_reason == f"The user {user} may no longer do this. No job changed."
+        assert refused(job) == f"The user {user} may no longer do this. No job changed."
         assert said()[-1].startswith(f"The user {user} may no longer do this.")
     assert states(done) == ["done"] * 3
 
 
-@pytest.mark.usefixtures("served")
 @pytest.mark.promise("many-checked-again")
 def test_who_loses_the_permission_meanwhile_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     client = staff("view_job", "cancel_job")
     jobs = JobFactory.create_batch(5, scheduled=True)
-    job = confirmed(client, ask(client, "cancel_jobs", *jobs))
+    job = started(client, "cancel", *jobs)
     take = chunks.take
 
     def fire(*args: Any) -> Any:
@@ -294,19 +276,16 @@ def test_who_loses_the_permission_meanwhile_is_stopped(monkeypatch: pytest.Monke
         return take(*args)
 
     monkeypatch.setattr(chunks, "take", fire)
-    assert ran().outcome == "cancelled"
-    job.refresh_from_db()
-    assert "may no longer do this. 2 jobs were cancelled" in job.waiting_reason
+    assert "may no longer do this. 2 jobs were cancelled" in refused(job)
     assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 3
 
 
-@pytest.mark.usefixtures("served")
 @pytest.mark.parametrize("change", ["user", "action", "seal", "old"])
 def test_an_order_that_was_changed_or_is_old_is_refused(
     root: Client, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = JobFactory.create_batch(3, scheduled=True)
-    job = confirmed(root, ask(root, "run_now_jobs", *jobs))
+    job = started(root, "run_now", *jobs)
     order, seal = Job.objects.get(pk=job.pk).args
     if change == "seal":
         seal = seal[:-1] + ("A" if seal[-1] != "A" else "B")
@@ -315,28 +294,28 @@ def test_an_order_that_was_changed_or_is_old_is_refused(
     else:
         order[change] = "cancel" if change == "action" else "99"
     Job.objects.filter(pk=job.pk).update(args=[order, seal])
-    assert ran().outcome == "cancelled"
-    reason = Job.objects.get(pk=job.pk).waiting_reason
-    assert reason.startswith("This order is more than" if change == "old" else "The seal of this order")
+    assert refused(job).startswith("This order is more than" if change == "old" else "The seal of this order")
     assert states(jobs) == ["pending"] * 3
 
 
-@pytest.mark.usefixtures("served")
 def test_a_copy_of_the_job_is_refused(root: Client) -> None:
     jobs = JobFactory.create_batch(3, scheduled=True)
-    job = confirmed(root, ask(root, "cancel_jobs", *jobs))
+    job = started(root, "cancel", *jobs)
     assert ran().outcome == "done"
     retry(jobs[0].pk)
     copy = enqueue(bulk.run, *Job.objects.get(pk=job.pk).args)
-    assert ran().outcome == "cancelled"
-    assert Job.objects.get(pk=copy.pk).waiting_reason.startswith("This user has not started this job.")
+    assert refused(Job.objects.get(pk=copy.pk)).startswith("This user has not started this job.")
     assert states(jobs) == ["pending", "cancelled", "cancelled"]
 
 
 @pytest.mark.parametrize("why", ["no worker", "other queue", "everything", "queue", "task"])
-def test_without_a_worker_that_would_start_it_the_request_does_it(root: Client, why: str) -> None:
-    if why != "no worker":
-        WorkerFactory.create(queues=["mail"] if why == "other queue" else [])
+def test_without_a_worker_that_would_start_it_the_request_does_it(
+    root: Client, why: str, worker: Worker
+) -> None:
+    if why == "no worker":
+        worker.delete()
+    elif why == "other queue":
+        Worker.objects.update(queues=["mail"])
     pauses: dict[str, dict[str, Any]] = {
         "everything": {"everything": True}, "queue": {"queue": "default"}, "task": {"task": bulk.run},
     }  # fmt: skip
@@ -354,7 +333,10 @@ def test_without_a_worker_that_would_start_it_the_request_does_it(root: Client, 
     assert "jobs with queue=default" in body(root, "/admin/")
 
 
-def test_the_request_stops_after_its_time(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_request_stops_after_its_time(
+    root: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.delete()
     monkeypatch.setattr(confirm, "SECONDS", -1.0)
     jobs = JobFactory.create_batch(5, scheduled=True)
     told, level = ask(root, "cancel_jobs", *jobs).confirm(root)
@@ -366,8 +348,11 @@ def test_the_request_stops_after_its_time(root: Client, monkeypatch: pytest.Monk
     assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 3
 
 
-def test_the_request_stops_within_a_statement(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_request_stops_within_a_statement(
+    root: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A search for text may read for minutes before it finds the next jobs."""
+    worker.delete()
     real = iter([chunks.take])
 
     def slow_take(*args: Any) -> Any:
@@ -391,14 +376,6 @@ def test_the_request_stops_within_a_statement(root: Client, monkeypatch: pytest.
         assert cursor.fetchone() == ("0",), "the limit ends with the chunk"
 
 
-def test_a_few_jobs_change_at_once_and_each_has_it_in_its_history(root: Client) -> None:
-    jobs = JobFactory.create_batch(2, scheduled=True)
-    ask(root, "cancel_jobs", *jobs, query="queue=default").confirm(root)
-    assert said() == ["Action: Cancel. One of 2 jobs. Filters: queue=default."] * 2
-    assert "One of 2 jobs." in body(root, url("history", jobs[0].pk))
-
-
-@pytest.mark.usefixtures("served")
 def test_the_queue_is_a_setting_or_one_that_is_permitted(root: Client, settings: Any) -> None:
     WorkerFactory.create(queues=["ops"])
     jobs = JobFactory.create_batch(9, scheduled=True)
@@ -426,10 +403,9 @@ def test_chunks_grow_so_that_the_steps_of_a_job_are_enough_for_ten_million_jobs(
     assert sum(sizes) > 10_000_000
 
 
-@pytest.mark.usefixtures("served")
 def test_the_job_is_never_among_its_own(root: Client) -> None:
     jobs = JobFactory.create_batch(3)
-    job = confirmed(root, ask(root, "cancel_jobs", jobs[0], across=True))
+    job = started(root, "cancel", jobs[0], across=True)
     sealed, seal = Job.objects.get(pk=job.pk).args
     order = bulk.Order.opened(sealed, seal, "default")
     wider = replace(order, effects=["not started", "not asked"], newest=job.pk)
