@@ -11,7 +11,7 @@ the job counts a crash only if its previous run was lost in the same way (``_pgq
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from .. import conf
@@ -25,6 +25,7 @@ TOGETHER = 1.0  # seconds; processes that end by themselves within this time hav
 _RECOVER_WORKER_SQL = (
     "SELECT * FROM _pgqueue_recover_worker(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s, %s)"
 )
+KEEP_STACKS_SQL = "SELECT _pgqueue_keep_stacks(%s, %s::bigint[], %s::text[])"
 _RECOVER_DEAD_SQL = "SELECT * FROM _pgqueue_recover_dead(%s, %s, %s, %s, %s)"
 
 
@@ -40,6 +41,7 @@ class EndedProcess:
     started_at: float
     ended_at: float  # like ``started_at``, by the monotonic clock
     alone: bool = True  # false if another process of its supervisor ended by itself at about the same time
+    stacks: dict[int, str] = field(default_factory=dict)  # what its jobs did then, by id, if that is known
 
 
 class EndedProcesses:
@@ -90,6 +92,10 @@ def recover(session: Session, ended: EndedProcess) -> int | None:
         ended.worker, ended.begun, ended.to_blame, ended.alone, reason,
         settings.crash_limit, BATCH, settings.keep_errors,
     )  # fmt: skip
+    if ended.stacks:  # before, because the job is requeued without its lease
+        with session.aside("the stacks of lost jobs"):
+            session.rows(KEEP_STACKS_SQL, (ended.worker, [*ended.stacks], [*ended.stacks.values()]))
+        ended.stacks = {}
     jobs, notable = session.row(_RECOVER_WORKER_SQL, parameters)
     over = log_lost_jobs(notable)
     return None if jobs is None else int(jobs) - over

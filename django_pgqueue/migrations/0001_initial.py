@@ -1339,6 +1339,7 @@ class Migration(migrations.Migration):
                         ("lease", models.BigIntegerField(verbose_name="lease")),
                         ("requested_at", models.DateTimeField(db_default=Now(), verbose_name="requested at")),
                         ("taken_at", models.DateTimeField(null=True, verbose_name="taken at")),
+                        ("at_end", models.BooleanField(db_default=False, verbose_name="at the end")),
                         ("lines", models.TextField(db_default="", verbose_name="stack")),
                     ],
                     options={

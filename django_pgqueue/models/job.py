@@ -414,12 +414,13 @@ class JobProgress(models.Model):
 
 
 class JobStack(models.Model):
-    """What a running job did when someone has asked for it. See ``Job.stack``."""
+    """What a job did when someone has asked for it (``Job.stack``), or when its process ended."""
 
     job_id = models.BigIntegerField(_("job"), primary_key=True)
     lease = models.BigIntegerField(_("lease"))
     requested_at = models.DateTimeField(_("requested at"), db_default=Now())
     taken_at = models.DateTimeField(_("taken at"), null=True)
+    at_end = models.BooleanField(_("at the end"), db_default=False)
     lines = models.TextField(_("stack"), db_default="")
 
     class Meta(InternalMeta):

@@ -31,6 +31,7 @@ from ..exceptions import TaskTimeout, TooManyCrashes, WorkerLost
 from ..formatting import get_logger
 from ..jobs.claim import Claimed
 from ..jobs.finish import Outcome
+from ..maintenance.recovery import KEEP_STACKS_SQL
 from ..postgres import aliases
 from ..postgres.clock import heard, last_heard
 from ..tasks.progress import Progress
@@ -74,11 +75,13 @@ def run(
     """
     row, was_overdue = running.row, False
     ours, theirs = socket.socketpair()
+    memory = StartedJobs.create(1)
     with theirs:
         process = subprocess.Popen(
             child_command("isolated", str(os.getpid())),
             stdin=theirs.fileno(),
             env=child_environment(),
+            pass_fds=[memory.file],
             process_group=0,  # so that the processes that it starts end with it
         )
 
@@ -90,7 +93,7 @@ def run(
 
     try:
         logger.info("job %s has crashed before and runs isolated in process %s", row.id, process.pid)
-        given = [running.alias, running.worker, verbosity, databases, backoffs, row]
+        given = [memory.file, running.alias, running.worker, verbosity, databases, backoffs, row]
         _send(ours, json.dumps([*given, last_heard(running.alias)]))
         running.send = partial(_send, ours)
         # Race: the job may have been asked to stop before its process could be told.
@@ -106,6 +109,8 @@ def run(
         _kill(process)
         process.wait()
         ours.close()
+        stack = memory.stacks().get(row.id, "")
+        memory.close_file()
     if len(said) == 2 and (ended := _ended(said[1])) is not None:
         outcome, running.reported = ended
         if outcome.error is not None:
@@ -117,16 +122,20 @@ def run(
     if not said:
         reason = f"its isolated process could not start ({how})"
         return Outcome(row.id, row.lease, "release", delay=30.0, reason=reason)
-    return _crashed(running, f"its process ended with {how}", backoffs)
+    return _crashed(running, f"its process ended with {how}", backoffs, stack)
 
 
-def _crashed(running: RunningJob, reason: str, backoffs: Backoffs) -> Outcome:
-    """Write the crash into the row, and return what the database has made of it."""
+def _crashed(running: RunningJob, reason: str, backoffs: Backoffs, stack: str) -> Outcome:
+    """Write the crash into the row, and return what the database has made of it. ``stack``: what the task
+    did then, if that is known.
+    """
     row, settings = running.row, conf.current()
     delay = exponential(row.crash_count, *backoff_of(row.queue_name, backoffs))
     limits = [settings.crash_limit, settings.keep_errors]
     try:
         with connections[running.alias].cursor() as cursor:
+            if stack:
+                cursor.execute(KEEP_STACKS_SQL, [running.worker, [row.id], [stack]])
             cursor.execute(CRASHED_SQL, [row.id, row.lease, reason, delay, *limits])
             (kind,) = cursor.fetchone()
     except OperationalError as error:
@@ -232,12 +241,12 @@ def main() -> int:
     """Run the job that standard input describes, and write its outcome there."""
     link = socket.socket(fileno=take_standard_input())
     commands = link.makefile("rb")
-    alias, worker, verbosity, databases, backoffs, row, told = json.loads(commands.readline() or "null")
+    file, alias, worker, verbosity, databases, backoffs, row, told = json.loads(commands.readline() or "null")
     configure_logging(verbosity)
     if databases:
         aliases.apply(databases)
-    fork.prepare(lambda: [link.fileno()])
-    runner = Runner(alias, worker, StartedJobs.private(1))
+    fork.prepare(lambda: [link.fileno(), file])
+    runner = Runner(alias, worker, StartedJobs.inherited(file))
     runner.outcomes.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
     job = Claimed(*row)
     if told is not None:

@@ -8,18 +8,32 @@ cannot because a task holds its GIL.
     words of the process: flags, and the end of its grace period
     ids: of jobs that have begun, or 0; a word for each seat
     limits: time.monotonic(), or 0; a word for each seat
+    threads: in which they run; a word for each seat
+    text: the stacks of all threads, if the process crashed, or was asked for them before it was killed
 
 Each value is one aligned word, so a reader never sees half of it. Both processes use the machine's clock.
+``faulthandler`` writes the text, also while a task keeps the global interpreter lock.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import mmap
 import os
+import re
+import signal
 import tempfile
 from collections import deque
+from pathlib import Path
+from threading import get_ident
 from typing import Any
 
+#: The signal that asks for the stacks; 0 on systems that have none to spare.
+SHOW_STACKS: int = getattr(signal, "SIGRTMIN", -7) + 7
+_MOST_TEXT = 2**20  # bytes
+_THREAD = re.compile(r"hread 0x([0-9a-f]+)[^\n]*:\n((?:  .*\n)*)")
+_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+_BODY = str(Path(__file__).parent / "executor" / "fork.py")  # calls the bodies of tasks
 _WORD = 8  # bytes
 _HEAD = 5  # words
 
@@ -53,10 +67,13 @@ class StartedJobs:
     def __init__(self, file: int) -> None:
         self.file = file  # for a process that inherits it
         view = memoryview(mmap.mmap(file, 0))
-        seats = (len(view) // _WORD - _HEAD) // 2
+        seats = (len(view) // _WORD - _HEAD) // 3
         self._words = view[: _WORD * _HEAD].cast("d")
-        self._ids = view[_WORD * _HEAD : _WORD * (_HEAD + seats)].cast("q")
-        self._limits = view[_WORD * (_HEAD + seats) :].cast("d")
+        ids, limits, threads = (
+            view[_WORD * (_HEAD + nth * seats) : _WORD * (_HEAD + (nth + 1) * seats)] for nth in range(3)
+        )
+        self._ids, self._limits, self._threads = ids.cast("q"), limits.cast("d"), threads.cast("Q")
+        self._end = len(view)  # where the text begins
         self._free = deque(range(seats))
         self._seat_of: dict[int, int] = {}
 
@@ -69,24 +86,52 @@ class StartedJobs:
         else:  # pragma: no cover - not on Linux
             with tempfile.TemporaryFile() as temporary:
                 file = os.dup(temporary.fileno())
-        os.ftruncate(file, _WORD * (_HEAD + 2 * seats))
+        os.ftruncate(file, _WORD * (_HEAD + 3 * seats))
         return cls(file)
 
     @classmethod
     def private(cls, slots: int) -> StartedJobs:
         """Create new memory that is not shared with another process."""
-        return cls.inherited(cls.create(slots).file)
+        shared = cls.create(slots)
+        shared.close_file()
+        return shared
 
     @classmethod
     def inherited(cls, file: int) -> StartedJobs:
-        """Open the memory behind a descriptor that this process has inherited."""
+        """Open the memory behind a descriptor that this process has inherited. From now on, the stacks of all
+        threads are written there if this process crashes, or gets ``SHOW_STACKS``.
+        """
         shared = cls(file)
-        shared.close_file()
+        os.set_inheritable(file, False)
+        os.lseek(file, shared._end, os.SEEK_SET)
+        faulthandler.enable(file)
+        if SHOW_STACKS:
+            faulthandler.register(SHOW_STACKS, file)
         return shared
 
     def close_file(self) -> None:
         """Close the descriptor. The memory itself lives as long as a process has it mapped."""
-        os.close(self.file)
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+    def files(self) -> set[int]:
+        """Return the descriptor, if it is open. A process that a task forks must not write stacks there."""
+        return {self.file} - {-1}
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the process has written stacks. Of a long text, the end may be missing."""
+        return os.fstat(self.file).st_size > self._end
+
+    def stacks(self) -> dict[int, str]:
+        """Return what the jobs did when the process wrote the stacks, like a traceback, by id. A job whose
+        task had not begun, or had ended, is left out.
+        """
+        text = os.pread(self.file, _MOST_TEXT, self._end).decode("ascii", "backslashreplace")
+        threads = {int(ident, 16): _task_frames(lines) for ident, lines in _THREAD.findall(text)}
+        jobs = {job: threads.get(self._threads[seat], "") for seat, job in enumerate(self._ids) if job}
+        return {job: stack for job, stack in jobs.items() if stack}
 
     @property
     def count(self) -> int:
@@ -101,6 +146,7 @@ class StartedJobs:
             self._overflown = True
             return
         self._seat_of[job_id] = seat
+        self._threads[seat] = get_ident()
         self._ids[seat] = job_id
 
     def limit(self, job_id: int, until: float) -> None:
@@ -126,3 +172,12 @@ class StartedJobs:
     def overdue(self, now: float) -> list[int]:
         """Return the jobs whose process was to be replaced before ``now`` (monotonic time)."""
         return [self._ids[seat] for seat, until in enumerate(self._limits) if 0 < until < now]
+
+
+def _task_frames(lines: str) -> str:
+    """Return what ``faulthandler`` has written for a thread as a traceback writes it, without the frames of
+    the worker. The innermost call comes first there, and last here.
+    """
+    frames = [found.groups() for line in lines.splitlines() if (found := _FRAME.fullmatch(line))]
+    body = next((place for place, (file, _, _) in enumerate(frames) if file == _BODY), 0)
+    return "".join(f'  File "{file}", line {line}, in {name}\n' for file, line, name in frames[:body][::-1])

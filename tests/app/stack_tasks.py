@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import time
 from collections.abc import AsyncIterator, Iterator
 
 from django_pgqueue import current_job, task
 
+from . import gil
 from .worker_tasks import DEADLINE, gate
 
 
@@ -62,3 +64,17 @@ def sleeps_long() -> None:
     until = time.monotonic() + DEADLINE
     while not job.cancel_requested and time.monotonic() < until:
         time.sleep(0.05)
+
+
+@task
+def crashes() -> None:
+    deeper()
+
+
+def deeper() -> None:
+    ctypes.string_at(0)
+
+
+@task(timeout=1)
+def keeps_lock() -> None:
+    gil.hold_for_ever()

@@ -21,8 +21,8 @@ import pytest
 from django.utils import timezone
 
 from django_pgqueue import cancel, drain_worker, enqueue, pause, resume
-from django_pgqueue.models import Job, Worker
-from tests.app import process_tasks
+from django_pgqueue.models import Job, JobStack, Worker
+from tests.app import process_tasks, stack_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.commands import SLOW, Start, begun, children_of, databases, gone, left_behind, over
@@ -211,8 +211,7 @@ def test_a_worker_behind_a_pooler_polls_and_leaves_nothing_in_the_session(start:
         # Until the worker has read the pause it may run such jobs.
         job = until(lambda: blocked(enqueue(tasks.noop)), seconds=SLOW)
         resume(task=tasks.noop)
-        over(job)
-        assert fresh(job).status == "done"
+        until(lambda: fresh(job).status == "done", seconds=SLOW)
         assert state(pooler) == nothing
         assert drain_worker(worker, replace=False)
         assert command.wait() == 0, command.log
@@ -260,3 +259,25 @@ def test_the_first_process_of_a_container_reaps_orphans_and_stops_in_order(start
     Entry.objects.create(key="go")
     assert command.wait() == 0, command.log
     assert (fresh(crash).status, fresh(job).status) == ("done", "done")
+
+
+def test_what_the_jobs_did_is_kept_when_their_process_ends(start: Start) -> None:
+    """In a crash, and when the process is killed because a task keeps the global interpreter lock."""
+    crash = enqueue(stack_tasks.crashes)
+    command = start("--threads", "1", CRASH_LIMIT=2, TIMEOUT_GRACE=0.1)
+    over(crash)
+    assert fresh(crash).status == "failed"
+    assert "TooManyCrashes" in (error := fresh(crash).errors[-1])["class"]
+    # The last crash was isolated, in a process of its own.
+    assert functions(error["traceback"])[:2] == ["crashes", "deeper"]
+    command.logged(f"job {crash.pk} did this when its process ended:")
+    held = enqueue(stack_tasks.keeps_lock)
+    until(lambda: fresh(held).crash_count == 1 and fresh(held).status != "running", seconds=SLOW)
+    kept = JobStack.objects.get(pk=held.pk)
+    assert kept.at_end
+    assert functions(kept.lines)[0] == "keeps_lock"
+    cancel(held)
+
+
+def functions(stack: str) -> list[str]:
+    return [line.rpartition(", in ")[2] for line in stack.splitlines()]

@@ -284,14 +284,17 @@ def ask_for_stack(admin: JobPage, request: HttpRequest, job: Job) -> HttpRespons
 
 
 def stack(show: Formatter) -> dict[str, str] | None:
-    """Return what the running job did when someone has asked for it, and when that was."""
-    if show.job.status != Job.Status.RUNNING:
+    """Return what the job did when someone has asked for it, or when its last attempt lost its process."""
+    job = show.job
+    is_running, has_crashed = job.status == Job.Status.RUNNING, job.crash_count and not job.is_finished
+    if not (is_running or has_crashed):
         return None
-    row = JobStack.objects.using(show.alias).filter(pk=show.job.pk).first()
-    if row is None or row.lease != show.job.lease:  # of an earlier attempt
+    row = JobStack.objects.using(show.alias).filter(pk=job.pk).first()
+    if row is None or (row.lease != job.lease if is_running else not row.at_end):
         return None
     lines = show.text(row.lines)
     return {
+        "at_end": "1" if row.at_end else "",
         "requested": display.time(row.requested_at),
         "taken": display.time(row.taken_at) if row.taken_at else "",
         "lines": lines,

@@ -79,10 +79,7 @@ BEGIN
 END $$;
 
 -- Ask what the task of a running job does now. Its worker writes the stack into pgqueue_stack, mostly within
--- milliseconds. Returns whether the job runs. Stacks that are an hour old are deleted.
---
--- Race: two who ask delete the same old rows, each in its own order, and would wait for each other. So each leaves out
--- what the other one has locked.
+-- milliseconds. Returns whether the job runs. Stacks that are a day old are deleted.
 CREATE FUNCTION pgqueue_request_stack(job bigint) RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     held bigint;
@@ -92,12 +89,37 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    DELETE FROM pgqueue_stack AS old WHERE old.job_id IN (
-        SELECT stack.job_id FROM pgqueue_stack AS stack
-        WHERE stack.requested_at < clock_timestamp() - interval '1 hour' FOR UPDATE SKIP LOCKED);
+    PERFORM _pgqueue_forget_stacks();
     INSERT INTO pgqueue_stack AS asked (job_id, lease) VALUES (job, held)
     ON CONFLICT (job_id) DO UPDATE SET
-        lease = excluded.lease, requested_at = excluded.requested_at, taken_at = NULL, lines = '';
+        lease = excluded.lease, requested_at = excluded.requested_at, taken_at = NULL, at_end = false,
+        lines = '';
     PERFORM pg_notify(_pgqueue_channel(), 'stack ' || job);
     RETURN true;
 END $$;
+
+-- Keep what the jobs of a worker did when its process ended.
+CREATE FUNCTION _pgqueue_keep_stacks(p_worker bigint, p_ids bigint[], p_lines text[]) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM _pgqueue_forget_stacks();
+    INSERT INTO pgqueue_stack AS kept (job_id, lease, taken_at, at_end, lines)
+    SELECT job.id, job.lease, clock_timestamp(), true, given.lines
+    FROM unnest(p_ids, p_lines) AS given (id, lines)
+    JOIN pgqueue_job_live AS job ON job.id = given.id
+    WHERE job.id = ANY (p_ids) AND job.status = 'running' AND job.worker = p_worker
+    ORDER BY job.id
+    ON CONFLICT (job_id) DO UPDATE SET
+        lease = excluded.lease, requested_at = excluded.requested_at, taken_at = excluded.taken_at,
+        at_end = true, lines = excluded.lines;
+END $$;
+
+-- Delete the stacks that are a day old.
+--
+-- Race: two who do this at once delete the same rows, each in its own order, and would wait for each other. So each
+-- leaves out what the other one has locked.
+CREATE FUNCTION _pgqueue_forget_stacks() RETURNS void LANGUAGE sql SET search_path FROM CURRENT AS $$
+    DELETE FROM pgqueue_stack AS old WHERE old.job_id IN (
+        SELECT stack.job_id FROM pgqueue_stack AS stack
+        WHERE stack.requested_at < clock_timestamp() - interval '1 day' FOR UPDATE SKIP LOCKED)
+$$;

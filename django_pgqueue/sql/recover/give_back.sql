@@ -16,15 +16,21 @@ CREATE FUNCTION _pgqueue_give_back(
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     shown jsonb;
+    stacks jsonb;
     lost record;
     finished record;
 BEGIN
-    -- The progress that they have told, for their errors. A role that may not read it recovers the jobs without.
+    -- The progress that they have told, and what they did at their end, for their errors. A role that may not read
+    -- them recovers the jobs without.
     BEGIN
         shown := (
             SELECT jsonb_object_agg(progress.job_id, jsonb_build_object('progress', jsonb_build_object(
                 'done', progress.done, 'total', progress.total, 'note', progress.note)))
             FROM pgqueue_progress AS progress WHERE progress.job_id = ANY (p_ids));
+        stacks := (
+            SELECT jsonb_object_agg(kept.job_id, kept.lines)
+            FROM unnest(p_ids, p_leases) AS given (id, lease)
+            JOIN pgqueue_stack AS kept ON kept.job_id = given.id AND kept.lease = given.lease);
     EXCEPTION WHEN insufficient_privilege THEN
         NULL;
     END;
@@ -38,7 +44,8 @@ BEGIN
     SELECT array_agg(fate.id) AS ids, array_agg(fate.lease) AS leases,
         array_agg(CASE WHEN fate.error_class IS NULL THEN 'release' ELSE 'failed' END) AS outcomes,
         array_agg(CASE WHEN fate.error_class IS NOT NULL THEN jsonb_build_object(
-            'class', 'django_pgqueue.exceptions.' || fate.error_class, 'message', fate.reason, 'traceback', '',
+            'class', 'django_pgqueue.exceptions.' || fate.error_class, 'message', fate.reason,
+            'traceback', coalesce(stacks ->> fate.id::text, ''),
             'worker', fate.worker::text, 'attempt', fate.attempts) || fate.told END) AS errors,
         array_agg(fate.reason) AS reasons,
         array_agg(CASE WHEN fate.error_class IS NULL THEN p_delay END) AS delays,

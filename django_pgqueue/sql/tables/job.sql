@@ -209,12 +209,13 @@ CREATE TABLE pgqueue_progress (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- The stacks of running jobs for which someone has asked (pgqueue_request_stack), until an hour later. A worker writes
+-- The stacks of running jobs for which someone has asked (pgqueue_request_stack), until a day later. A worker writes
 -- taken_at and lines. Who asks again gets a new one in the same row.
 CREATE TABLE pgqueue_stack (
     job_id bigint NOT NULL PRIMARY KEY,
     lease bigint NOT NULL,
     requested_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     taken_at timestamptz,
+    at_end boolean NOT NULL DEFAULT false,  -- whether its process ended then
     lines text NOT NULL DEFAULT ''
 );

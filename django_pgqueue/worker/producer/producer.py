@@ -116,7 +116,7 @@ class Producer:
 
     def files(self) -> set[int]:
         """Return the file descriptors that belong to it. A process that a task forks must not keep them."""
-        return {*self._waker.files(), *self._connection.files()}
+        return {*self._waker.files(), *self._connection.files(), *self._runner.started_jobs.files()}
 
     def run(self) -> None:
         """Work until stopped, or in burst mode until no job is due."""

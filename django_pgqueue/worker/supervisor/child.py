@@ -25,11 +25,12 @@ from typing import NamedTuple
 from ...formatting import get_logger
 from .. import spawn
 from ..options import Assignment
-from ..started_jobs import StartedJobs
+from ..started_jobs import SHOW_STACKS, StartedJobs
 
 logger = get_logger(__name__)
 
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing
+_SHOWN_WITHIN = 0.5  # seconds
 QUICK = 1.0  # seconds; a process that ends earlier than this is not replaced immediately
 _NEVER = float("inf")
 
@@ -137,8 +138,8 @@ class Child:
         self._enter(STARTING)
         self._killed_because = ""
         with ExitStack() as not_ours:
+            self.jobs.close_file()
             self.jobs = StartedJobs.create(assignment.options.slots)
-            not_ours.callback(self.jobs.close_file)
             line, its_end = socket.socketpair()
             not_ours.enter_context(its_end)
             try:
@@ -161,15 +162,23 @@ class Child:
         self.worker = assignment.worker
         logger.info("process %s started", self._process.pid)
 
-    def send_signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: int) -> None:
         """Send a signal to its process, if there is one."""
         # Popen.send_signal() would reap a process that has ended: see `poll`.
         if self._process is not None and not spawn.has_ended(self._process):
             os.kill(self._process.pid, number)
 
-    def kill(self, because: str = "") -> None:
-        """Kill its process. ``poll`` returns when it has ended, and ends what its tasks have started."""
+    def kill(self, because: str = "", *, shows_stacks: bool = False) -> None:
+        """Kill its process. ``poll`` returns when it has ended, and ends what its tasks have started.
+        ``shows_stacks``: whether it writes before what its jobs do (``StartedJobs.stacks``).
+        """
         self._killed_because = because
+        if shows_stacks and SHOW_STACKS:
+            self.send_signal(SHOW_STACKS)
+            until = monotonic() + _SHOWN_WITHIN
+            while not self.jobs.has_text and monotonic() < until:
+                sleep(0.01)
+            sleep(0.01)  # for the rest of the text
         self.send_signal(signal.SIGKILL)
 
     def look(self, jobs: Callable[[], object]) -> None:

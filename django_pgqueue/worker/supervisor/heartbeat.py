@@ -136,9 +136,13 @@ class Heartbeat:
 
         ``to_blame``: the jobs because of which it was killed; None if it ended by itself.
         """
-        self._ended.add(
-            EndedProcess(child.worker, child.jobs.begun(), to_blame, reason, child.started_at, monotonic())
+        ended = EndedProcess(
+            child.worker, child.jobs.begun(), to_blame, reason, child.started_at, monotonic()
         )
+        ended.stacks = child.jobs.stacks()
+        for job, stack in ended.stacks.items():
+            logger.error("job %s did this when its process ended:\n%s", job, stack.rstrip())
+        self._ended.add(ended)
 
     def serve(self, children: Iterable[Child]) -> None:
         """Do everything that is due."""

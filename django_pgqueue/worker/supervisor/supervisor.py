@@ -246,7 +246,7 @@ class Supervisor:
         if not jobs:
             return
         logger.error("killing process %s, which cannot end its overdue jobs %s", child.pid, jobs)
-        child.kill()
+        child.kill(shows_stacks=True)
         if child.wait(DIE_WITHIN) is not None:
             self._heartbeat.process_ended(
                 child, jobs, "it did not end after its timeout, so its process was killed"

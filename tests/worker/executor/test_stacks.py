@@ -156,10 +156,10 @@ def test_the_command_shows_it() -> None:
     assert functions(out.getvalue())[:3] == ["waits", "pieces", "innermost"]
 
 
-def test_requests_of_an_hour_ago_are_deleted() -> None:
+def test_stacks_of_yesterday_are_deleted() -> None:
     JobStack.objects.create(job_id=5, lease=1)
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_stack SET requested_at = now() - interval '61 minutes'")
+        cursor.execute("UPDATE pgqueue_stack SET requested_at = now() - interval '25 hours'")
     job = enqueue(stack_tasks.waits, "a")
     with working():
         assert gate("a runs").wait(DEADLINE)
