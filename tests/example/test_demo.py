@@ -11,7 +11,6 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from example_project.demo.closing import wrap
 from example_project.demo.display import Live, Screen, duration, printable
 from example_project.demo.serving import free_address
 from example_project.demo.story import Story
-from example_project.demo.summary import percentile, summarize
+from example_project.demo.summary import percentile
 from example_project.project.secrets import kept_secret
 from example_project.search.indexing import Report
 from example_project.search.models import Document, Run
@@ -64,16 +63,6 @@ def test_on_a_terminal_progress_is_drawn_over_itself_below_what_is_said(
     assert Screen(terminal).mark("hit") == "[hit]"
 
 
-def test_without_a_terminal_progress_is_plain_lines() -> None:
-    stream = io.StringIO()
-    live = Live(Screen(stream), 1000)
-    for depth in (1000, 600, 300):
-        live.update(depth, 0)
-    live.update(0, 3, is_last=True)
-    _first, last = stream.getvalue().splitlines()  # none within two seconds
-    assert re.fullmatch(r" +\d+\.\d s  1,000 of 1,000  [\d,]+ jobs/s  depth 0  3 failed", last)
-
-
 def test_texts_of_files_and_figures() -> None:
     assert printable("a\x1b[2Jb\r\n\x9bc\u202e") == "a [2Jb   c "
     assert [duration(each) for each in (0.0000421, 0.0042, 42.04)] == ["42 µs", "4.2 ms", "42.0 s"]
@@ -84,31 +73,6 @@ def test_texts_of_files_and_figures() -> None:
     assert ["".join(word for word, _ in line).rstrip() for line in lines] == [
         "one two", "three", "matching", "a-word-too-long",
     ]  # fmt: skip
-
-
-@pytest.mark.django_db
-def test_the_summary_counts_what_is_the_queues_own() -> None:
-    start = timezone.now()
-
-    def at(seconds: float) -> Any:
-        return start + timedelta(seconds=seconds)
-
-    def job(worker: int, began: float, ended: float, **columns: object) -> int:
-        times = {"last_attempted_at": at(began), "finished_at": at(ended), "run_after": at(-1), "shelf": 1}
-        return Job.objects.create(**{"task_path": "t", "worker": worker, **times, **columns}).pk
-
-    error = {"class": "some.module.NotText", "message": "is binary", "started_at": at(1).isoformat(),
-             "finished_at": at(1.5).isoformat()}  # fmt: skip
-    first = job(1, 0, 1, status="done", result={"seconds": 0.75})
-    job(1, 1, 2, status="failed", errors=[error], shelf=9)
-    last = job(2, 0.5, 1, status="done", result={"seconds": 0.5})
-    summary = summarize(first, last)
-    assert (summary.jobs, summary.done, summary.failed, summary.workers) == (3, 2, 1, 2)
-    assert (summary.elapsed, summary.rate, summary.worked) == (2, 1.5, 2.5)
-    assert (summary.ran, summary.waited) == ([0.5, 0.5, 0.75], [1, 1.5, 2])
-    assert summary.overhead == pytest.approx((2.5 - 1.75) / 3)
-    (failure,) = summary.failures
-    assert (failure.kind, failure.count, failure.example) == ("NotText", 1, "is binary")
 
 
 @pytest.mark.django_db
@@ -177,18 +141,6 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(children, "VAR", tmp_path)
     monkeypatch.setattr(children, "database_url", lambda: "postgresql:///given")
     return tmp_path / "script.py"
-
-
-def test_a_child_is_asked_to_end(script: Path) -> None:
-    script.write_text(
-        "import os, signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('asked')))\n"
-        "print(os.environ['DATABASE_URL'], os.environ['DEBUG'], sys.argv[1:], 'up')\n"
-        "while True: time.sleep(0.01)\n"  # a signal that comes just before signal.pause() would not end it
-    )
-    with Child("child", "a", "b") as child:
-        until(lambda: "up" in child.log.read_text())
-    assert child.log.read_text() == "postgresql:///given False ['a', 'b'] up\nasked\n"
 
 
 def test_a_child_that_will_not_end_is_killed_with_its_own_children(

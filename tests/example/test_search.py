@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,6 @@ from django.urls import reverse
 from django_pgqueue import Batch, cancel, enqueue
 from django_pgqueue.models import Job
 from django_pgqueue.testing import run_jobs
-from example_project.search import large, small
 from example_project.search.completeness import troubles
 from example_project.search.exports import as_csv
 from example_project.search.failures import Gone, NotText, TooLarge, Unindexable
@@ -71,32 +68,6 @@ def test_a_job_makes_a_file_searchable_once(tmp_path: Path, text: str, title: st
     assert not Draft.objects.exists()
 
 
-def test_after_a_failure_no_step_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = document(tmp_path / "a.md", LONG)
-    written = 0
-
-    @contextmanager
-    def fail_after_the_third_part(path: str) -> Iterator[None]:
-        nonlocal written
-        yield
-        written += 1
-        if written == 4:  # the text was extracted first
-            raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(large, "limit_of_words", fail_after_the_third_part)
-    job = enqueue(index_document, row.pk)
-    run_jobs(raise_failures=False)
-    assert Job.objects.get(pk=job.pk).status == "retry"
-    assert found("swan7") == [], "a search does not find half a document"
-    monkeypatch.setattr(large, "read", None)  # to read it again would fail
-    Job.objects.filter(pk=job.pk).retry()
-    run_jobs()
-    steps = {entry["name"]: entry["attempt"] for entry in Job.objects.get(pk=job.pk).steps or []}
-    first = {name for name, attempt in steps.items() if attempt == 1}
-    assert first == {"read", "extract", "vectors 1", "vectors 2"}
-    assert found("swan7") == ["a.md"]
-
-
 @pytest.mark.parametrize(
     ("data", "failure", "cause"),
     [
@@ -122,29 +93,7 @@ def test_an_unindexable_file_fails_for_good_and_the_document_says_why(
     assert not Draft.objects.exists()
 
 
-def test_a_transient_error_leaves_the_document_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(path: Path) -> None:
-        raise OSError(5, "Input/output error", str(path))
-
-    monkeypatch.setattr(small, "read", fail)
-    row = document(tmp_path / "a.txt")
-    with pytest.raises(OSError, match="Input/output error"):
-        index_document.call(row.pk)
-    row.refresh_from_db()
-    assert row.state == "waiting"
-    assert index_document.call(0)["outcome"] == "removed"
-
-
 # --- Search
-
-
-def test_a_title_counts_more_than_a_heading_and_that_more_than_the_text(tmp_path: Path) -> None:
-    add(tmp_path / "text.md", "# Title\n## Heading\nnapkin and other words")
-    add(tmp_path / "heading.md", "# Title\n## Napkin\nsome and other words")
-    add(tmp_path / "title.md", "# Napkin\n## Heading\nsome and other words")
-    assert found("napkin") == ["title.md", "heading.md", "text.md"]
 
 
 def test_queries_as_people_type_them(tmp_path: Path) -> None:
@@ -261,18 +210,6 @@ def test_runs_enqueue_a_job_for_each_file_that_is_new_or_has_changed(folder: Pat
     assert figures(index_folders([folder])) == (1, 1, 1, 1, 2)
     assert figures(index_folders([folder / "b"])) == (0, 0, 1, 0, 0), "other folders stay"
     assert Document.objects.count() == 3
-
-
-@pytest.mark.parametrize(
-    ("cause", "jobs"), [("gone", 1), ("unreadable", 1), ("not_text", 0), ("too_large", 0)]
-)
-def test_which_failures_are_tried_again_though_the_file_looks_the_same(
-    folder: Path, cause: str, jobs: int
-) -> None:
-    index_folders([folder])
-    run_jobs()
-    Document.objects.filter(path__endswith="a.txt").update(state="failed", cause=cause)
-    assert len(index_folders([folder]).job_ids) == jobs
 
 
 def test_the_command_reports(
