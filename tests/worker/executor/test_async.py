@@ -127,17 +127,6 @@ def test_many_timeouts_at_the_same_time_read_their_deadlines_over_few_connection
 
 
 @in_a_worker
-def test_a_job_that_does_not_let_its_cancellation_pass_goes_on() -> None:
-    job = enqueue(async_tasks.clean_up)
-    with working(threads=1, async_slots=2):
-        until(lambda: tasks.SEEN)
-        cancel(job)
-        until(lambda: fresh(job).is_finished)
-    assert (fresh(job).status, fresh(job).result) == ("done", "went on")
-    assert Entry.objects.get().key == "cleaned up"
-
-
-@in_a_worker
 @pytest.mark.promise("context-everywhere")
 def test_the_orm_the_current_job_and_context_variables_belong_to_one_job_and_reach_its_threads() -> None:
     variables = [enqueue(async_tasks.isolated, value) for value in ("a", "b")]

@@ -332,34 +332,23 @@ def test_the_error_of_a_pooler_takes_no_attempt(error: Exception, cause: Excepti
     assert outcome.kind == "release"
 
 
+REFUSALS = {
+    "a full disk": (tasks.meet_full_disk.bind(), "rerun", "done", 2),
+    # Of the other limits of a server, a task may exceed one by itself.
+    "another limit": (tasks.meet_full_disk.bind("configuration_limit_exceeded"), "rerun", "failed", 1),
+    "a timeout of the task itself": (tasks.meet_full_disk.bind("lock_not_available"), "rerun", "failed", 1),
+    "the task is the reason": (tasks.end_session.bind(), "rerun", "failed", outcomes.MOST_GIVEN_BACK + 1),
+    "it must not run twice": (tasks.end_session.bind(), "fail", "failed", 1),
+    "the session of another database": (tasks.end_session.bind("other"), "rerun", "failed", 1),
+}
+
+
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize(
-    ("call", "on_lost", "status", "runs"),
-    [
-        pytest.param(tasks.meet_full_disk.bind(), "rerun", "done", 2, id="a full disk"),
-        pytest.param(
-            tasks.meet_full_disk.bind("configuration_limit_exceeded"), "rerun", "failed", 1,
-            id="of the other limits of a server, a task may exceed one by itself",
-        ),
-        pytest.param(
-            tasks.meet_full_disk.bind("lock_not_available"), "rerun", "failed", 1,
-            id="a timeout of the task itself",
-        ),
-        pytest.param(
-            tasks.end_session.bind(), "rerun", "failed", outcomes.MOST_GIVEN_BACK + 1,
-            id="the task is the reason each time",
-        ),
-        pytest.param(tasks.end_session.bind(), "fail", "failed", 1, id="it must not run twice"),
-        pytest.param(
-            tasks.end_session.bind("other"), "rerun", "failed", 1, id="the session of another database"
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("case", REFUSALS)
 @pytest.mark.promise("atomic-attempt-back", case="a full disk")
-@pytest.mark.promise("atomic-attempts-end", case="the task is the reason each time")
-def test_which_errors_of_the_server_take_an_attempt(
-    call: BoundTask, on_lost: str, status: str, runs: int, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.promise("atomic-attempts-end", case="the task is the reason")
+def test_which_errors_of_the_server_take_an_attempt(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    call, on_lost, status, runs = REFUSALS[case]
     job = enqueue(call)
     Job.objects.filter(pk=job.pk).update(on_lost=on_lost)
     run_due()

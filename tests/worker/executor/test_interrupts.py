@@ -18,6 +18,7 @@ from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import timeouts
 from django_pgqueue.worker.executor.timeouts import Timeout, Timeouts
+from tests.app import async_tasks
 from tests.app import timing_tasks as timing
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
@@ -236,6 +237,7 @@ ASKED = {  # status, reason, errors
     "async": (tasks.asleep.bind("async"), "cancelled", "asked to stop", []),
     "in a group": (stubborn.bind("in a group"), "cancelled", "asked to stop", []),
     "would be retried": (tasks.stops_by_error.bind("would be retried"), "cancelled", "", ["torn down"]),
+    "goes on": (async_tasks.clean_up.bind("goes on"), "done", "", []),
     "does not look": (tasks.hold.bind("does not look"), "done", "", []),
 }
 OTHERS = {"other": tasks.asleep.bind("other"), "other sync": tasks.hold.bind("other sync")}
@@ -260,7 +262,7 @@ def test_jobs_that_are_cancelled_stop(ask: Any, poll: float, settings: Any) -> N
     settings.PGQUEUE = {"POLL_INTERVAL": poll}
     jobs = {name: enqueue(call) for name, (call, *_) in ASKED.items()}
     others = {name: enqueue(call) for name, call in OTHERS.items()}
-    with working(threads=8):
+    with working(threads=9):
         assert all(tasks.gate(f"{name} runs").wait(tasks.DEADLINE) for name in (*ASKED, *OTHERS))
         assert [ask(job) for job in jobs.values()] == [1] * len(ASKED)
         assert cancel(jobs["does not look"]) == 0, "it was asked before"
@@ -275,6 +277,8 @@ def test_jobs_that_are_cancelled_stop(ask: Any, poll: float, settings: Any) -> N
         assert (job.status, job.waiting_reason) == (status, reason), name
         assert [error["message"] for error in job.errors] == errors, name
     assert [fresh(job).status for job in others.values()] == ["cancelled", "done"]
+    assert fresh(jobs["goes on"]).result == "went on"
+    assert Entry.objects.get().key == "cleaned up"
     assert {*tasks.SEEN} == {("sync", True), "async cancelled", "other cancelled"}
 
 

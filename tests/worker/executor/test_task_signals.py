@@ -174,35 +174,23 @@ def test_django_s_own_lines_are_dropped_if_nobody_asks_for_them(
     assert django_s_lines(caplog) == ["ERROR"]
 
 
-@pytest.mark.parametrize(
-    ("config", "is_named"),
-    [
-        ({}, False),
-        ({"loggers": None}, False),
-        ({"loggers": {"django": {"level": "INFO"}}}, False),
-        ({"loggers": {"django.tasks": {}}}, True),
-        ("not a dictionary, where LOGGING_CONFIG is a function of the project's own", False),
-    ],
-)
-def test_what_names_a_logger(config: Any, is_named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{MODULE}.settings", SimpleNamespace(LOGGING=config))
-    assert _is_named("django.tasks") is is_named
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda logger: logger.setLevel(logging.ERROR),
-        lambda logger: logger.addHandler(logging.NullHandler()),
-        lambda logger: setattr(logger, "propagate", False),
-    ],
-    ids=["level", "handler", "propagate"],
-)
-def test_a_logger_may_be_configured_without_the_setting(change: Any) -> None:
-    name = f"tests.{change}"
-    assert not _is_named(name)
-    change(logging.getLogger(name))
-    assert _is_named(name)
+def test_what_says_something_about_a_logger(monkeypatch: pytest.MonkeyPatch) -> None:
+    # LOGGING is no dictionary where LOGGING_CONFIG is a function of the project's own.
+    silent: list[Any] = [{}, {"loggers": None}, {"loggers": {"django": {"level": "INFO"}}}, "no dictionary"]
+    for config in (*silent, {"loggers": {"django.tasks": {}}}):
+        monkeypatch.setattr(f"{MODULE}.settings", SimpleNamespace(LOGGING=config))
+        assert _is_named("django.tasks") is (config not in silent)
+    # A logger may be configured without the setting.
+    logger = logging.getLogger("tests.signals")
+    assert not _is_named(logger.name)
+    for name, value in {
+        "level": logging.ERROR,
+        "handlers": [logging.NullHandler()],
+        "propagate": False,
+    }.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(logger, name, value)
+            assert _is_named(logger.name), name
 
 
 def test_the_answer_is_looked_up_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
