@@ -196,6 +196,7 @@ announced()
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("package", NAMES[:1], indirect=True)
 def test_a_backport_that_cannot_be_imported_does_not_matter_beside_django(package: Path) -> None:
     (package / "django_tasks" / "base.py").write_text("1 / 0\n")
     code = """

@@ -72,7 +72,6 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     ],
     "it is about a direct connection that is cut off": [
         "tests/races/test_recovery.py::test_a_claim_of_the_last_session",
-        "tests/postgres/test_liveness.py",
     ],
     "it is about what a worker sets for its session": [
         "tests/postgres/test_session.py::test_both_ends_find_out",

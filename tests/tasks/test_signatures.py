@@ -45,7 +45,7 @@ def accepts(call: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
 
 
 @given(functions(), st.lists(st.just(1), max_size=6), st.sets(st.sampled_from(NAMES)), st.booleans())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_the_check_and_python_agree(
     function: Any, args: list[int], names: set[str], takes_context: bool
 ) -> None:
