@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils.html import strip_tags
 from django.utils.translation import override
 
+import django_pgqueue
 from django_pgqueue.admin.charts import Chart, Series, sparkline
 from django_pgqueue.admin.console import console_page
 from django_pgqueue.models import Job
@@ -177,3 +180,15 @@ def test_a_part_that_is_too_slow_says_so(
     page = body(root, DATABASE)
     assert page.count("pgqueue-check-slow") == page.count("The server did not answer within 0.1 s.") == 2
     assert "Nobody waits for a lock." in page
+
+
+def test_a_class_is_styled_in_one_place() -> None:
+    """If two components used the same class, each would change how the other looks."""
+    folder = Path(django_pgqueue.__file__).parent / "static" / "django_pgqueue"
+    sheets = "".join(
+        re.sub(r"/\*.*?\*/", "", sheet.read_text(), flags=re.DOTALL) for sheet in folder.glob("*.css")
+    )
+    lists = re.findall(r"^([^{}@]+)\{", sheets, re.MULTILINE)
+    alone = Counter(each.strip() for each in lists if re.fullmatch(r"\.[\w-]+", each.strip()))
+    assert len(alone) > 30
+    assert {name for name, count in alone.items() if count > 1} == set()

@@ -15,7 +15,7 @@ from django.contrib.admin.utils import quote
 from django.db.models import Model
 from django.urls import URLPattern, URLResolver, reverse
 
-from django_pgqueue.models import Job, JobBatch, Queue, Worker
+from django_pgqueue.models import Job, JobBatch, Limit, Queue, Worker
 
 __all__ = ["NAMES", "PREFIX", "address", "change", "page"]
 
@@ -75,6 +75,8 @@ def _object(name: str) -> Any:
     rows = model._default_manager.all()
     if model is JobBatch:
         rows = rows.filter(name__contains="Monday")
+    if model is Limit:  # one that can be deleted, if there is one
+        return min(rows, key=lambda row: row.is_declared).pk
     if model is Worker:
         rows = rows.filter(host="demo-app-1", pid=4211)
     if model is Job:

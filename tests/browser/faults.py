@@ -1,4 +1,6 @@
-"""What is wrong with a page: what the browser complains about, what axe finds, and what does not fit."""
+"""What is wrong with a page: what the browser complains about, what axe finds, what does not fit, and what is
+too small to be tapped.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage, Error, Page, Request, Response
 
-__all__ = ["SEEN", "Faults", "axe", "bare_times", "overflow"]
+__all__ = ["SEEN", "Faults", "axe", "bare_times", "overflow", "small"]
 
 #: What a person with a disability cannot use, or can hardly use.
 SERIOUS = {"serious", "critical"}
@@ -65,6 +67,28 @@ _BARE_TIMES = r"""
             }
         }
         return found;
+    }
+"""
+
+
+# What fingers can hardly tap. A link within a sentence may be as low as its line (WCAG 2.5.8), and the arrow
+# that sorts is Django's.
+_SMALL = """
+    () => {
+        const all = "a[href], button, input:not([type=hidden]), select, textarea, summary";
+        const elements = [...document.querySelectorAll(`#content :is(${all}), .pgqueue-nav a`)];
+        const found = elements.filter(each => {
+            const {width, height} = each.getBoundingClientRect(), style = getComputedStyle(each);
+            const around = each.parentElement.textContent.trim().length - each.textContent.trim().length;
+            const isInSentence = style.display === "inline" && around > 3;
+            const isShown = width && height && style.visibility !== "hidden";
+            return isShown && !isInSentence && !each.closest("svg, .sortoptions")
+                && (width < 23.9 || height < 23.9);
+        });
+        return found.slice(0, 5).map(each => {
+            const {width, height} = each.getBoundingClientRect();
+            return `${width.toFixed()} x ${height.toFixed()} px: ${each.outerHTML.slice(0, 160)}`;
+        });
     }
 """
 
@@ -125,6 +149,12 @@ def bare_times(page: Page) -> list[str]:
     a chart has that of its table.
     """
     found: list[str] = page.evaluate(_BARE_TIMES)
+    return found
+
+
+def small(page: Page) -> list[str]:
+    """Return what is smaller than 24 px on a phone."""
+    found: list[str] = page.evaluate(_SMALL)
     return found
 
 

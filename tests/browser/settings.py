@@ -10,8 +10,8 @@ from tests.settings import MIDDLEWARE as USUAL
 
 INSTALLED_APPS = [*THEIRS, "django.contrib.staticfiles"]
 MIDDLEWARE = [
-    "tests.browser.policy.strict_policy",
-    "tests.browser.zones.zone_of_the_user",
+    "tests.browser.middleware.strict_policy",
+    "tests.browser.middleware.zone_of_the_user",
     *USUAL[:1],
     "django.middleware.csrf.CsrfViewMiddleware",
     *USUAL[1:],

@@ -1,20 +1,26 @@
-"""Each page, in light and dark, on a screen and on a phone: nothing to complain about, and it fits."""
+"""Each page, also those that few people see, in light and dark, on a screen and on a phone: nothing to
+complain about, and it fits.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
+from django_pgqueue.admin import base
+from django_pgqueue.admin.bulk import selection
 from django_pgqueue.models import Job
 
 from .addresses import NAMES, address, change
 from .conftest import LOOKS
-from .faults import SEEN, axe, bare_times, overflow
-from .targets import small
+from .faults import SEEN, Faults, axe, bare_times, overflow, small
+from .hands import press
 
 if TYPE_CHECKING:
     from .conftest import Open
@@ -86,3 +92,55 @@ def test_markup_in_a_job_is_text(window: Open) -> None:
 def test_the_name_of_a_task_breaks_on_a_phone(window: Open) -> None:
     path = reverse("admin:django_pgqueue_jobstat_task", args=["shop." + "very_long_name_" * 6])
     look_at(window("phone"), path)
+
+
+@pytest.mark.parametrize(("look", "user"), [("wide", "operator"), ("plain", "viewer")])
+def test_pages_are_whole_on_a_wide_screen_and_without_scripts(look: str, user: str, window: Open) -> None:
+    page = window(look, user=user)
+    for name in ("job_overview", "job_changelist", "job_change", "worker_changelist", "jobstat_changelist"):
+        answer: Any = page.goto(address(name))
+        assert answer.status == 200
+        assert "demo" in page.locator("#content").inner_text()
+        if look != "plain":
+            assert overflow(page) == []
+            assert axe(page, SEEN) == []
+
+
+def content(page: Any) -> str:
+    return str(page.locator("#content").inner_text())
+
+
+@pytest.mark.parametrize("look", ["light", "phone"])
+def test_more_jobs_than_are_counted(look: str, window: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "MOST_COUNTED", 100)
+    page = window(look)
+    page.goto(f"{address('job_changelist')}?status=pending")
+    page.locator("#action-toggle").check()
+    page.get_by_role("button", name="Select all that match, on every page").click()
+    page.select_option("select[name=action]", "cancel_jobs")
+    press(page, "^(run|go)$")
+    assert "100 or more jobs are selected" in content(page)
+    assert overflow(page) == axe(page, SEEN) == []
+
+
+@pytest.mark.parametrize("look", ["light", "phone"])
+def test_a_page_that_takes_too_long_says_why(
+    look: str, window: Open, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "SECONDS", 0.2)
+    page = window(look)
+    parameters = {
+        name: given
+        for name, given in connection.get_connection_params().items()
+        if name in {"host", "port", "user", "password", "dbname"}
+    }
+    with psycopg.connect(**parameters) as migration:
+        migration.execute("LOCK TABLE pgqueue_limit")
+        answer: Any = page.goto(address("limit_changelist"))
+    assert answer.status == 503
+    assert "was given up" in content(page)
+    assert overflow(page) == axe(page) == []
+    assert all("503" in fault for fault in faults)
+    faults.clear()
+    page.get_by_role("link", name="Who waits for whom in the database").click()
+    page.wait_for_url("**/database/**")
