@@ -169,7 +169,7 @@ def django_environment(code: Path = ROOT, **pgqueue: Any) -> dict[str, str]:
 def over(*jobs: Any) -> None:
     """Wait until all jobs, given as objects or as ids, are over."""
     ids = [getattr(job, "pk", job) for job in jobs]
-    live = Job.objects.filter(pk__in=ids, status__in=["pending", "running", "retry"])
+    live = Job.objects.filter(pk__in=ids).exclude(status__in=["done", "failed", "cancelled"])
     until(lambda: not live.exists(), seconds=SLOW, what="all over")
 
 
