@@ -18,7 +18,7 @@ from tests.support.jobs import add, cancel, claim, finish
 from tests.support.sessions import Connection
 from tests.support.statistics import forget
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 NOOP = "tests.app.tasks.noop"
 ERROR = '{"class": "app.Broken", "message": "no", "traceback": "T", "version": "v1"}'
@@ -73,6 +73,7 @@ def test_python_and_sql_agree_on_such_fingerprints(one: Connection) -> None:
     assert found == fingerprint(TaskTimeout("after 3 s"), NOOP)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_jobs_of_a_lost_worker_are_a_group(one: Connection) -> None:
     running(one, 1, on_lost="fail")
     session = connect_session("default")

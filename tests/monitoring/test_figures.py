@@ -113,6 +113,7 @@ def test_jobs_that_wait_for_their_key_are_blocked(one: Connection) -> None:
     assert (found.ready, found.blocked) == (1, 2)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_beyond_the_limit_counts_are_estimates(one: Connection) -> None:
     one.execute("SELECT pgqueue_enqueue('tests.app.tasks.noop') FROM generate_series(1, 500)")
     one.execute("ANALYZE pgqueue_job_live")
@@ -123,6 +124,7 @@ def test_beyond_the_limit_counts_are_estimates(one: Connection) -> None:
     one.execute("VACUUM ANALYZE pgqueue_job_live")
 
 
+@pytest.mark.django_db(transaction=True)
 def test_beyond_the_limit_retries_are_told_from_what_is_scheduled(one: Connection) -> None:
     fill(
         one, "pgqueue_job_live", 500, status="CASE WHEN n <= 100 THEN 'retry' ELSE 'pending' END",

@@ -34,7 +34,7 @@ from tests.support.schedules import (
 from tests.support.sessions import Connection
 from tests.support.workers import fresh, run_due
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 MINUTE = timedelta(minutes=1)
 #: The only runs that pass are those that the test makes due.
@@ -55,6 +55,7 @@ def due_at(schedule: Schedule) -> datetime:
 # -- one run
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.promise("context-schedule", "schedule-runs")
 def test_a_due_run_becomes_one_job_and_the_schedule_moves_on(one: Connection) -> None:
     schedule = overdue()
@@ -336,6 +337,7 @@ BROKEN: list[dict[str, object]] = [
 ]
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("columns", BROKEN, ids=lambda columns: "".join(columns))
 @pytest.mark.promise("schedule-broken")
 def test_a_broken_schedule_is_logged_once_and_costs_the_others_nothing(
@@ -368,6 +370,7 @@ def test_a_broken_schedule_is_logged_once_and_costs_the_others_nothing(
 # -- maintenance
 
 
+@pytest.mark.django_db(transaction=True)
 def test_old_runs_are_deleted_except_the_last_and_those_that_wait(one: Connection) -> None:
     schedule = ScheduleFactory.create()
     last = ago(days=20)
@@ -385,6 +388,7 @@ def test_old_runs_are_deleted_except_the_last_and_those_that_wait(one: Connectio
     assert value(one, "SELECT count(*) FROM pgqueue_schedule_run") == 3
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_job_without_a_policy_gets_it_from_the_worker(
     one: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

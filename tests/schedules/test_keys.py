@@ -22,7 +22,7 @@ from tests.support.workers import fresh, run_due
 
 from .conftest import App
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 INDEX = "tests.app.unique_tasks.index"
 
@@ -56,6 +56,7 @@ def test_a_run_enqueues_as_enqueue_does(one: Connection, call: BoundTask) -> Non
     assert (scheduled.wait_position is None) == (scheduled.limit_key is None)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_limit_holds_for_the_jobs_of_a_schedule(one: Connection) -> None:
     """Four missed runs of a task with one slot: they wait in line."""
     schedule = overdue(ago(minutes=3), task_path="tests.app.limit_tasks.ship", args=[3], catch_up="all")
@@ -211,6 +212,7 @@ def test_missed_runs_of_a_unique_task_become_one_job(one: Connection) -> None:
     assert {run.job_id for run in ScheduleRun.objects.all()} == {job.pk}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_window_counts_from_run_to_run(one: Connection) -> None:
     rarely: dict[str, Any] = {"cron": None, "every": timedelta(days=3660)}
     schedule = overdue(ago(seconds=30), task_path="tests.app.unique_tasks.remind", args=[1], **rarely)
@@ -224,6 +226,7 @@ def test_a_window_counts_from_run_to_run(one: Connection) -> None:
     assert {run.job_id for run in ScheduleRun.objects.all()} == {job.pk}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_waiting_run_that_meets_its_twin_makes_room_for_the_next(one: Connection) -> None:
     schedule = overdue(ago(minutes=3), task_path=INDEX, args=[7], overlap="queue", catch_up="all")
     fire(one)
@@ -263,6 +266,7 @@ def test_run_now_returns_the_twin_or_raises_what_enqueue_raises(one: Connection)
 RAISING: dict[str, Any] = {"name": "wrong", "task_path": "tests.app.limit_tasks.sync", "args": [5]}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_key_that_cannot_be_computed_fires_nothing_until_it_is_corrected(
     one: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

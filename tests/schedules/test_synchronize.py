@@ -23,7 +23,7 @@ from tests.support.sessions import Connection
 
 from .conftest import App
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 def start_worker() -> dict[str, Schedule]:
@@ -316,6 +316,7 @@ def test_a_schedule_lives_in_the_database_of_its_task(registry: None) -> None:
     assert [row.name for row in Schedule.objects.using("other")] == ["tests.app.tasks.elsewhere"]
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_command_writes_the_schedules_before_it_starts(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     app.schedule("every=60")
     seen = []

@@ -22,7 +22,7 @@ from tests.support.jobs import value
 from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, runs_of
 from tests.support.sessions import Connection
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 MINUTE = timedelta(minutes=1)
 #: It has no run while the test runs.

@@ -72,9 +72,18 @@ def connect(transactional_db: None) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def one(connect: Connect) -> Connection:
-    """A connection that commits each statement."""
-    return connect(autocommit=True)
+def one(request: pytest.FixtureRequest) -> Connection:
+    """The connection of the test itself, whose statements are rolled back; or, in a test with
+    ``transaction=True``, another one that commits each of them.
+    """
+    mark = request.node.get_closest_marker("django_db")
+    if mark is not None and mark.kwargs.get("transaction"):
+        other: Connection = request.getfixturevalue("connect")(autocommit=True)
+        return other
+    request.getfixturevalue("db")
+    connections["default"].ensure_connection()
+    own: Connection = connections["default"].connection
+    return own
 
 
 @pytest.fixture(scope="session")
