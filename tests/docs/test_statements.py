@@ -113,7 +113,7 @@ def plainly(value: object) -> object:
 
 
 def test_statements_for_monitoring_and_reasons_say_what_there_is(wording: Any) -> None:
-    """What is beside it is not counted: finished and future jobs, old failures and minutes, silent workers."""
+    """Finished and future jobs, old failures and minutes, and silent workers are not counted."""
     late = {"run_after": ago(hours=2, minutes=1)}
     JobFactory.create_batch(2, queue_name="mail", **late)
     for trait in ("scheduled", "retrying", "done"):

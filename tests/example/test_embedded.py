@@ -18,6 +18,7 @@ import pytest
 from example_project import embedded, embedded_programs
 from example_project.embedded import EmbeddedServerError, ensure_server, remove_server, stop_server
 from tests.support.clusters import copied_clusters
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 ENSURE = """
@@ -109,6 +110,8 @@ def test_a_server_of_another_folder_is_never_used_and_a_port_that_is_taken_neith
         (folder / "server.json").write_text(json.dumps({**state(other), "data": str(data)}))
         with subprocess.Popen([sys.executable, "-c", "input()", data], stdin=subprocess.PIPE) as server:
             (data / "postmaster.pid").write_text(f"{server.pid}\n")
+            # Race: a program that has just been started has no command line yet.
+            until(lambda: str(data) in embedded._command_line(server.pid))
             with pytest.raises(EmbeddedServerError, match="is not ours"):
                 ensure_server(folder)
             server.communicate(b"\n", timeout=60)

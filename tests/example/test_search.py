@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,19 +19,97 @@ from django_pgqueue import Batch, cancel, enqueue
 from django_pgqueue.models import Job
 from django_pgqueue.testing import run_jobs
 from example_project.search.completeness import troubles
+from example_project.search.discovery import walk
 from example_project.search.exports import as_csv
+from example_project.search.extraction import extract
 from example_project.search.failures import Gone, NotText, TooLarge, Unindexable
 from example_project.search.indexing import Report, index_folders
 from example_project.search.large import LARGE, PART
 from example_project.search.models import Document, Draft, Export, Run
 from example_project.search.progress import progress
 from example_project.search.queries import PAGE, search
+from example_project.search.reading import decode
 from example_project.search.tasks import index_document
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("example_project.project.urls")]
 
 SMALL = "# Fold a napkin\n\nswan7\n"
 LONG = "# Napkins\n\n" + "".join(f"how to fold swan{number}\n" for number in range(LARGE // 19))
+
+# --- Files
+
+
+def make(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("four")
+
+
+def test_a_walk_skips_and_counts_what_is_of_no_use(tmp_path: Path) -> None:
+    make(tmp_path, "b.txt", "a/z.md", "__pycache__/a.txt", ".git/a.txt", "a.PNG", "a/kept.txt", "real")
+    os.mkfifo(tmp_path / "pipe.txt")
+    for name, target in (("linked.txt", "real"), ("loop", "")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+    result = walk(tmp_path)
+    names = [str(Path(file.path).relative_to(tmp_path)) for file in result.files]
+    assert names == ["a/kept.txt", "a/z.md", "b.txt", "linked.txt", "real"]
+    assert dict(result.skipped) == {
+        "binary suffix": 1, "cache folder": 1, "version-control folder": 1, "link to a folder": 1,
+        "not a regular file": 1,
+    }  # fmt: skip
+
+
+COOKIE = "#!/usr/bin/python\n# -*- coding: latin-1 -*-\nname = 'naïve'\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "python", "text"),
+    [
+        (b"a\r\nb\rc\n", False, "a\nb\nc\n"), ("naïve".encode(), False, "naïve"),
+        (codecs.BOM_UTF16_LE + "naïve".encode("utf-16-le"), False, "naïve"),
+        (COOKIE.encode("latin-1"), True, COOKIE),
+        (COOKIE.encode("latin-1"), False, None),  # a cookie counts in Python only
+        (b"# coding: rot13\n", True, None),  # not a codec of bytes
+        (b"caf\xe9 au lait", False, None), (b"abc\0def", False, None),
+    ],
+)  # fmt: skip
+def test_decodes_by_marks_and_cookies(data: bytes, python: bool, text: str | None) -> None:
+    with pytest.raises(NotText) if text is None else nullcontext():
+        assert decode(data, python=python) == text
+
+
+HTML = """<!doctype html><html><head><title>A &amp; B</title><style>p { color: red }</style></head>
+<body><h1>Big <em>thing</em></h1><p>un<b>bold</b>ed caf&eacute;<br>next</p><h2></h2>
+<script>if (a < b) hidden()</script><h2>Small</h2></body></html>"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title", "headings"),
+    [
+        ("notes/LICENSE", "\n  MIT  License\n\nPermission is hereby granted", "MIT License", ""),
+        ("story.txt", "word " * 40, "story.txt", ""),  # its first line is too long for a title
+        ("a.md", "# Real\n\n```sh\n# not one\n```\n\nThird\n---\n\n- item\n---\n", "Real", "Real\nThird"),
+        ("a.md", '---\ntitle: "A post"\n---\n# Heading\nwords\n', "A post", "Heading"),
+        ("a.rst", "=====\nTitle\n=====\n\nSection\n-------\n", "Title", "Title\nSection"),
+        ("a.html", HTML, "A & B", "Big thing\nSmall"),
+        ("a.py", '"""Walk a tree."""\nclass A:\n    def run(self): ...\n', "Walk a tree.", "A\nrun"),
+        ("a.py", '"""never closed', "a.py", ""),
+    ],
+)
+def test_each_format_has_its_title_and_headings(name: str, text: str, title: str, headings: str) -> None:
+    assert (extract(name, text).title, extract(name, text).headings) == (title, headings)
+    assert extract("a.html", HTML).text == "Big thing\nunbolded café\nnext\nSmall"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.rst", "a.py", "a.html"])
+def test_no_pattern_takes_for_ever(name: str) -> None:
+    for unit in ("\n", "#\n", "=\n", "`", "<", "a\n-\n", '"""', "```\n", "<p>", "---\n", " " * 8, "\\"):
+        # Only the time of this thread is measured. Patterns whose time grows with the length take a
+        # hundredth of it; those whose time grows with its square take several times as much.
+        before = time.thread_time()
+        extract(name, unit * (100_000 // len(unit)))
+        assert time.thread_time() - before < 5, unit
+
 
 # --- Documents
 
