@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 import django_tasks
 import PIL.Image
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.core.management import call_command
@@ -47,6 +49,15 @@ SEARCH = "modelsearch.tasks.insert_or_update_object_task"
 COMMENTS = {
     f"comments-{name}": 0 for name in ("TOTAL_FORMS", "INITIAL_FORMS", "MIN_NUM_FORMS", "MAX_NUM_FORMS")
 }
+
+
+@pytest.fixture(scope="module")
+def media() -> Iterator[None]:
+    """The folder of uploaded files, which is empty before and after the tests."""
+    shutil.rmtree(settings.MEDIA_ROOT, ignore_errors=True)
+    Path(settings.MEDIA_ROOT).mkdir(parents=True)
+    yield
+    shutil.rmtree(settings.MEDIA_ROOT)
 
 
 @pytest.fixture(scope="module", autouse=True)
