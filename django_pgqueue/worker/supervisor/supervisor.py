@@ -90,6 +90,8 @@ class Supervisor:
         """
         self._signals.release()
         self._waker.close()
+        for child in self._children:
+            child.jobs.close_file()
 
     def stop(self) -> None:
         """Stop as SIGTERM does; a second call ends the grace period. Safe in a signal handler."""
