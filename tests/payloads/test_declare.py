@@ -13,9 +13,9 @@ import pytest
 from django.apps import apps
 from django.core.checks import CheckMessage
 from django.core.management import call_command
-from django.db import ProgrammingError, connection, migrations, models
+from django.db import ProgrammingError, connection, models
 from django.db.migrations.recorder import MigrationRecorder
-from django.db.migrations.state import ModelState, ProjectState
+from django.db.migrations.state import ProjectState
 from django.test.utils import isolate_apps
 from syrupy.assertion import SnapshotAssertion
 
@@ -302,21 +302,6 @@ def test_rows_are_refused_rather_than_jobs_without_a_group(
     with pytest.raises(ProgrammingError, match=r"receipts_visit has no column client_name") as caught:
         insert_visit("guest")
     assert "run manage.py migrate" in str(caught.value)
-
-
-@pytest.mark.usefixtures("written")
-def test_a_renamed_field_works_after_the_same_migrate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new code, and the migration that Django wrote for it."""
-    state = ProjectState()
-    state.add_model(ModelState("receipts", "Visit", [("customer_name", models.CharField(max_length=50))]))
-    rename = migrations.RenameField("Visit", "customer_name", "guest")
-    renamed = state.clone()
-    rename.state_forwards("receipts", renamed)
-    with connection.schema_editor() as editor:
-        rename.database_forwards("receipts", editor, state, renamed)
-    monkeypatch.setattr(Visit._meta.get_field("customer"), "column", "guest")
-    call_command("migrate", verbosity=0)
-    assert Job.objects.get(pk=insert_visit("guest")).group_key == "ann"
 
 
 # -- the system checks

@@ -59,7 +59,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     "it is about claims that overlap with reports, which they do only on a direct connection": [
         "tests/worker/producer/test_exchange.py::test_a_drain_of_short_jobs_overlaps",
         "tests/worker/producer/test_exchange.py::test_all_jobs_run_once_whatever_their_outcome_and_policy",
-        "tests/worker/producer/test_exchange.py::test_an_end_without_a_grace_period_requeues",
+        "tests/worker/producer/test_exchange.py::test_something_happens_when_the_first_answer",
     ],
     "it is about the lock that shows that a worker is alive, which belongs to a session": [
         "tests/worker/test_one_process.py::test_a_burst_runs_jobs_on_this_thread",

@@ -91,11 +91,12 @@ def test_a_running_worker_hears_of_a_pause_and_of_its_end(
 
 
 @pytest.mark.promise("pause-within-a-second")
-@pytest.mark.parametrize("order", ["pause", "drain"])
-def test_an_order_whose_notification_was_lost_is_read_before_the_next_claim(
+@pytest.mark.parametrize("order", ["pause", "drain", "pause, while it does not claim"])
+def test_an_order_whose_notification_was_lost_is_read_before_the_next_claim_or_with_a_registration(
     monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    monkeypatch.setattr(inbox, "READ_EVERY", 0.0)  # all claims are a second apart
+    claims = order != "pause, while it does not claim"
+    monkeypatch.setattr(inbox, "READ_EVERY", 0.0 if claims else float("inf"))
     with working() as worker:
         ended(enqueue(noop))
         worker.producer._registration._next = float("inf")
@@ -106,23 +107,16 @@ def test_an_order_whose_notification_was_lost_is_read_before_the_next_claim(
             assert worker.producer.lifetime.replaced
             return
         Pause.objects.create(kind="queue", name="default")
+        if not claims:
+            worker.producer._registration._next = 0.0
+            until(lambda: worker.producer._orders.queues == {"default"})
+            return
         other = noop.using(queue_name="other")
         ended(enqueue(other))  # perhaps by a claim that was prepared before the pause
         ended(enqueue(other))
         job = enqueue(noop)
         ended(enqueue(other))
         assert states(job) == ["pending"]
-
-
-def test_a_pause_whose_notification_was_lost_is_read_with_the_next_registration(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(inbox, "READ_EVERY", float("inf"))
-    with working() as worker:
-        ended(enqueue(noop))
-        Pause.objects.create(kind="queue", name="default")
-        worker.producer._registration._next = 0.0
-        until(lambda: worker.producer._orders.queues == {"default"})
 
 
 @pytest.mark.promise("pause-within-a-second")
@@ -137,6 +131,9 @@ def test_a_worker_that_claims_reads_its_orders_once_a_second() -> None:
     assert own.read_orders(session, 160.0, claims=False) is None
     own.learn_orders([], 160.5)  # with a registration
     assert own.read_orders(session, 161.4, claims=True) is None
+    sent = monotonic() - 5  # so long the answer was on its way, and the pause does not end too early
+    own.learn_orders([("pause", "default", "", "", 60.0, None)], sent)
+    assert producer._orders.next_end >= sent + 65
     producer._waker.close()
 
 
@@ -208,14 +205,6 @@ def test_jobs_of_a_paused_task_are_put_aside_without_an_attempt_and_come_back() 
     run_due()
     ends = [(row.status, row.attempts, row.waiting_reason) for row in map(fresh, (job, between))]
     assert ends == [("done", 1, ""), ("done", 3, "")]
-
-
-def test_a_pause_that_was_read_slowly_does_not_end_too_early() -> None:
-    producer = make_producer()
-    sent = monotonic() - 5  # so long the answer was on its way
-    producer._inbox.learn_orders([("pause", "default", "", "", 60.0, None)], sent)
-    assert producer._orders.next_end >= sent + 65
-    producer._waker.close()
 
 
 @pytest.mark.promise("resume-strands-nothing")
