@@ -19,10 +19,10 @@ from django_pgqueue.admin import workers as admin
 from django_pgqueue.admin.workers import Fleet
 from django_pgqueue.models import Job, JobProgress, Worker
 from django_pgqueue.monitoring.queues import lost_jobs
-from django_pgqueue.monitoring.workers import busy_text, queues_text
+from django_pgqueue.monitoring.workers import busy_text
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.tasks.progress import HAS_PROGRESS
-from tests.support.factories import JobFactory, QueueFactory, ScheduleFactory, WorkerFactory
+from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.wording import shown
 
 from .helpers import Page, body, confirm, post, read, staff, url
@@ -84,19 +84,6 @@ def test_the_limits_are_those_of_the_settings(settings: Any) -> None:
     assert lost_jobs("default") == {}
 
 
-@pytest.mark.parametrize(
-    ("queues", "excluded", "text"),
-    [
-        ([], [], "all"),
-        ([], ["never"], "all but never"),
-        ([], ["never", "slow"], "all but never, slow"),
-        (["mail", "slow"], [], "mail, slow"),
-    ],
-)
-def test_the_queues_of_a_worker_in_words(queues: list[str], excluded: list[str], text: str) -> None:
-    assert queues_text(WorkerFactory.build(queues=queues, exclude_queues=excluded)) == text
-
-
 def test_jobs_that_are_claimed_ahead_do_not_look_as_if_they_ran() -> None:
     one = WorkerFactory.build(slots=4)
     texts = []
@@ -143,24 +130,6 @@ def test_a_banner_says_why_nobody_takes_jobs(root: Client, model: str) -> None:
     assert "pgqueue-trouble" not in body(root, address)
 
 
-def test_after_an_outage_nothing_looks_as_if_it_ran(root: Client) -> None:
-    """All processes died 41 s ago, and nobody is there to change their rows."""
-    one = worker(DEAD, id=7, host="app-7", state="running")
-    job = JobFactory.create(running=True, worker=7)
-    for address in (url("overview"), LIST, url("change", 7, model="worker")):
-        html = body(root, address)
-        assert 'class="pgqueue-status pgqueue-dead">dead<' in html
-        assert 'pgqueue-status pgqueue-running">running<' not in html
-        assert re.search(r"\b4\d s ago", html)
-    assert "worker lost, waiting for recovery" in page(root, one)
-    for address in (url("overview"), url("changelist", model="queue")):
-        html = body(root, address)
-        assert ">1 lost<" in html
-        assert ">none<" in html
-    job.refresh_from_db()
-    assert job.status == "running", "the pages only look"
-
-
 def test_jobs_of_workers_that_are_dead_or_not_listed_are_lost() -> None:
     for pk, age in ((1, 0), (2, SILENT), (3, DEAD)):
         worker(age, id=pk)
@@ -170,32 +139,14 @@ def test_jobs_of_workers_that_are_dead_or_not_listed_are_lost() -> None:
     assert lost_jobs("default") == {"of 3": 1, "of 4": 1}
 
 
-def test_a_queue_that_no_worker_serves_says_so_with_its_oldest_job(root: Client) -> None:
-    worker(host="app-7", exclude_queues=["never"])
-    JobFactory.create_batch(12, queue_name="never", run_after=timezone.now() - timedelta(minutes=5))
-    JobFactory.create(queue_name="served", run_after=timezone.now() - timedelta(minutes=6))
-    QueueFactory.create(name="never used")
-    html = body(root, url("changelist", model="queue"))
-    assert html.count('<strong class="pgqueue-alarm">none</strong>') == 1
-    assert '<strong class="pgqueue-alarm">5 min</strong>' in html
-    assert '<td class="field-oldest">6 min</td>' in html
-
-
-def test_a_worker_in_another_language_serves_queues_but_fires_no_schedules(root: Client) -> None:
-    foreign()
-    ScheduleFactory.create()
-    assert (Fleet("default").trouble, Fleet("default").attendance("mail")) == ("", "1")
-    assert "Schedules stand still" in body(root, url("changelist", model="schedule"))
-
-
 # What the pages say.
 
 
 def fleet() -> Any:
     """Some workers, and the jobs of one of them."""
     began = timezone.now() - timedelta(hours=2, minutes=5)
-    here = worker(id=7, host="app-7", pid=12, queues=["mail"], memory=300 * 2**20, started_at=began)
-    worker(id=8, host="app-8", pid=12, state="draining", started_at=began)
+    here = worker(id=7, host="app-7", pid=12, queues=["mail", "slow"], memory=300 * 2**20, started_at=began)
+    worker(id=8, host="app-8", pid=12, state="draining", exclude_queues=["never", "slow"], started_at=began)
     worker(300, id=6, host="app-6", pid=12, started_at=began)
     foreign()
     Worker.objects.filter(pk=9).update(started_at=began)
