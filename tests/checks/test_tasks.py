@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import re
 import subprocess
 import sys
@@ -56,14 +57,18 @@ class Router:
 
 
 @pytest.fixture(autouse=True)
-def only_tasks_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignore each task that is there before the test: a traceback or a cycle may keep it for long."""
+def only_tasks_of_this_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ignore each task that is there before the test. Those of the test are collected, with their tracebacks:
+    no other test should find them.
+    """
     before = list(declared_tasks())
 
     def declared() -> Iterator[Task[..., Any]]:
         return (each for each in declared_tasks() if all(each is not known for known in before))
 
     monkeypatch.setattr(checks, "declared_tasks", declared)
+    yield
+    gc.collect()
 
 
 def found(messages: list[CheckMessage]) -> list[str]:

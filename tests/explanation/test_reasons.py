@@ -180,8 +180,9 @@ def paused_again() -> int:
     return job
 
 
-def step(kind: str, wake_at: Any) -> Callable[[], int]:
+def step(kind: str, ahead: timedelta) -> Callable[[], int]:
     def make() -> int:
+        wake_at = NOW() + ahead
         job = waiting(marks=1, current_step="wait", run_after=wake_at, started_at=NOW())
         with connection.cursor() as cursor:
             cursor.execute(
@@ -212,9 +213,9 @@ CASES: dict[str, tuple[str, Callable[[], int]]] = {
     "retry": ("retry", lambda: waiting(retrying=True, last_attempted_at=NOW() - timedelta(days=7300))),
     "snoozed": ("snoozed", lambda: waiting(retrying=True, started_at=NOW(), last_attempted_at=NOW())),
     "put back": ("put_back", lambda: waiting(scheduled=True, waiting_reason="the worker failed")),
-    "sleeping": ("sleeping", step("sleep", NOW() + HOUR)),
-    "event": ("event", step("event", NOW() + HOUR)),
-    "event, ever": ("event", step("event", NOW() + timedelta(days=36000))),
+    "sleeping": ("sleeping", step("sleep", HOUR)),
+    "event": ("event", step("event", HOUR)),
+    "event, ever": ("event", step("event", timedelta(days=36000))),
     "unknown task": (
         "unknown_task", lambda: waiting(scheduled=True, waiting_reason="no task 'a.b': ImportError: no")
     ),

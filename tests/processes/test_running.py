@@ -264,7 +264,7 @@ def test_the_first_process_of_a_container_reaps_orphans_and_stops_in_order(start
 def test_what_the_jobs_did_is_kept_when_their_process_ends(start: Start) -> None:
     """In a crash, and when the process is killed because a task keeps the global interpreter lock."""
     crash = enqueue(stack_tasks.crashes)
-    command = start("--threads", "1", CRASH_LIMIT=2, TIMEOUT_GRACE=0.1)
+    command = start("--threads", "1", "--grace", "0", CRASH_LIMIT=2, TIMEOUT_GRACE=0.1)
     over(crash)
     assert fresh(crash).status == "failed"
     assert "TooManyCrashes" in (error := fresh(crash).errors[-1])["class"]
