@@ -73,6 +73,7 @@ class DatabaseAdmin(ModelAdmin[M]):
             Script("django_pgqueue/times.js", defer=True),
             Script("django_pgqueue/live.js", defer=True),
             Script("django_pgqueue/keys.js", defer=True),
+            Script("django_pgqueue/search.js", defer=True),
         ]
 
     @property

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, datetime, timedelta
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
+from time import monotonic
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from django.conf import settings
@@ -21,6 +22,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..formatting import number
 from ..postgres import fetch_rows
 from ..postgres.clock import stored
 from ..postgres.timeout import within
@@ -29,15 +31,17 @@ from . import display
 
 # A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET. A page
 # starts after a row, in the order of an index (``orders``), so that the hundredth page costs as much as the
-# first one. Filters that no index supports read rows one by one. They read ``WINDOW`` rows, then stop and
-# offer to look further back, so that a search without a match takes no longer in a long history than in a
-# short one. Each statement has a time limit, too: if it is reached, a smaller window is read instead, and
-# after the smallest one the page says that the search gave up.
+# first one. Filters that no index supports read rows one by one, in windows: a statement for each, which is
+# larger than the one before if that was fast. The page goes on until it is full or ``PATIENCE`` is over, and
+# then offers to look further back. Each statement has a time limit, too: if it is reached, a smaller window
+# is read instead, and after the smallest one the page says that the search gave up.
 
 WINDOW = 100_000  # rows
 SECONDS = 1.0  # for each statement that finds rows
-#: The parts of the window that are read if the whole takes too long.
-SMALLER = (10, 100)
+PATIENCE = 2.0  # seconds in which no window is begun any more
+QUICK = 0.2  # seconds; a window that takes less is followed by one of ``GROWTH`` times as many rows
+GROWTH = 4
+SHRINK, MOST_SHRINKS = 10, 2
 
 Values: TypeAlias = tuple[Any, ...]  # the place of a row: its values in the columns of the order
 
@@ -51,11 +55,18 @@ class KeysetChangeList(ChangeList):
     newest: str | None = None
     newer: str | None = None
     older: str | None = None
-    #: Whether there are rows beyond the window that were not read.
+    #: Whether there are rows beyond the windows that were not read.
     cut = False
+    #: How many rows the filters have read.
+    read = 0
     #: How many seconds it took in vain, if no window could be read in time.
     gave_up_after: float | None = None
     window = WINDOW
+
+    @property
+    def read_text(self) -> str:
+        """How many rows the filters have read, for people."""
+        return number(self.read)
 
     def get_order(self) -> KeysetOrder:
         """Return the order of the rows: newest first, unless a subclass overrides it."""
@@ -82,25 +93,40 @@ class KeysetChangeList(ChangeList):
         self._describe(self._rows([values[-1] for values in found]))
 
     def _find_in_time(self, place: Values | None) -> tuple[list[Values], Values | None]:
-        """Return what ``_find`` returns for the largest window that can be read within the time limit."""
-        windows = [self.window, *(max(1, self.window // part) for part in SMALLER)]
-        for self.window in windows:
-            found = within(self.root_queryset.db, SECONDS, lambda: self._find(place))
-            if found is not None:
-                return found
-        self.gave_up_after = SECONDS * len(windows)
-        return [], None
+        """Return the places of the rows of the page and of one more, and the end of what was read, if any."""
+        until, window, shrinks = monotonic() + PATIENCE, self.window, 0
+        found: list[Values] = []
+        end: Values | None = None
+        while True:
+            began, here = monotonic(), end or place
+            find = partial(self._find, here, window, len(found))
+            part = within(self.root_queryset.db, SECONDS, find)
+            if part is None:
+                if shrinks == MOST_SHRINKS or window == 1:
+                    self.gave_up_after = None if end else SECONDS * (shrinks + 1)
+                    return found, end
+                window, shrinks = max(1, window // SHRINK), shrinks + 1
+                continue
+            found += part[0]
+            end = part[1]
+            self.read += window
+            if end is None or len(found) > self.list_per_page or monotonic() > until:
+                return found, end
+            if monotonic() - began < QUICK:
+                window *= GROWTH
 
-    def _find(self, place: Values | None) -> tuple[list[Values], Values | None]:
-        """Return the places of the rows of the page and of one more, and the end of the window, if any."""
+    def _find(self, place: Values | None, window: int, already: int) -> tuple[list[Values], Values | None]:
+        """Return the places of the rows in this window, and the end of the window, if there is one. The page
+        has ``already`` so many rows.
+        """
         rows, end = self.queryset, None
         searched: QuerySet[Any] | None = self.model_admin.searched_rows(self)
         if searched is not None:
-            last = self.order.keys(searched, place, self.window + 1, skip=self.window - 1)
+            last = self.order.keys(searched, place, window + 1, skip=window - 1)
             if len(last) == 2:  # the last row of the window, and one beyond it
                 end = last[0]
                 rows = rows.filter(self.order.up_to(end))
-        return self.order.keys(rows, place, self.list_per_page + 1), end
+        return self.order.keys(rows, place, self.list_per_page + 1 - already), end
 
     def _rows(self, keys: list[int]) -> list[Model]:
         """Return the rows with these keys.

@@ -153,6 +153,7 @@ def test_a_filter_that_no_index_serves_looks_at_so_many_rows_in_this_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(KeysetChangeList, "window", 4)
+    monkeypatch.setattr(lists, "PATIENCE", 0.0)
     rare = JobFactory.create(done=True, task_path="rare.task", finished_at=ago(100))
     for n in range(10):
         JobFactory.create(done=True, finished_at=ago(n), shelf=9 if n % 2 else 3)
@@ -164,6 +165,7 @@ def test_a_rare_state_of_waiting_jobs_is_looked_for_in_parts(
     monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
     monkeypatch.setattr(KeysetChangeList, "window", 4)
+    monkeypatch.setattr(lists, "PATIENCE", 0.0)
     rare = JobFactory.create(status=status, run_after=ago(-100))
     for n in range(10):
         JobFactory.create(run_after=ago(n), queue_name="ab"[n % 2], group_key="g" if n % 3 else None)
@@ -328,7 +330,7 @@ def test_a_search_that_takes_too_long_gives_up_and_says_so(
 ) -> None:
     JobFactory.create(args=["needle"])
     monkeypatch.setattr(lists, "SECONDS", 0.05)
-    monkeypatch.setattr(lists, "SMALLER", (10,))
+    monkeypatch.setattr(lists, "MOST_SHRINKS", 1)
     monkeypatch.setattr(search, finder, asleep)
     page = body(root, url("changelist"), q=term)
     assert "The search gave up after 0.1 s." in page, "it has tried two windows"
@@ -342,14 +344,15 @@ def test_a_smaller_window_is_read_if_a_larger_one_takes_too_long(
     old, *_between, new = JobFactory.create_batch(7, args=["needle"])
     find = KeysetChangeList._find
 
-    def slow(self: KeysetChangeList, place: Any) -> Any:
-        if self.window > 3:
+    def slow(self: KeysetChangeList, place: Any, window: int, already: int) -> Any:
+        if window > 3:
             raise TimeLimitReached
-        return find(self, place)
+        return find(self, place, window, already)
 
     monkeypatch.setattr(KeysetChangeList, "_find", slow)
     monkeypatch.setattr(search, "WINDOW_OF_SCAN", 30)
-    assert "Found 3 in 3 rows." in body(root, url("changelist"), q="needle")
+    monkeypatch.setattr(lists, "PATIENCE", 0.0)
+    assert "3 found among 3 rows. There are more." in body(root, url("changelist"), q="needle")
     page = opened(q="needle")
     assert [row.pk for row in page.result_list] == [new.pk, new.pk - 1, new.pk - 2]
     page = following(following(page.older).older)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
@@ -121,14 +122,46 @@ def test_links_to_pages_keep_the_filters_and_are_only_there_when_needed(root: Cl
 
 def test_a_search_looks_at_so_many_rows_and_then_asks(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists.KeysetChangeList, "window", 5)
+    monkeypatch.setattr(lists, "PATIENCE", 0.0)
     found = JobFactory.create(done=True, queue_name="rare")
     JobFactory.create_batch(12, done=True)
     pages = [[], *walk("older", start="?queue=rare")]
     assert pages == [[], [], [found.pk]]
     page = body(root, url("changelist"), queue="rare")
-    assert "Found 0 in 5 rows." in page
-    assert "Look further back" in page
+    assert "0 found among 5 rows. There are more." in page
+    assert "data-pgqueue-goes-on>Search on<" in page
     assert list(walk("newer", start=f"?queue=rare&p=-{found.pk}"))[-1] == []
+
+
+def test_a_search_goes_on_by_itself_until_the_page_is_full_or_its_time_is_over(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each window has a time limit, and a fast one is followed by a larger one."""
+    windows: list[int] = []
+    find = lists.KeysetChangeList._find
+
+    def looked(self: lists.KeysetChangeList, place: Any, window: int, already: int) -> Any:
+        windows.append(window)
+        return find(self, place, window, already)
+
+    monkeypatch.setattr(lists.KeysetChangeList, "window", 2)
+    monkeypatch.setattr(lists.KeysetChangeList, "_find", looked)
+    monkeypatch.setattr(lists, "QUICK", 60.0)
+    old = JobFactory.create_batch(2, done=True, queue_name="rare")
+    JobFactory.create_batch(30, done=True)
+    new = JobFactory.create(done=True, queue_name="rare")
+    JobFactory.create_batch(2, done=True)
+    assert listed(root, queue="rare") == [new.pk, old[1].pk, old[0].pk]
+    assert windows == [2, 8, 32]
+    monkeypatch.setattr(JobAdmin, "list_per_page", 1)
+    del windows[:]
+    page = body(root, url("changelist"), queue="rare")
+    assert windows == [2, 8, 32]
+    assert f"?p={new.pk}&amp;queue=rare" in page
+    monkeypatch.setattr(lists, "QUICK", 0.0)
+    del windows[:]
+    assert listed(root, queue="rare", p=new.pk) == [old[1].pk]
+    assert set(windows) == {2}
 
 
 def test_the_filter_by_worker(root: Client) -> None:
@@ -168,6 +201,7 @@ def test_a_span_of_finished_jobs_is_one_part_of_the_history(
 ) -> None:
     """With its index, newer jobs are not read one by one."""
     monkeypatch.setattr(lists.KeysetChangeList, "window", 3)
+    monkeypatch.setattr(lists, "PATIENCE", 0.0)
     long_ago = timezone.now() - timedelta(days=30)
     old = JobFactory.create(done=True, finished_at=long_ago, queue_name="mail")
     JobFactory.create_batch(5, done=True)

@@ -67,6 +67,7 @@ def test_a_list_reads_little_of_a_long_history(
     root: Client, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
     monkeypatch.setattr(lists.KeysetChangeList, "window", 500)
+    monkeypatch.setattr(lists, "PATIENCE", 0.0)  # one window
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
     monkeypatch.setattr(states, "state_counts", lambda alias: {})  # see tests/plans/lists.py
     with CaptureQueriesContext(connection) as captured:

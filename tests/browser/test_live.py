@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_pgqueue import pause, resume
+from django_pgqueue.admin import lists
+from django_pgqueue.admin.jobs import search
 from django_pgqueue.models import Job, JobBatch
 from django_pgqueue.monitoring import states
 from tests.support.factories import JobFactory
 
 from .addresses import address, change
 from .addresses import page as address_of
+from .conftest import ROWS
 from .test_keyboard import focused
 
 if TYPE_CHECKING:
@@ -291,3 +294,20 @@ def test_a_drawing_that_is_read_again_keeps_the_focus(window: Open) -> None:
     page.evaluate(again)
     page.wait_for_selector("#pgqueue-workflow-now:not([data-old]) svg a")
     assert page.evaluate("document.activeElement.id") == before
+
+
+def test_a_search_that_has_found_nothing_goes_on_until_its_end_or_a_key(
+    window: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "PATIENCE", 0.0)  # one window
+    monkeypatch.setattr(search, "WINDOW_OF_SCAN", max(1, ROWS // 4))
+    page = window()
+    page.goto(f"{address('job_changelist')}?q=no+such+text+anywhere")
+    page.get_by_text("Nothing found.").wait_for()
+    assert "&p=" in page.url
+    page.add_init_script("addEventListener('load', () => dispatchEvent(new KeyboardEvent('keydown')))")
+    page.goto(f"{address('job_changelist')}?q=no+such+text+anywhere")
+    page.wait_for_timeout(1000)  # five times as long as until the next page
+    assert "&p=" not in page.url
+    page.get_by_text("Search on").click()
+    page.wait_for_url("**p=*")
