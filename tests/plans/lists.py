@@ -136,6 +136,7 @@ MANY, RUNNING, WINDOW, PAGE = 10_000, 1_000, 300, 100
 #: The names for the filters are read within limits of their own.
 LISTED = {
     "django_pgqueue.admin.lists.KeysetChangeList.window": WINDOW,
+    "django_pgqueue.admin.lists.PATIENCE": 0.0,  # one window
     "django_pgqueue.admin.jobs.search.PERIOD": search.PERIOD * 100,
     "django_pgqueue.admin.jobs.filters.queue_names": lambda alias: ["q0", "q1"],
     "django_pgqueue.admin.jobs.filters.task_paths": lambda alias: ["tests.app.tasks.noop"],

@@ -1,10 +1,10 @@
-// A search that has found nothing yet goes on by itself, page after page, until it finds something, a minute is over, or
-// a user touches the page. Its link (data-pgqueue-goes-on) leads to the next page. The rows that were read before count
+// A search that has found nothing yet goes on by itself, page after page, until it finds something, it has read MOST
+// pages (a minute, at two seconds for each), or a user touches the page. Its link (data-pgqueue-goes-on) leads to the next page. The rows that were read before count
 // too in the text that has data-pgqueue-read.
 "use strict";
 {
-    const LONGEST = 60000; // milliseconds
-    const PAUSE = 200;
+    const MOST = 30;
+    const PAUSE = 200; // milliseconds
     const KEY = "pgqueue-search";
     const link = document.querySelector("a[data-pgqueue-goes-on]");
     const text = document.querySelector("[data-pgqueue-read]");
@@ -13,18 +13,18 @@
 
     const stored = JSON.parse(sessionStorage.getItem(KEY) ?? "null");
     const before = stored?.search === search.href && new URL(location.href).searchParams.has("p")
-        ? stored : {search: search.href, began: Date.now(), read: 0};
+        ? stored : {search: search.href, pages: 0, read: 0};
     sessionStorage.removeItem(KEY);
     if (text && before.read) {
         const here = Number(text.dataset.pgqueueRead);
         text.textContent = text.textContent.replace(
             here.toLocaleString("en"), (before.read + here).toLocaleString("en"));
     }
-    if (link && Date.now() - before.began < LONGEST) {
+    if (link && before.pages < MOST) {
         const timer = setTimeout(() => {
             if (document.visibilityState === "visible") {
                 const read = before.read + Number(text?.dataset.pgqueueRead ?? 0);
-                sessionStorage.setItem(KEY, JSON.stringify({...before, read}));
+                sessionStorage.setItem(KEY, JSON.stringify({...before, pages: before.pages + 1, read}));
                 location.replace(link.href);
             }
         }, PAUSE);
