@@ -1,6 +1,6 @@
 // A search that has found nothing yet goes on by itself, page after page, until it finds something, it has read MOST
-// pages (a minute, at two seconds for each), or a user touches the page. Its link (data-pgqueue-goes-on) leads to the next page. The rows that were read before count
-// too in the text that has data-pgqueue-read.
+// pages (a minute, at two seconds for each), or a user touches the page. Its link (data-pgqueue-goes-on) leads to the
+// next page. The rows that were read before count too in the text that has data-pgqueue-read.
 "use strict";
 {
     const MOST = 30;
