@@ -21,6 +21,7 @@ from django_pgqueue.monitoring import queues
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from tests.support.wording import of_forms
 
 from .helpers import STATES, act, ask, body, confirm, listed, post, seen, staff, url, words
 
@@ -177,6 +178,7 @@ def start(job: int) -> None:
     Job.objects.filter(pk=job).update(status="running", worker=1, lease=1)
 
 
+@of_forms
 @pytest.mark.parametrize(
     ("declared", "change"),
     [

@@ -21,6 +21,7 @@ from django_pgqueue.models import Job, Schedule, ScheduleRun
 from tests.app import limit_tasks, unique_tasks
 from tests.support import shown_schedules as schedules
 from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.wording import of_forms
 
 from .helpers import Page, body, post, seen, staff, url, words
 
@@ -70,6 +71,7 @@ def nightly(**columns: Any) -> None:
     schedules.run(made, "missed", at=schedules.PAST + timedelta(hours=2))
 
 
+@of_forms
 @pytest.mark.parametrize("situation", ["active", "paused", "overridden", "of a viewer"])
 def test_the_page(situation: str, root: Client, settings: Any, wording: SnapshotAssertion) -> None:
     """The next runs are in the zone of the settings and in that of the schedule."""

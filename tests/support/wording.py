@@ -10,6 +10,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any, ClassVar
 
+import django
 import pytest
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.amber import AmberSnapshotExtension
@@ -44,6 +45,10 @@ class Texts(AmberSnapshotExtension):
     def serialize(self, data: Any, **options: Any) -> str:
         """Return what is on record for `data`."""
         return lasting(super().serialize(data, **options))
+
+
+#: A form of an older Django has the help below its field.
+of_forms = pytest.mark.skipif(django.VERSION < (6, 1), reason="the record has the form of the newest Django")
 
 
 @pytest.fixture
