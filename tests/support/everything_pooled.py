@@ -51,6 +51,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     ],
     "it is about prepared statements": [
         "tests/plans/test_prepared.py",
+        "tests/postgres/test_liveness.py",
         "tests/postgres/test_prepared.py",
         "tests/worker/producer/test_exchange.py::test_a_worker_has_few_prepared_statements",
         "tests/worker/producer/test_exchange.py::test_the_type_of_an_answer_changes",
