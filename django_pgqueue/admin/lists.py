@@ -19,6 +19,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -65,8 +66,8 @@ class KeysetChangeList(ChangeList):
 
     @property
     def read_text(self) -> str:
-        """How many rows the filters have read, for people."""
-        return number(self.read)
+        """How many rows the filters have read, for people. ``search.js`` adds those of the pages before."""
+        return format_html('<span data-pgqueue-read="{}">{}</span>', self.read, number(self.read))
 
     def get_order(self) -> KeysetOrder:
         """Return the order of the rows: newest first, unless a subclass overrides it."""

@@ -283,7 +283,7 @@ def ask_for_stack(admin: JobPage, request: HttpRequest, job: Job) -> HttpRespons
     return HttpResponseRedirect(f"{admin.address('change', job.pk)}#pgqueue-stack")
 
 
-def stack(show: Formatter) -> dict[str, str] | None:
+def stack(show: Formatter) -> dict[str, Any] | None:
     """Return what the job did when someone has asked for it, or when its last attempt lost its process."""
     job = show.job
     is_running, has_crashed = job.status == Job.Status.RUNNING, job.crash_count and not job.is_finished
@@ -294,7 +294,7 @@ def stack(show: Formatter) -> dict[str, str] | None:
         return None
     lines = show.text(row.lines)
     return {
-        "at_end": "1" if row.at_end else "",
+        "at_end": row.at_end,
         "requested": display.time(row.requested_at),
         "taken": display.time(row.taken_at) if row.taken_at else "",
         "lines": lines,

@@ -1,6 +1,6 @@
 // A search that has found nothing yet goes on by itself, page after page, until it finds something, it has read MOST
 // pages (a minute, at two seconds for each), or a user touches the page. Its link (data-pgqueue-goes-on) leads to the
-// next page. The rows that were read before count too in the text that has data-pgqueue-read.
+// next page. The rows that were read before are added to the number (data-pgqueue-read).
 "use strict";
 {
     const MOST = 30;
@@ -15,15 +15,13 @@
     const before = stored?.search === search.href && new URL(location.href).searchParams.has("p")
         ? stored : {search: search.href, pages: 0, read: 0};
     sessionStorage.removeItem(KEY);
+    const read = before.read + Number(text?.dataset.pgqueueRead ?? 0);
     if (text && before.read) {
-        const here = Number(text.dataset.pgqueueRead);
-        text.textContent = text.textContent.replace(
-            here.toLocaleString("en"), (before.read + here).toLocaleString("en"));
+        text.textContent = read.toLocaleString(document.documentElement.lang || "en");
     }
     if (link && before.pages < MOST) {
         const timer = setTimeout(() => {
             if (document.visibilityState === "visible") {
-                const read = before.read + Number(text?.dataset.pgqueueRead ?? 0);
                 sessionStorage.setItem(KEY, JSON.stringify({...before, pages: before.pages + 1, read}));
                 location.replace(link.href);
             }
