@@ -145,8 +145,8 @@ def figures() -> list[tuple[str, float, Callable[[], Any]]]:
     from prometheus_client import generate_latest
 
     from django_pgqueue.metrics import registry
+    from django_pgqueue.monitoring.depth import depths
     from django_pgqueue.monitoring.health import health, judge, read
-    from django_pgqueue.monitoring.queues import depths
     from django_pgqueue.monitoring.spans import SPANS, breakdown, series, totals
     from django_pgqueue.monitoring.workers import Crew
 

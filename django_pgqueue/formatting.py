@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -27,11 +26,6 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
 def number(count: float, digits: int = 0) -> str:
     """A number with thousands separators. It is rounded, because ``number_format`` cuts digits off."""
     return number_format(round(count, digits), digits, use_l10n=True, force_grouping=True)
-
-
-def about(count: int) -> str:
-    """The estimate of a count, with two digits."""
-    return f"\N{ALMOST EQUAL TO} {number(round(count, 1 - math.floor(math.log10(count))) if count else 0)}"
 
 
 def local(time: datetime) -> datetime:

@@ -27,7 +27,7 @@ from .checks.tasks import queue_databases
 from .formatting import get_logger
 from .models import Queue
 from .models.statistics import HISTOGRAM_BOUNDS
-from .monitoring.queues import Depth, depths
+from .monitoring.depth import STATES, Depth, Flow, depths, flows
 from .monitoring.spans import OUTCOMES, Figures, totals
 from .monitoring.workers import Crew, Vital
 from .postgres.timeout import TimeLimitReached, time_limit
@@ -37,14 +37,16 @@ __all__ = ["PgQueueCollector", "registry"]
 logger = get_logger(__name__)
 
 PATIENCE = 1.0  # seconds that one statement may take
-MOST = 200  # up to here, jobs are counted exactly: a scrape must be cheap
+MOST = 200  # up to here, a scrape counts jobs itself: it must be cheap
 _CLASSES = [*(repr(round(bound, 3)) for bound in HISTOGRAM_BOUNDS), "+Inf"]
 
 #: Class, help and labels after ``database``, by name.
 _FAMILIES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "up": (Gauge, "Whether the database of the queue answered.", ()),
     "scrape_duration_seconds": (Gauge, "How long it took to read these figures.", ()),
-    "jobs": (Gauge, f"Live jobs, by state. Counts above {MOST} are estimates.", ("queue", "state")),
+    "jobs": (
+        Gauge, f"Live jobs, by state. Counts above {MOST} are those of the last minute.", ("queue", "state"),
+    ),
     "oldest_ready_age_seconds": (
         Gauge, "How long the oldest job that a worker may claim has been due; 0 if there is none.",
         ("queue",),
@@ -90,7 +92,8 @@ class PgQueueCollector(Collector):
                     # Queues without live jobs have zeros: their series must not end.
                     names = {*Queue.objects.using(alias).values_list("pk", flat=True)}
                     found = depths(alias, names.union(total.queue_name for total in every), MOST)
-                _add_database(families, alias, found, crew, every)
+                    counted = flows(alias)
+                _add_database(families, alias, found, counted, crew, every)
                 is_up = 1
             except (Error, TimeLimitReached) as error:
                 logger.warning("no metrics of the database %r: %s", alias, error or "it took too long")
@@ -108,7 +111,12 @@ def registry(databases: Collection[str] | None = None) -> CollectorRegistry:
 
 
 def _add_database(
-    families: dict[str, Any], alias: str, found: dict[str, Depth], crew: Crew, every: Sequence[Figures]
+    families: dict[str, Any],
+    alias: str,
+    found: dict[str, Depth],
+    counted: dict[str, Flow],
+    crew: Crew,
+    every: Sequence[Figures],
 ) -> None:
     """Add the samples of a database."""
 
@@ -116,8 +124,11 @@ def _add_database(
         families[name].add_metric([alias, *labels], value)
 
     for name, depth in found.items():
-        for state in ("ready", "scheduled", "retrying", "running", "blocked"):
-            add("jobs", getattr(depth, state), name, state)
+        for state in STATES:
+            count = getattr(depth, state)
+            if (count is None or count > MOST) and name in counted:
+                count = max(count or 0, getattr(counted[name], state))
+            add("jobs", count or 0, name, state)
         add("oldest_ready_age_seconds", depth.oldest_ready, name)
         add("longest_running_age_seconds", depth.longest_running, name)
         add("queue_paused", int(depth.is_paused), name)

@@ -18,7 +18,7 @@ from django_pgqueue import pause, views
 from django_pgqueue.metrics import registry
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
-from django_pgqueue.monitoring.queues import depths
+from django_pgqueue.monitoring.depth import depths
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.statistics import classes
 
@@ -101,7 +101,7 @@ def test_a_scrape_is_a_few_statements(django_assert_num_queries: Any) -> None:
         JobFactory.create(queue_name=name)
         WorkerFactory.create()
         JobStatFactory.create(queue_name=name)
-    with django_assert_num_queries(9):  # a savepoint and its end, the time limit, and five statements
+    with django_assert_num_queries(10):  # a savepoint and its end, the time limit, and six statements
         scrape("default")
 
 

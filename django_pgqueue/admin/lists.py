@@ -27,7 +27,7 @@ from ..formatting import number
 from ..postgres import fetch_rows
 from ..postgres.clock import stored
 from ..postgres.timeout import within
-from ..tasks.registry import BACKLOG_WINDOW, known_tasks, queues_in_use
+from ..tasks.registry import known_tasks, queues_in_use
 from . import display
 
 # A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET. A page
@@ -305,6 +305,7 @@ def _moment(text: str) -> datetime | None:
     return moment
 
 
+BACKLOG_WINDOW = 5_000  # jobs to read at each end of the backlog, to find the tasks that have no figures yet
 _TASKS = (Path(__file__).parent / "tasks.sql").read_text(encoding="utf-8")
 
 

@@ -24,8 +24,8 @@ from django.utils.translation import pgettext
 from ..formatting import age, number, throughput
 from ..jobs.limits import pause, resume
 from ..models import Job, JobStat, Limit, Pause, Queue, Worker
+from ..monitoring.depth import Depth, capped
 from ..monitoring.health import PATIENCE, HealthProblem, QueueState, judge, read, thresholds_of
-from ..monitoring.queues import Depth, capped
 from ..monitoring.spans import DAY, HOUR, SHARES, Figures, TimeSpan, breakdown, series
 from ..postgres.timeout import within
 from .base import DatabaseAdmin

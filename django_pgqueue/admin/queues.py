@@ -20,7 +20,8 @@ from django.utils.translation import gettext_lazy as _
 from .. import formatting
 from ..formatting import throughput
 from ..models import Job, JobStat, Pause, Queue, Worker
-from ..monitoring.queues import capped, one_queue, queue_figures
+from ..monitoring.depth import capped
+from ..monitoring.queues import one_queue, queue_figures
 from ..monitoring.spans import breakdown, percentile_text, series
 from ..monitoring.workers import Vital
 from ..postgres.timeout import TimeLimitReached

@@ -26,7 +26,8 @@ from ..models import Pause
 from ..models.queue import IN_FORCE
 from ..models.statistics import StatSpan
 from ..postgres.timeout import within
-from .queues import MOST, Depth, Holder, capped, depths, foreign_locks, lost_jobs
+from .depth import MOST, Depth, capped, depths
+from .queues import Holder, foreign_locks, lost_jobs
 from .spans import Figures, TimeSpan, per_second, series
 from .workers import Crew, Vital
 

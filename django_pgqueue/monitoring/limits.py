@@ -15,7 +15,8 @@ from ..jobs.limits import target_of
 from ..models import Limit
 from ..postgres.timeout import time_limit
 from ..tasks.registry import known_tasks
-from .queues import MOST, PATIENCE, depths
+from .depth import MOST, depths
+from .queues import PATIENCE
 
 _RUNNING, WAITING = (
     Path(__file__).with_name(f"limit_{name}.sql").read_text(encoding="utf-8")

@@ -1,15 +1,12 @@
 -- The names of all queues. Those of the kept leaf come from kept_queues.sql, which stands before this. Those of
--- claimable jobs cost one probe of an index for each queue, those of running jobs one read of their index. Blocked
--- jobs have no index: of them the first and last %(window)s live jobs tell.
+-- claimable and of blocked jobs cost one probe of an index for each queue, those of running jobs one read of theirs.
 SELECT kept.queue_name FROM kept
 UNION
 SELECT _pgqueue_claimable_queues()
 UNION
 SELECT job.queue_name FROM pgqueue_job_live AS job WHERE job.status = 'running'
 UNION
-(SELECT job.queue_name FROM pgqueue_job_live AS job ORDER BY job.id LIMIT %(window)s)
-UNION
-(SELECT job.queue_name FROM pgqueue_job_live AS job ORDER BY job.id DESC LIMIT %(window)s)
+SELECT _pgqueue_blocked_queues()
 UNION
 SELECT queue.name FROM pgqueue_queue AS queue
 UNION

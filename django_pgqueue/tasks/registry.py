@@ -36,8 +36,6 @@ def source_place(task: Task[..., Any]) -> str:
     return f"{file if base is None else file.relative_to(base)}:{function.__code__.co_firstlineno}"
 
 
-BACKLOG_WINDOW = 5_000  # jobs to read at each end of the backlog, to find queues whose jobs are all blocked
-
 #: Statements that read ``FROM kept``, the queues with kept jobs, begin with this.
 KEPT_QUEUES = Path(__file__).with_name("kept_queues.sql").read_text(encoding="utf-8")
 _IN_USE = KEPT_QUEUES + Path(__file__).with_name("queue_names.sql").read_text(encoding="utf-8")
@@ -45,7 +43,7 @@ _IN_USE = KEPT_QUEUES + Path(__file__).with_name("queue_names.sql").read_text(en
 
 def queues_in_use(alias: str) -> set[str]:
     """Return the queues that have settings, live jobs or kept failed jobs, or that ran jobs within a day."""
-    return {name for (name,) in fetch_rows(alias, _IN_USE, {"window": BACKLOG_WINDOW})}
+    return {name for (name,) in fetch_rows(alias, _IN_USE)}
 
 
 def declared_queues() -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import template
 
 from ..formatting import age, number, period, throughput
-from ..monitoring.queues import capped
+from ..monitoring.depth import capped
 
 register = template.Library()
 for function in (age, capped, number, period, throughput):

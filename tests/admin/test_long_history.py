@@ -90,7 +90,6 @@ def test_an_action_on_all_that_match_reads_little_of_a_long_history(
     monkeypatch.setattr(lists.KeysetChangeList, "window", 500)
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
     monkeypatch.setattr(lists, "BACKLOG_WINDOW", 100)
-    monkeypatch.setattr("django_pgqueue.tasks.registry.BACKLOG_WINDOW", 100)
     monkeypatch.setattr(chunks, "FIRST_SIZE", 50)  # for 500 of 2,000 rows, PostgreSQL 14 reads all of them
     data = {"action": action, "_selected_action": [1], "select_across": 1}
     address = f"{url('changelist')}?{query}"

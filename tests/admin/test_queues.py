@@ -17,7 +17,6 @@ from syrupy.assertion import SnapshotAssertion
 from django_pgqueue import RateLimit, enqueue, enqueue_many, pause, set_limit
 from django_pgqueue.admin import QueueAdmin
 from django_pgqueue.models import Job, Limit, Pause, Queue
-from django_pgqueue.monitoring import queues
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
@@ -165,12 +164,6 @@ def test_who_may_view_but_not_add_gets_no_form_for_the_first_settings() -> None:
         assert hidden not in page
     assert viewer.post(address, {"backoff_base": "3"}).status_code == 403
     assert not Queue.objects.exists()
-
-
-def test_counts_beyond_the_limit_are_rounded_estimates() -> None:
-    assert [queues.capped(count) for count in (9_999, 10_000, 1_234_567)] == [
-        "9,999", "\N{ALMOST EQUAL TO} 10,000", "\N{ALMOST EQUAL TO} 1,200,000",
-    ]  # fmt: skip
 
 
 def start(job: int) -> None:

@@ -13,10 +13,10 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import enqueue, pause
+from django_pgqueue.monitoring import depth as depth_module
 from django_pgqueue.monitoring import health as module
-from django_pgqueue.monitoring import queues as depth_module
+from django_pgqueue.monitoring.depth import Depth
 from django_pgqueue.monitoring.health import HealthProblem, health, judge, read, verdict
-from django_pgqueue.monitoring.queues import Depth
 from django_pgqueue.monitoring.workers import Crew, Vital, busy_text
 from django_pgqueue.postgres.session import SUPERVISOR
 from django_pgqueue.postgres.session import connect as open_session

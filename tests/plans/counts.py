@@ -115,8 +115,8 @@ COUNT = Statement(
 FIGURES = [
     # Of two queues: what is due, and what is not due, of which the status is read as well.
     Statement("the depth reads as many jobs as it counts", deep_queues,
-              {CLAIM_INDEX: 2 * 3 * 100 + PROBES, LIVE: 7 * 100 + PROBES, HISTORY: 0,
-               ("pgqueue_job_running", "pgqueue_job_line", "pgqueue_job_waits"): 3 * 100},
+              {CLAIM_INDEX: 2 * 2 * 101 + PROBES, ("pgqueue_job_state",): 2 * 101 + 4, LIVE: 8 * 100 + PROBES,
+               ("pgqueue_job_running",): 500, HISTORY: 0},
               {"default", "mail"}),
 ]  # fmt: skip
 

@@ -168,9 +168,12 @@ def list_jobs(_: Connection, query: str) -> int:
 
 def state_counts(_: Connection) -> None:
     found = states.state_counts("default")
-    assert not any(count.is_exact for status, count in found.items() if status != "cancelled")
-    for status, number in {"running": RUNNING, "blocked": MANY, "failed": MANY, "done": 2 * MANY}.items():
-        assert abs(found[status].number - number) < MANY // 10, "as the statistics say"
+    assert {name for name, count in found.items() if not count.is_exact} >= {
+        "running",
+        "blocked",
+        "failed",
+        "done",
+    }
 
 
 LIST = Room("the list of jobs", make_listed, [
@@ -190,7 +193,7 @@ LIST = Room("the list of jobs", make_listed, [
            {JOBS: 2 * (RUNNING // 10 + PAGE) + 10}, PAGE,
            patched={name: value for name, value in LISTED.items() if re.search("_names|_paths", name)}),
     Django("the counts of the states read no more than their limit", state_counts,
-           {(LIVE, "pgqueue_job_running", "pgqueue_job_line"): 3 * (WINDOW + 1), HISTORY[0]: WINDOW + 1 + 8,
+           {(LIVE, "pgqueue_job_running", "pgqueue_job_state"): 5 * (WINDOW + 1), HISTORY[0]: WINDOW + 1 + 8,
             HISTORY[1]: WINDOW + 1 + 20},
            patched={"django_pgqueue.monitoring.states.MOST": WINDOW}),
 ])  # fmt: skip

@@ -142,7 +142,7 @@ def test_no_function_leaves_a_duty_to_an_advisory_lock(connect: Connect) -> None
     guarded = "SELECT array_agg(proname::text ORDER BY proname) FROM pg_proc WHERE strpos(prosrc, %s) > 0"
     assert value(one, guarded, "_pgqueue_lock_key('maintenance'") is None
     assert value(one, guarded, "_pgqueue_on_duty('") == [
-        "_pgqueue_fold_failures", "_pgqueue_forget_figures",
+        "_pgqueue_count_depth", "_pgqueue_fold_failures", "_pgqueue_forget_figures",
         "_pgqueue_recover_dead", "_pgqueue_repair_batches", "_pgqueue_repair_edges",
         "_pgqueue_repair_lines", "_pgqueue_roll_up", "_pgqueue_rotate",
         "_pgqueue_sweep", "_pgqueue_tell_failures", "_pgqueue_unpause",

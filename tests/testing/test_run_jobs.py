@@ -324,7 +324,7 @@ def test_the_guard_is_in_force_afterwards() -> None:
 #: requests for stacks, which live for seconds.
 STAYS = {
     ("pgqueue_stat", "minute"), ("pgqueue_stat_rollup", "start"), ("pgqueue_stat_rollup", "updated_at"),
-    ("pgqueue_failure_count", "start"), ("pgqueue_failure_group", "first_seen"),
+    ("pgqueue_depth", "minute"), ("pgqueue_failure_count", "start"), ("pgqueue_failure_group", "first_seen"),
     ("pgqueue_failure_group", "last_seen"), ("pgqueue_failure_group", "muted_at"),
     ("pgqueue_failure_note", "at"), ("pgqueue_alert", "raised_at"), ("pgqueue_alert", "over_since"),
     ("pgqueue_stack", "requested_at"), ("pgqueue_stack", "taken_at"),

@@ -19,9 +19,10 @@ from ...formatting import age, date_time, local, number, period, plain, throughp
 from ...models import Limit, Queue
 from ...monitoring import health as monitoring
 from ...monitoring import spans
+from ...monitoring.depth import Depth, capped, depths
 from ...monitoring.failures import GroupFigures, group, groups, parts
 from ...monitoring.limits import limit_figures, numbers_text, origin, rate_text
-from ...monitoring.queues import Depth, capped, depths, queue_figures
+from ...monitoring.queues import queue_figures
 from ...monitoring.spans import OUTCOMES, SHARES, TimeSpan
 from ...monitoring.workers import Crew, Vital
 from ...postgres.timeout import time_limit, within

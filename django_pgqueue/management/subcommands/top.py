@@ -29,10 +29,10 @@ from django.utils import timezone, translation
 from ...formatting import age, local, number, period, plain, throughput
 from ...models import Job
 from ...models.job import Status
+from ...monitoring.depth import Depth, capped
 from ...monitoring.failures import GroupFigures, groups
 from ...monitoring.health import Health, QueueState, judge
 from ...monitoring.health import read as read_state
-from ...monitoring.queues import Depth, capped
 from ...monitoring.spans import HOUR, rates
 from ...monitoring.workers import Vital, queues_text
 from ...postgres.clock import server_now

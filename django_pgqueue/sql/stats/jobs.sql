@@ -169,8 +169,21 @@ BEGIN
                 ORDER BY one.start LIMIT p_limit
             ) AS old
         )) RETURNING 1
+    ), depths AS (
+        DELETE FROM pgqueue_depth AS depth WHERE (depth.queue_name, depth.minute) IN (
+            (SELECT old.queue_name, old.minute FROM pgqueue_depth AS old
+            WHERE old.minute < statement_timestamp() - p_keep ORDER BY old.minute LIMIT p_limit)
+            UNION ALL
+            -- Only those of a day, so that what stays is not read again and again.
+            (SELECT old.queue_name, old.minute FROM pgqueue_depth AS old
+            WHERE old.minute < statement_timestamp() - interval '2 days'
+                AND old.minute > statement_timestamp() - interval '3 days'
+                AND old.minute <> date_bin('15 minutes', old.minute, 'epoch')
+            ORDER BY old.minute LIMIT p_limit)
+        ) RETURNING 1
     )
-    SELECT greatest((SELECT count(*) FROM minutes), (SELECT count(*) FROM sums), (SELECT count(*) FROM counts))
+    SELECT greatest((SELECT count(*) FROM minutes), (SELECT count(*) FROM sums), (SELECT count(*) FROM counts),
+        (SELECT count(*) FROM depths))
     INTO forgotten;
     DELETE FROM pgqueue_stat_rollup AS total
     WHERE total.span = 'total' AND total.start = 'epoch' AND total.updated_at < statement_timestamp() - p_keep;

@@ -30,6 +30,12 @@ CREATE INDEX pgqueue_job_slot ON pgqueue_job_live (limit_key)
 CREATE INDEX pgqueue_job_line ON pgqueue_job_live (limit_key, queue_name, priority DESC, wait_position)
     WHERE status IN ('pending', 'retry', 'blocked') AND wait_position IS NOT NULL;
 
+-- The jobs of each queue that are blocked, or that wait for their next attempt, by when that is due.
+CREATE INDEX pgqueue_job_state ON pgqueue_job_live (status, queue_name, run_after) WHERE status IN ('retry', 'blocked');
+
+-- The minutes whose depths are old enough to be thinned out.
+CREATE INDEX pgqueue_depth_minute ON pgqueue_depth (minute);
+
 -- The jobs that wait because their task is paused. A statement that is to use it repeats the whole predicate.
 CREATE INDEX pgqueue_job_paused ON pgqueue_job_live (task_path, id)
     WHERE status = 'blocked' AND starts_with(waiting_reason, 'paused');

@@ -4,8 +4,8 @@
 CREATE TABLE pgqueue_duty (name varchar(32) PRIMARY KEY);
 
 INSERT INTO pgqueue_duty (name) VALUES
-    ('alerts'), ('batches'), ('edges'), ('failures'), ('kept'), ('lines'), ('recover'), ('ring'), ('schedules'),
-    ('statistics'), ('unpause');
+    ('alerts'), ('batches'), ('depth'), ('edges'), ('failures'), ('kept'), ('lines'), ('recover'), ('ring'),
+    ('schedules'), ('statistics'), ('unpause');
 
 -- Internal. The tasks of the project, with the policy that enqueue() would give their jobs. The processes that can
 -- import a task write its row (maintenance/payloads.py); pgqueue_enqueue reads it for calls from SQL, and the trigger
@@ -47,6 +47,21 @@ CREATE TABLE pgqueue_rate (
     key varchar(200) COLLATE "C" PRIMARY KEY,
     tat timestamptz NOT NULL
 ) WITH (fillfactor = 50);
+
+-- How many jobs were live at a moment of each minute, in each queue that had any, and in all queues together, whose
+-- name is empty and whose row is there even if there were none. A supervisor counts them (_pgqueue_count_depth). After
+-- two days, one row for each quarter of an hour is left.
+CREATE TABLE pgqueue_depth (
+    queue_name varchar(100) COLLATE "C" NOT NULL,
+    minute timestamptz NOT NULL,
+    ready bigint NOT NULL DEFAULT 0,
+    scheduled bigint NOT NULL DEFAULT 0,
+    retrying bigint NOT NULL DEFAULT 0,
+    running bigint NOT NULL DEFAULT 0,
+    blocked bigint NOT NULL DEFAULT 0,
+    oldest_ready double precision,  -- how many seconds the oldest ready job had been due; NULL: none was ready
+    PRIMARY KEY (queue_name, minute)
+);
 
 -- The sums of minutes: by quarter of an hour, hour and day, and in total, for each queue and task. A chart of all tasks
 -- would have to add up many rows, so there are sums of each queue as well, whose task is empty; of single minutes, too.

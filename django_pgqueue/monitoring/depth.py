@@ -1,0 +1,168 @@
+"""How many jobs wait and run in each queue: now, at each minute, and where that leads.
+
+Now is counted by one statement, up to ``MOST`` jobs of each kind, so it takes as long with a million waiting
+jobs as with ten thousand. Beyond it, a page shows "10,000+" and no digits that it does not know. Once a
+minute, a supervisor counts all jobs, and keeps that (``pgqueue_depth``): for the charts, for what metrics
+say beyond the limit, and to see whether a queue grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from django.utils.translation import gettext as _
+
+from ..formatting import age, number
+from ..models import Pause
+from ..models.queue import IN_FORCE, PauseKind
+from ..postgres import fetch_rows
+from ..postgres.timeout import rows_within
+from .spans import SPAN_TIMEOUT, TimeSpan
+
+#: Up to here, jobs are counted one by one.
+MOST = 10_000
+STATES = ("ready", "scheduled", "retrying", "running", "blocked")
+
+
+def capped(count: int | None, most: int = MOST) -> str:
+    """Return a count in words: "10,000+" beyond the limit, "?" if it is not known."""
+    if count is None:
+        return "?"
+    return f"{number(most)}+" if count > most else number(count)
+
+
+_DEPTH_SQL = """
+    SELECT queue_name, sum(ready)::bigint,
+        CASE WHEN count(scheduled) = count(*) THEN sum(scheduled)::bigint END, sum(retrying)::bigint,
+        sum(running)::bigint, sum(blocked)::bigint, coalesce(max(oldest_ready), 0),
+        coalesce(max(longest_running), 0)
+    FROM _pgqueue_depth(%s) GROUP BY queue_name
+"""
+
+
+@dataclass(slots=True)
+class Depth:
+    """The live jobs of one queue. A count above the limit of the call says that there are more."""
+
+    queue_name: str
+    ready: int = 0  # jobs that a worker may claim now
+    scheduled: int | None = 0
+    """Jobs that are not due yet, and have not been attempted. None if too many others retry to know it."""
+    retrying: int = 0
+    """Jobs that have been attempted, and whose next attempt is not due yet: they back off or snooze."""
+    running: int = 0
+    blocked: int = 0
+    """Jobs that wait for their limit key, for other jobs, or until their task is no longer paused."""
+    oldest_ready: float = 0.0  # how many seconds the oldest ready job has been due; 0 if there is none
+    longest_running: float = 0.0
+    """How many seconds the longest running job has been running; 0 if there is none."""
+    is_paused: bool = False
+
+    @property
+    def needs_workers(self) -> bool:
+        """Whether there is work for a worker."""
+        return any(getattr(self, state) != 0 for state in STATES)
+
+
+def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str, Depth]:
+    """Return these queues, those with live jobs, and paused ones, jobs counted up to ``most``."""
+    found = {name: Depth(name) for name in names}
+    found.update((row[0], Depth(*row)) for row in fetch_rows(alias, _DEPTH_SQL, [most]))
+    pauses = set(Pause.objects.using(alias).filter(IN_FORCE).values_list("kind", "name"))
+    for kind, name in pauses:
+        if kind == PauseKind.QUEUE:
+            found.setdefault(name, Depth(name)).is_paused = True
+    if (PauseKind.ALL, "") in pauses:
+        for depth in found.values():
+            depth.is_paused = True
+    return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class DepthPoint:
+    """The live jobs at one moment of a chart's step, the newest that was counted. None: none was."""
+
+    start: datetime  # of the step
+    ready: int | None
+    scheduled: int | None
+    retrying: int | None
+    running: int | None
+    blocked: int | None
+
+
+_SERIES = Path(__file__).with_name("depth_series.sql").read_text(encoding="utf-8")
+
+
+def depth_series(alias: str, span: TimeSpan, queue: str = "") -> list[DepthPoint]:
+    """Return the points of a chart, oldest first, of all queues or of one. Raises ``TimeLimitReached``."""
+    parameters = {"back": span.length - span.step, "step": span.step, "queue": queue}
+    return [DepthPoint(*row) for row in rows_within(alias, SPAN_TIMEOUT, _SERIES, parameters)]
+
+
+_FLOW = Path(__file__).with_name("depth_flow.sql").read_text(encoding="utf-8")
+_GROWS_BY, _GROWS_BY_SHARE = 100, 0.2  # ready jobs, and how much of those before
+_WAITS = 60.0  # seconds; while the oldest ready job waits less, a queue keeps up
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The newest count of a queue's jobs, and what became of it within ten minutes. Its name is empty for
+    all queues together.
+    """
+
+    queue_name: str
+    ready: int
+    scheduled: int
+    retrying: int
+    running: int
+    blocked: int
+    oldest_ready: float
+    counted_at: datetime  # the minute of the newest count
+    seconds: float  # how far the first count is back; 0 if there is only one
+    ready_between: int  # at half the time
+    ready_before: int
+    arrived: int  # jobs; those that were cancelled or deleted while they waited are left out
+    ended: int
+
+    @property
+    def arriving(self) -> float:
+        """How many jobs arrive a second."""
+        return self.arrived / self.seconds if self.seconds else 0.0
+
+    @property
+    def ending(self) -> float:
+        """How many jobs end a second."""
+        return self.ended / self.seconds if self.seconds else 0.0
+
+    @property
+    def grows(self) -> bool:
+        """Whether more and more jobs are ready, and wait."""
+        least = self.ready_before + max(_GROWS_BY, _GROWS_BY_SHARE * self.ready_before)
+        rises = self.ready_before <= self.ready_between <= self.ready
+        return rises and self.ready >= least and self.oldest_ready >= _WAITS
+
+    @property
+    def seconds_to_drain(self) -> float | None:
+        """After how long no job is ready any more, at these rates; None if that is never."""
+        if not self.ready:
+            return 0.0
+        surplus = self.ending - self.arriving
+        return self.ready / surplus if surplus > 0 else None
+
+    @property
+    def text(self) -> str:
+        """Where it leads, in words; empty if no job waits for long."""
+        if not self.ready or self.oldest_ready < _WAITS:
+            return ""
+        seconds = self.seconds_to_drain
+        if seconds is None:
+            return _("grows") if self.grows else ""
+        return _("empty in about %(age)s") % {"age": age(seconds)}
+
+
+def flows(alias: str) -> dict[str, Flow]:
+    """Return what became of all queues, and of each that has had jobs; nothing if no worker has counted."""
+    return {row[0]: Flow(*row) for row in fetch_rows(alias, _FLOW)}
