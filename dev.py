@@ -51,6 +51,17 @@ COMMANDS = {
     ),
     "test": ("test", PYTEST + ["-n", "4", "--dist", "worksteal"]),
 }
+# The help of the command "demo", which needs neither the environment nor the server.
+DEMO_HELP = """usage: python3 dev.py demo [--serve] [--port PORT] [--files FILES]
+
+Index the files of this Python with a real worker, show the progress, and search the files.
+
+  --serve        keep running with search page and admin
+  --port PORT    port of the server (default: 8000, or any free port)
+  --files FILES  file limit (default: 4000)
+
+It runs in the environment .venv, and on a PostgreSQL server in var/ if DATABASE_URL names none. The first
+run makes both, which takes about a minute."""
 MINORS = (14, 13, 12, 11)
 PROBE = "import sys, ssl, zlib; print(sys.version_info[:2] == (3, %d) and sys.version_info[3] == 'final')"
 
@@ -73,6 +84,9 @@ def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
         print(__doc__)
         sys.exit(0 if sys.argv[1:] in (["help"], ["-h"], ["--help"]) else 2)
+    if sys.argv[1] == "demo" and {"-h", "--help"}.intersection(sys.argv[2:]):
+        print(DEMO_HELP)
+        return
     if os.name != "posix":
         fail("This system is not supported. On Windows, use WSL.")
     group, command = COMMANDS[sys.argv[1]]
@@ -86,6 +100,8 @@ def main() -> None:
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     except OSError as error:
         fail("%s. %s" % (error, remedy(str(error)) or "Make sure that the checkout is writable."))
+    if sys.argv[1] == "demo":
+        say("Starting the database. This takes a few seconds, and about ten the first time.")
     sys.stdout.flush()
     os.execv(PYTHON, [PYTHON] + command + sys.argv[2:])
 

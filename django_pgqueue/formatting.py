@@ -109,6 +109,7 @@ def _short(count: float) -> str:
 
 def plain(text: str) -> str:
     """Return a text in one line, with its control characters written out."""
+    text = text.replace("\xa0", " ")  # of Django's ``filesizeformat``
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

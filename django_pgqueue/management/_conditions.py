@@ -1,4 +1,4 @@
-"""Conditions for commands: a database with the queue, known queues, one worker of a name.
+"""Conditions for commands: a database with the queue, known queues, one worker of a name, one fingerprint.
 
 Each function raises a ``CommandError`` with a remedy.
 """
@@ -13,13 +13,15 @@ import psycopg
 from django.core.management.base import CommandError
 from django.db import OperationalError, connections
 
-from ..checks.database import database_problems
-from ..formatting import did_you_mean, get_logger
-from ..models import Worker
+from ..checks.database import database_problems, unapplied
+from ..formatting import counted, did_you_mean, get_logger
+from ..models import FailureGroup, Worker
 from ..postgres.session import LOST_CONNECTION
 from ..tasks.registry import declared_queues, queues_in_use
 
 logger = get_logger(__name__)
+
+_MOST_CANDIDATES = 10
 
 
 def check_vendor(alias: str) -> None:
@@ -53,6 +55,11 @@ def check_database(alias: str) -> None:
     """
     problems = database_problems(alias)
     errors = [problem for problem in problems if problem.is_serious()]
+    if errors and (waiting := unapplied(alias, "django_pgqueue")):
+        raise CommandError(
+            f"The database {alias!r} is not migrated: it lacks {counted(len(waiting), 'migration')} of "
+            f"django_pgqueue. Run: python manage.py migrate --database {alias}"
+        )
     if errors:
         raise CommandError("\n".join(f"{error.msg} {error.hint}" for error in errors))
     for problem in problems:
@@ -102,3 +109,16 @@ def find_worker(alias: str, name: str) -> Worker:
             "See: manage.py pgqueue workers"
         )
     return known[0]
+
+
+def whole_fingerprint(alias: str, text: str) -> str:
+    """Return the fingerprint of the failure group that begins so, or the text if there is no such group."""
+    groups = FailureGroup.objects.using(alias).filter(fingerprint__startswith=text).order_by("pk")
+    found = dict(groups.values_list("pk", "error_class")[: _MOST_CANDIDATES + 1])
+    if len(found) > 1 and text not in found:
+        named = [f"{each} ({error.rpartition('.')[2] or 'no error'})" for each, error in found.items()]
+        more = ["..."] if len(named) > _MOST_CANDIDATES else []
+        raise CommandError(
+            f"Several fingerprints begin with {text!r}: {', '.join(named[:_MOST_CANDIDATES] + more)}"
+        )
+    return next(iter(found)) if len(found) == 1 else text

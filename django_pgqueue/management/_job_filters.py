@@ -2,27 +2,96 @@
 
 from __future__ import annotations
 
+import json
+import math
 from argparse import ArgumentParser, ArgumentTypeError
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db.models import Q, QuerySet
+from django.db.models import BooleanField, Q, QuerySet
+from django.db.models.expressions import RawSQL
 
-from ..formatting import did_you_mean
+from .. import conf
+from ..formatting import did_you_mean, storable
 from ..jobs.limits import with_key
-from ..models import FailureGroup, Job
+from ..models import Job
 from ..models.job import Status
 from ..postgres.clock import server_now
+from ..redaction import names_of_call
 from ..tasks.registry import declared_queues, known_tasks, queues_in_use
 from ._arguments import job_id, since
-from ._conditions import find_worker
+from ._conditions import find_worker, whole_fingerprint
 
 LIVE_SHELF, KEPT_SHELF = 0, 9
 
 _MOST_SEEN = 1000  # jobs to read for the names of tasks that are not declared here
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A value that an argument has, or a place in one: ``order_id=17``, ``customer.id=17``. A number is the
+    place of a positional argument of the chosen task: ``0=17``.
+    """
+
+    name: str
+    way: tuple[str, ...]  # names and numbers from the argument on
+    values: tuple[str, ...]  # as JSON
+
+    @classmethod
+    def read(cls, text: str, task: str | None) -> Argument:
+        """Parse it. The value is a text, and also what it is in JSON, unless that is a list or an object."""
+        place, equals, value = text.partition("=")
+        name, *way = place.strip().split(".")
+        if not (equals and name and all(way)) or storable(text) != text:
+            raise ArgumentTypeError(f"--arg must be such as order_id=17 or customer.id=17. It is {text!r}.")
+        if name.isdecimal() and task is None:
+            raise ArgumentTypeError(f"--arg {place}: a place is one of the arguments of a task. Add --task.")
+        known = names_of_call(task).at(int(name)) if task and name.isdecimal() else name
+        rules = conf.current().redact
+        if not rules.are_names or any(map(rules.hide, (known, *way))):
+            why = "REDACT hides it" if rules.are_names else "REDACT has patterns or a callable"
+            raise ArgumentTypeError(f"--arg {place}: this argument cannot be searched, because {why}.")
+        return cls(name, tuple(way), tuple(map(json.dumps, _values(value))))
+
+    def condition(self, task: str | None) -> Q:
+        """Return the condition for jobs, of this task if it is known. Positional arguments have the names of
+        the parameters if the task is in the code of this project.
+        """
+        if self.name.isdecimal():
+            return Q(self._at("args", self.name))
+        found, places = Q(self._at("kwargs", self.name)), defaultdict[int, list[str]](list)
+        for path in known_tasks() if task is None else [task]:
+            names = names_of_call(path).each
+            if self.name in names:
+                places[names.index(self.name)].append(path)
+        for place, paths in places.items():
+            found |= Q(self._at("args", str(place)), task_path__in=paths)
+        return found
+
+    def _at(self, column: str, first: str) -> RawSQL:
+        # The column has no table: in a subquery, Django gives it another name.
+        return RawSQL(  # noqa: S611 - constants
+            f"{column} #> %s::text[] = ANY (%s::jsonb[])",
+            [[first, *self.way], list(self.values)],
+            BooleanField(),
+        )
+
+
+def _values(text: str) -> list[Any]:
+    """Return what a text on the command line may mean: itself, a text in quotation marks, or a number, true,
+    false and null as well. Lists and objects are not compared, because parts of them may be redacted.
+    """
+    try:
+        found = json.loads(text, parse_constant=str)
+    except ValueError:
+        return [text]
+    if isinstance(found, str):
+        return [found if storable(found) == found else text]
+    return [text] if isinstance(found, (list, dict)) or abs(found or 0) == math.inf else [found, text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +105,7 @@ class Filters:
     key: str | None = None
     batch: int | None = None
     fingerprint: str | None = None
+    arg: tuple[Argument, ...] = ()
     worker: int | None = None
 
     @property
@@ -68,6 +138,8 @@ class Filters:
         if self.since is not None:
             waits = Q(shelf=LIVE_SHELF, enqueued_at__gte=self.since)
             jobs = jobs.filter(waits | Q(shelf__gt=LIVE_SHELF, finished_at__gte=self.since))
+        for argument in self.arg:
+            jobs = jobs.filter(argument.condition(self.task))
         return with_key(jobs, self.key) if self.key else jobs
 
 
@@ -94,9 +166,11 @@ def add_filters(parser: ArgumentParser, *, status: str) -> None:
         ("key", str, "KEY", "that are not finished and have this limit key or unique key"),
         ("batch", int, "ID", "of this batch"),
         ("fingerprint", str, "HASH", error_text),
+        ("arg", str, "NAME=VALUE", "with this argument, such as order_id=17; may be repeated"),
         ("worker", str, "WORKER", "that this worker runs now: its name or its id"),
     ):
-        parser.add_argument(f"--{name}", type=read, metavar=metavar, help=text)
+        how = "append" if name == "arg" else "store"
+        parser.add_argument(f"--{name}", action=how, type=read, metavar=metavar, help=text)
 
 
 def filters_of(options: dict[str, Any], alias: str) -> Filters:
@@ -109,17 +183,16 @@ def filters_of(options: dict[str, Any], alias: str) -> Filters:
     for name in ("queue", "task", "key", "fingerprint"):
         if "\0" in (given[name] or ""):
             raise ArgumentTypeError(f"--{name} contains a NUL character.")
+    texts = given["arg"] or ()
+    texts = [texts] if isinstance(texts, str) else texts
+    given["arg"] = tuple(Argument.read(text, given["task"]) for text in texts)
     if given["worker"] is not None and set(status) - {Status.RUNNING}:
         raise ArgumentTypeError("--worker chooses jobs that run now. Leave out --status.")
     if given["key"] is not None and status and all(each.is_terminal for each in status):
         raise ArgumentTypeError("--key finds jobs that are not finished. Leave out --status.")
     given["since"] = server_now(alias) - when if isinstance(when, timedelta) else when
-    if (text := given["fingerprint"]) is not None:  # or its beginning, as lists show it
-        groups = FailureGroup.objects.using(alias).filter(fingerprint__startswith=text)
-        found = list(groups.order_by("pk").values_list("pk", flat=True)[:2])
-        if len(found) > 1 and text not in found:
-            raise CommandError(f"Several fingerprints begin with {text!r}: {', '.join(found)}, ...")
-        given["fingerprint"] = found[0] if len(found) == 1 else text
+    if given["fingerprint"] is not None:
+        given["fingerprint"] = whole_fingerprint(alias, given["fingerprint"])
     if given["worker"] is not None:
         given["worker"] = find_worker(alias, str(given["worker"])).pk
     return Filters(**given)

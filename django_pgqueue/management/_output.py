@@ -60,26 +60,26 @@ class Table:
 
     def lines(self, width: int | None = None) -> Iterator[str]:
         """Yield the lines. Nothing is cut: if the table is wider than ``width``, columns in which no row says
-        anything are left out; if that is not enough, it is a paragraph for each row.
+        anything are left out, and the last ones that do not fit follow below their row.
         """
         if not self.rows:
             yield self.empty
             return
         every = [[plain(text) for text in row] for row in (self.head, *self.rows)]
         places = [*range(len(self.head))]
-        if width is not None and _whole(every) > width:
+        if width is not None and _width(_sizes(every)) > width:
             places = [place for place in places if any(row[place] not in _NOTHING for row in every[1:])]
             every = [[row[place] for place in places] for row in every]
-            if _whole(every) > width:
-                for row in every[1:]:
-                    yield from _paragraph(every[0], row, width)
-                return
-        sizes = _widths(every)
+        sizes = _sizes(every)
+        fit = len(sizes)
+        while width is not None and fit > 1 and _width(sizes[:fit]) > width:
+            fit -= 1
         for row in every:
-            cells = zip(row, sizes, places, strict=True)
-            yield _SPACE.join(
-                _aligned(text, size, place in self.right) for text, size, place in cells
-            ).rstrip()
+            cells = zip(row[:fit], sizes, places, strict=False)
+            aligned = (_aligned(text, size, place in self.right) for text, size, place in cells)
+            yield _SPACE.join(aligned).rstrip()
+            if row is not every[0]:
+                yield from _below(every[0][fit:], row[fit:], width)
 
 
 Block: TypeAlias = str | Mapping[str, str | None] | Table  # a line, facts with their labels, or a table
@@ -93,6 +93,7 @@ class Output:
     document: Any = None  # what it prints with ``--json``
     error: str = ""  # what it ends with afterwards; empty if it has done its work
     code: int = 1  # its exit code then
+    answer: str = ""  # what the text or the document has said, if the exit code says "no"
 
     def print(self, stdout: OutputWrapper, *, as_json: bool) -> None:
         """Print it as text, as wide as the terminal, or as JSON. Raise its error."""
@@ -105,6 +106,12 @@ class Output:
                     stdout.write(line)
         if self.error:
             raise CommandError(self.error, returncode=self.code)
+        if self.answer:
+            raise No(self.answer)
+
+
+class No(CommandError):
+    """The answer is no, and has been printed. On a command line, only the exit code repeats it."""
 
 
 def print_json(stdout: OutputWrapper, document: Any) -> None:
@@ -129,6 +136,11 @@ def _is_utf8(stdout: Any) -> bool:
     return (getattr(stdout, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many characters, the last of which says that there are more."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def plain_lines(text: str) -> Iterator[str]:
     """Yield the lines of a text, such as a traceback, with their control characters written out."""
     for line in text.rstrip().split("\n"):
@@ -148,21 +160,23 @@ def lines(block: Block, width: int | None = None) -> Iterator[str]:
             yield from _wrapped(f"{_SPACE}{_aligned(label, room)}{plain(text)}", width, " " * (2 + room))
 
 
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+def _sizes(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return how many columns of a terminal each column of a table takes."""
     return [max(map(_cells, column)) for column in zip(*rows, strict=True)]
 
 
-def _whole(rows: Sequence[Sequence[str]]) -> int:
-    """Return how many columns of a terminal a table takes."""
-    return sum(_widths(rows)) + len(_SPACE) * (len(rows[0]) - 1)
+def _width(sizes: Sequence[int]) -> int:
+    return sum(sizes) + len(_SPACE) * (len(sizes) - 1)
 
 
-def _paragraph(head: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
-    yield from _wrapped(row[0], width, _SPACE)
-    pairs = zip(head[1:], row[1:], strict=True)
+def _below(head: Sequence[str], row: Sequence[str], width: int | None) -> Iterator[str]:
+    """Yield what did not fit into a row, with the names of its columns. A line breaks between two of them."""
+    indent = 2 * _SPACE
+    pairs = zip(head, row, strict=True)
     said = [f"{name}: {text}" for name, text in pairs if text not in _NOTHING]
-    whole = [text.replace(" ", _KEPT) if len(text) < width - len(_SPACE) else text for text in said]
-    for line in _wrapped(_SPACE + ", ".join(whole), width, _SPACE):
+    room = (width or 0) - len(indent)
+    whole = [text.replace(" ", _KEPT) if len(text) < room else text for text in said]
+    for line in _wrapped(indent + _SPACE.join(whole), width, indent) if said else ():
         yield line.replace(_KEPT, " ")
 
 

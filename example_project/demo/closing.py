@@ -65,8 +65,8 @@ def show_answers(screen: Screen, query: str = QUERY) -> None:
 def show_verdict(screen: Screen) -> None:
     """Print what the overview of the admin says about the queue."""
     found = verdict(DEFAULT_DB_ALIAS)
-    screen.title("Is the queue well?")
-    screen.fact("Verdict", found.headline)
+    screen.title("Is the queue healthy?")
+    screen.fact("Health", found.headline)
     for problem in found.problems:
         screen.fact("Problem", str(problem))
 

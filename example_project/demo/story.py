@@ -40,15 +40,16 @@ class Story:
     limit: int
 
     def prepare(self) -> None:
-        """Create the tables, print the versions, and remove the documents of an earlier run."""
-        call_command("migrate", verbosity=0)
+        """Print the versions, create the tables, and remove the documents of an earlier run."""
+        self.screen.title("A search engine for folders, indexed by a job queue in PostgreSQL")
         with connection.cursor() as cursor:
             cursor.execute("SHOW server_version")
             (server,) = cursor.fetchone()
         place = "DATABASE_URL" if given_url() else str(EMBEDDED_SERVER)
-        self.screen.title("A search engine for folders, indexed by a job queue in PostgreSQL")
         self.screen.fact("PostgreSQL", f"{server}, {place}")
         self.screen.fact("Python", f"{platform.python_version()}, Django {django.__version__}")
+        self.screen.fact("Migrations", "being applied, which takes a few seconds the first time")
+        call_command("migrate", verbosity=0)
         documents = set(Document.objects.filter(under(roots())).values_list("pk", flat=True))
         if documents:
             left = [pk for pk, args in live_jobs().values_list("pk", "args") if documents.intersection(args)]

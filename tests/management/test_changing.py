@@ -146,7 +146,8 @@ def test_the_question(
         assert json.loads(run("retry", "--status", "failed", "--json"))["changed"] == 1
     else:
         assert refusal("retry", "--status", "failed") == ("Nothing has changed.", 1)
-    assert capsys.readouterr().err == "1 failed job would run again. Continue? [y/N] "
+    unchanged = "" if status == "pending" else "Nothing has changed.\n"
+    assert capsys.readouterr().err == f"1 failed job would run again. Continue? [y/N] {unchanged}"
     assert statuses() == {job.pk: status}
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from django_pgqueue.models import FailureGroup, Job, JobProgress, Limit, Queue, 
 from django_pgqueue.monitoring import database as database_parts
 from django_pgqueue.monitoring.failures import mute
 from django_pgqueue.monitoring.health import FIXES, MINOR
-from django_pgqueue.postgres.timeout import TimeLimitReached
+from django_pgqueue.postgres.timeout import TimeLimitReached, time_limit
 from django_pgqueue.tasks.progress import HAS_PROGRESS
 from tests.app import limit_tasks, unique_tasks
 from tests.support import shown_schedules as schedules
@@ -186,6 +187,13 @@ REFUSED = """
     jobs --queue mial
     jobs --limit 0
     jobs --fingerprint ab
+    failures ab
+    retry --fingerprint ab --dry-run
+    jobs --arg order_id
+    jobs --arg =5
+    jobs --arg a..b=5
+    jobs --arg 0=5
+    jobs --arg card.password=x
     failures f22
     stats --span 2h
     cancel
@@ -308,6 +316,101 @@ def test_each_filter_of_jobs() -> None:
     }
 
 
+FOUND_BY_ARGUMENT = {
+    "amount=17": "number", "amount=17.0": "number", 'amount="17"': "text", "amount=true": "truth",
+    "amount=null": "null", "amount=seventeen": "words", "amount=[1]": "list as text",
+    "customer.id=5": "nested", "customer.tags.1=b": "nested",
+}  # fmt: skip
+
+
+def test_jobs_are_found_by_an_argument() -> None:
+    customer = {"id": 5, "tags": ["a", "b"], "token": "t"}
+    amounts = {
+        "number": 17,
+        "text": "17",
+        "truth": True,
+        "null": None,
+        "words": "seventeen",
+        "list": [1],
+        "list as text": "[1]",
+    }
+    made = {name: JobFactory.create(kwargs={"amount": value}).pk for name, value in amounts.items()}
+    made["nested"] = JobFactory.create(kwargs={"customer": customer}).pk
+    for text, name in FOUND_BY_ARGUMENT.items():
+        assert made[name] in listed("--arg", text), text
+    assert listed("--arg", "amount=17") == [made["text"], made["number"]]
+    assert listed("--arg", 'amount="17"') == [made["text"]]
+    assert listed("--arg", "customer.id=5", "--arg", "customer.id=6") == []
+    for odd in ("amount=NaN", "amount=1e999", 'amount="\\ud800"', 'amount="\\u0000"'):
+        assert listed("--arg", odd) == [], odd
+    assert run("cancel", "--arg", "amount=seventeen", "--yes") == "1 job was cancelled, or asked to stop."
+
+
+def test_positional_arguments_have_the_names_of_the_parameters() -> None:
+    mail, noop = (
+        JobFactory.create(task_path=f"tests.app.tasks.{name}", args=[7]).pk for name in ("mail", "noop")
+    )
+    assert listed("--arg", "number=7") == [mail]
+    assert listed("--arg", "number=7", "--task", "tests.app.tasks.mail") == [mail]
+    assert listed("--arg", "0=7", "--task", "tests.app.tasks.noop") == [noop]
+    assert listed("--arg", "number=8") == listed("--arg", "number=7", "--task", "tests.app.tasks.noop") == []
+
+
+@override_settings(PGQUEUE={"REDACT": ["number"]})
+def test_no_search_finds_what_is_redacted() -> None:
+    JobFactory.create(task_path="tests.app.tasks.mail", args=[7], kwargs={"order": {"number": 7}})
+    for given in (["number=7"], ["order.number=7"], ["0=7", "--task", "tests.app.tasks.mail"]):
+        for command in ("jobs", "cancel"):
+            with pytest.raises(CommandError, match="cannot be searched, because REDACT hides it") as refused:
+                run(command, "--arg", *given)
+            assert refused.value.returncode == 2
+    [row] = json.loads(run("jobs", "--json"))["jobs"]
+    assert (row["args"], row["kwargs"]) == (["[redacted]"], {"order": {"number": "[redacted]"}})
+    assert '"[redacted]", order={"number": "[redacted]"}' in run("jobs")
+    with override_settings(PGQUEUE={"REDACT": ["re:x"]}), pytest.raises(CommandError, match="patterns"):
+        run("jobs", "--arg", "a=1")
+    large = JobFactory.create(args=["x" * 5_000]).pk
+    assert json.loads(run("jobs", "--json", "--limit", "1"))["jobs"][0]["args"] is None
+    assert json.loads(run("jobs", str(large), "--json"))["jobs"][0]["args"] == ["x" * 5_000]
+
+
+def test_a_search_that_takes_too_long_says_how_far_it_came(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = [JobFactory.create(kwargs={"n": number % 4}).pk for number in range(12)]
+    monkeypatch.setattr(jobs_module, "_FIRST_RANGE", 2)
+    assert listed("--arg", "n=0") == [ids[8], ids[4], ids[0]]
+    assert json.loads(run("jobs", "--arg", "n=0", "--json"))["timed_out"] is False
+
+    def late_at(third: int) -> None:
+        calls = count()
+
+        def limit(alias: str, seconds: float) -> Any:
+            if next(calls) == third:
+                raise TimeLimitReached
+            return time_limit(alias, 5)
+
+        monkeypatch.setattr(jobs_module, "time_limit", limit)
+
+    late_at(3)  # the bounds, two ids, four ids, and then no more
+    found = json.loads(run("jobs", "--arg", "n=0", "--json"))
+    assert ([row["id"] for row in found["jobs"]], found["next"], found["timed_out"]) == (
+        [ids[8]],
+        ids[6],
+        True,
+    )
+    late_at(3)
+    rest = f"5 s were not enough to search the jobs below the id {ids[6]}: --after {ids[6]}"
+    assert run("jobs", "--arg", "n=0").splitlines()[-1] == rest
+    late_at(3)
+    assert run("jobs", "--arg", "n=9").splitlines() == ["No such job was found.", "", rest]
+    late_at(3)
+    assert run("jobs", "--arg", "n=0", "--quiet") == str(ids[8])
+    assert caplog.messages == [rest]
+    late_at(99)
+    assert listed("--arg", "n=0", "--after", str(ids[6])) == [ids[4], ids[0]]
+
+
 def test_each_filter_of_failures_and_figures(busy: None) -> None:
     assert len(run("failures", "--queue", "mail").splitlines()) == 2
     assert len(run("failures", "--limit", "1").splitlines()) == 2
@@ -325,16 +428,16 @@ def test_each_filter_of_failures_and_figures(busy: None) -> None:
 
 
 def test_the_list_of_schedules_takes_three_statements_however_many_there_are() -> None:
-    def count() -> int:
+    def statements() -> int:
         with CaptureQueriesContext(connection) as captured:
             run("schedules", "--json")
         return sum('"pgqueue_' in entry["sql"] for entry in captured)
 
     schedules.run(schedules.create("first"))
-    few = count()
+    few = statements()
     for number in range(5):
         schedules.run(schedules.create(f"another-{number}"))
-    assert count() == few
+    assert statements() == few
 
 
 def test_database(monkeypatch: pytest.MonkeyPatch) -> None:

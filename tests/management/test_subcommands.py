@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
 from argparse import ArgumentTypeError
@@ -19,7 +20,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, ManagementUtility, call_command, load_command_class
 from django.core.management.base import OutputWrapper
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections
+from django.utils import timezone
 
 from django_pgqueue import task
 from django_pgqueue.exceptions import PgQueueError
@@ -29,7 +31,7 @@ from django_pgqueue.management._conditions import warn_of_unknown_queues
 from django_pgqueue.management._output import Output, Table, print_json
 from django_pgqueue.management._parser import argument
 from django_pgqueue.management.commands import pgqueue
-from django_pgqueue.models import Limit, Pause
+from django_pgqueue.models import Job, Limit, Pause
 from django_pgqueue.monitoring.spans import DAY, HOUR, WEEK
 from django_pgqueue.tasks.registry import declared_queues, queues_in_use
 from tests.support.factories import (
@@ -75,11 +77,60 @@ def run(*arguments: str, **options: Any) -> str:
     return out.getvalue().strip()
 
 
-def exit_code(*arguments: str) -> Any:
+def exit_code(*arguments: str, command: str = "pgqueue") -> Any:
     """Of a program that is nothing but the command."""
-    with pytest.raises(SystemExit) as ended:
-        ManagementUtility(["manage.py", "pgqueue", *arguments]).execute()
-    return ended.value.code
+    try:
+        ManagementUtility(["manage.py", command, *arguments]).execute()
+    except SystemExit as ended:
+        return ended.code
+    return 0
+
+
+#: What ends with each exit code; with 130 and 141, which any subcommand may, in tests of their own below.
+ENDS = {
+    0: """
+        pgqueue | pgqueue status | pgqueue health | pgqueue jobs --status failed | pgqueue queues
+        pgqueue limits | pgqueue workers | pgqueue tasks | pgqueue pauses | pgqueue schedules
+        pgqueue failures | pgqueue stats | pgqueue database | pgqueue top --once | pgqueue roles
+        pgqueue metrics | pgqueue cancel --queue mail --yes | pgqueue retry --status failed --dry-run
+        pgqueue --help | pgqueue jobs --help | runqueueworker --help
+    """,
+    1: """
+        pgqueue status --database other | pgqueue health --database other | pgqueue health --workers 9
+        pgqueue why 77 | pgqueue jobs 77 | pgqueue jobs --worker app-9:1 | pgqueue jobs --queue mial
+        pgqueue cancel 77 | pgqueue resume --queue mail | pgqueue drain-worker x:1 | pgqueue failures f22
+        pgqueue schedules show nihgtly | pgqueue run-here 77 | pgqueue stack 77
+        pgqueue metrics --port 1 --address 203.0.113.1
+    """,
+    2: """
+        pgqueue jbos | pgqueue --jsn | pgqueue jobs --status faild | pgqueue jobs --limit 0 | pgqueue why x
+        pgqueue jobs 5 --status failed | pgqueue jobs --arg order_id | pgqueue jobs --arg password=x
+        pgqueue cancel | pgqueue pause | pgqueue health --age soon | pgqueue workers --database nowhere
+        pgqueue schedules shwo
+        runqueueworker --zzz | runqueueworker --threads 0 | runqueueworker --database nowhere
+        runqueueworker --one-process --threads 2
+    """,
+}
+
+
+def test_exit_codes(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "close_all", lambda: None)  # with which a command line ends
+    WorkerFactory.create(
+        heartbeat_at=timezone.now() + timedelta(hours=1)
+    )  # it does not fall silent meanwhile
+    JobFactory.create(queue_name="mail", scheduled=True)
+    Job.objects.using("other").bulk_create([JobFactory.build()])
+    for code, text in ENDS.items():
+        for line in filter(None, map(str.strip, re.split(r"\||\n", text))):
+            command, *arguments = line.split()
+            assert exit_code(*arguments, command=command) == code, line
+            printed = "".join(capfd.readouterr())
+            assert "CommandError" not in printed or not {"health", "status"} & {*arguments}, line
+
+
+def test_the_page_lists_the_exit_codes() -> None:
+    table = REFERENCE.read_text().split("\n## ")[1]
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == [*ENDS, 130, 141]
 
 
 def test_each_subcommand_has_a_sentence() -> None:
@@ -180,6 +231,24 @@ def test_a_database_that_cannot_be_used(
     assert raised.value.returncode == 1
 
 
+@pytest.mark.parametrize(
+    "lost", ["DROP TABLE pgqueue_job CASCADE", "ALTER FUNCTION _pgqueue_retain RENAME TO x"]
+)
+def test_a_database_that_is_not_migrated(echo: Echo, lost: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(lost)
+        cursor.execute(
+            "DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name <> '0001_initial'"
+        )
+    with pytest.raises(CommandError) as refused:
+        run("echo")
+    assert re.fullmatch(
+        r"The database 'default' is not migrated: it lacks \d+ migrations? of django_pgqueue\. "
+        r"Run: python manage\.py migrate --database default",
+        str(refused.value),
+    )
+
+
 def test_a_database_that_lacks_functions(echo: Echo) -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER FUNCTION _pgqueue_retain RENAME TO retain_elsewhere")
@@ -234,8 +303,18 @@ def test_a_narrow_terminal_gets_what_fits() -> None:
     assert [*table.lines(None)] == wide
     assert [*table.lines(30)] == ["Queue  Ready  Limit", "mail       5  -", "slow      10  7; 100 a minute"]
     assert [*table.lines(26)] == [
-        "mail", "  Ready: 5", "slow", "  Ready: 10,", "  Limit: 7; 100 a minute",
-    ]  # fmt: skip
+        "Queue  Ready",
+        "mail       5",
+        "slow      10",
+        "    Limit: 7; 100 a minute",
+    ]
+    assert [*table.lines(20)] == [
+        "Queue  Ready",
+        "mail       5",
+        "slow      10",
+        "    Limit: 7; 100 a",
+        "    minute",
+    ]
 
 
 def test_failing_system_checks_do_not_stop_it() -> None:

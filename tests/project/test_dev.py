@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import json
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from django.core.management import BaseCommand, load_command_class
 
 SCRIPT = Path(__file__).resolve().parents[2] / "dev.py"
 
@@ -212,10 +214,23 @@ def test_what_was_there_before(
     assert not (checkout.root / ".venv/precious").exists() or code == 1
 
 
-@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["dance"], 2), (["--help"], 0)])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [([], 2), (["dance"], 2), (["--help"], 0), (["demo", "--help"], 0)]
+)
 def test_usage(checkout: Checkout, arguments: list[str], code: int) -> None:
     assert checkout.run(*arguments)[0] == code
     assert not (checkout.root / ".venv").exists()
+
+
+def test_the_help_of_the_demo_has_its_options(dev: ModuleType) -> None:
+    own = load_command_class("example_project.demo", "demo").create_parser("manage.py", "demo")
+    others = {
+        name for action in BaseCommand().create_parser("", "")._actions for name in action.option_strings
+    }
+    for action in own._actions:
+        if names := {*action.option_strings} - others:
+            line = rf"^  {names.pop()}( {action.dest.upper()})? +{re.escape(str(action.help))}$"
+            assert re.search(line, dev.DEMO_HELP, re.MULTILINE), action.dest
 
 
 def test_a_shim_that_answers_with_an_error_is_passed_over(checkout: Checkout, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -208,14 +209,15 @@ def test_the_command_lists_tasks_and_fails_if_a_module_does(install: Install) ->
     name = install(["tasks"], tasks=source.format(unique))
     out = StringIO()
     call_command("pgqueue", "tasks", stdout=out)
-    text = out.getvalue()
-    shown = text[text.index(f"async {name}.tasks.first") :]
-    assert "  Queue:       mail, priority 5\n  Policy:      max_attempts=3, backoff=[1.0, 2.0], " in shown
-    assert "fail_on=[ValueError], unique=" in shown
-    assert "rate_limit=3 in 1:00:00" in shown
-    assert f"  Schedules:   {unique}-nightly" in shown
-    assert f"{name}/tasks.py:3" in shown
-    assert f"{name}.tasks.second\n  Queue:       default\n  Policy:      the defaults\n" in shown
+    head, *lines = out.getvalue().splitlines()
+    assert head.split() == ["Task", "Queue", "Priority", "Policy", "Schedules", "Declared", "in"]
+    first, second = (re.split(r" {2,}", line) for line in lines if f"{name}." in line)
+    assert first[:3] == [f"async {name}.tasks.first", "mail", "5"]
+    assert first[3].startswith("max_attempts=3, backoff=[1.0, 2.0], fail_on=[ValueError], unique=")
+    assert "rate_limit=3 in 1:00:00" in first[3]
+    assert first[4:] == [f"{unique}-nightly", first[5]]
+    assert first[5].endswith(f"{name}/tasks.py:3")
+    assert second[:5] == [f"{name}.tasks.second", "default", "0", "-", "-"]
     out = StringIO()
     call_command("pgqueue", "tasks", "--json", stdout=out)
     (first,) = [each for each in json.loads(out.getvalue()) if each["path"] == f"{name}.tasks.first"]

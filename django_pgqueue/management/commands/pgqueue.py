@@ -17,7 +17,7 @@ from ...exceptions import PgQueueError
 from ...postgres.timeout import TimeLimitReached
 from .._arguments import database_alias
 from .._conditions import check_database, check_vendor, reachable
-from .._output import no_reader, prepare
+from .._output import No, no_reader, prepare
 from .._parser import BROKEN_PIPE, DEFAULT, INTERRUPTED, USAGE, accept_options, found, hinting
 
 
@@ -69,10 +69,10 @@ class Command(BaseCommand):
         except BrokenPipeError:
             no_reader(self.stdout)
             sys.exit(BROKEN_PIPE)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, No) as end:
             if not self._called_from_command_line:  # type: ignore[attr-defined]
                 raise
-            sys.exit(INTERRUPTED)
+            sys.exit(end.returncode if isinstance(end, No) else INTERRUPTED)
         except ArgumentTypeError as error:
             raise CommandError(str(error), returncode=USAGE) from error
         except (ImproperlyConfigured, PgQueueError, TimeLimitReached) as error:

@@ -34,7 +34,7 @@ from ...models.job import Status
 from ...postgres.timeout import TimeLimitReached, time_limit
 from .._arguments import of_one_database
 from .._job_filters import LIVE_SHELF, Filters, add_filters, check_names, filters_of, with_ids
-from .._output import Output
+from .._output import No, Output
 from .._parser import INTERRUPTED, argument, subcommand
 
 logger = get_logger(__name__)
@@ -250,7 +250,7 @@ def interruptible() -> Iterator[threading.Event]:
 
 
 def _ask(question: str) -> None:
-    """Ask whether to go on. Raise ``CommandError`` if not, and ``ArgumentTypeError`` if nobody can answer.
+    """Ask whether to go on. Raise ``No`` if not, and ``ArgumentTypeError`` if nobody can answer.
 
     The question is printed to standard error: standard output may be read by a program.
     """
@@ -259,7 +259,8 @@ def _ask(question: str) -> None:
     sys.stderr.write(f"{question} Continue? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CommandError("Nothing has changed.")
+        sys.stderr.write("Nothing has changed.\n")
+        raise No("Nothing has changed.")
 
 
 def _would(change: Change, counts: dict[str, int]) -> str:

@@ -27,7 +27,7 @@ from ...monitoring.spans import OUTCOMES, SHARES, TimeSpan
 from ...monitoring.workers import Crew, Vital
 from ...postgres.timeout import time_limit, within
 from .._arguments import at_least, seconds, span
-from .._conditions import warn_of_unknown_queues
+from .._conditions import warn_of_unknown_queues, whole_fingerprint
 from .._output import Block, Columns, Output, Table, plain_lines
 from .._parser import argument, subcommand
 
@@ -37,10 +37,6 @@ STATS_TIMEOUT = 10.0  # seconds that one statement of ``stats`` may take
 DEPTH: Columns = {
     name.capitalize(): lambda depth, name=name: capped(getattr(depth, name))
     for name in ("ready", "scheduled", "retrying", "blocked", "running")
-}
-_NAMED_DEPTH: Columns = {
-    "Queue": lambda depth: f"{depth.queue_name} (paused)" if depth.is_paused else depth.queue_name,
-    **DEPTH,
 }
 _QUEUE = argument("--queue", default="", metavar="NAME", help="only this queue")
 
@@ -53,6 +49,15 @@ def _span(default: str) -> Callable[[ArgumentParser], Any]:
 def oldest_text(depth: Depth) -> str:
     """Return how long the oldest ready job has been due."""
     return age(depth.oldest_ready) if depth.ready else "-"
+
+
+#: The most important first: what does not fit into a terminal is below the row.
+_NAMED_DEPTH: Columns = {
+    "Queue": lambda depth: f"{depth.queue_name} (paused)" if depth.is_paused else depth.queue_name,
+    "Ready": DEPTH["Ready"],
+    "Oldest": oldest_text,
+    **{name: DEPTH[name] for name in ("Running", "Scheduled", "Retrying", "Blocked")},
+}
 
 
 def rate_of_jobs(per_second: float | None) -> str:
@@ -69,7 +74,7 @@ def _depths(found: list[Depth], crew: Crew, ran: dict[str, float] | None = None)
     workers = {"Workers": lambda depth: str(crew.serving(depth.queue_name))}
     if ran is not None:
         workers["Rate"] = lambda depth: rate_of_jobs(ran.get(depth.queue_name))
-    columns = {**_NAMED_DEPTH, "Oldest": oldest_text, **workers}
+    columns = {**_NAMED_DEPTH, **workers}
     return Table.of(columns, found, range(1, 9), "No queue has live jobs.")
 
 
@@ -100,7 +105,7 @@ def _status(options: dict[str, Any]) -> Output:
     text += ["", _depths(waiting, crew, ran)] if crew and state.depths is not None else [""]
     room = max(map(len, commands))
     text += ["", "Next:", *(f"  {command:<{room}}  {words}" for command, words in commands.items())]
-    return Output(text, document, error="" if found.is_working else plain(found.headline))
+    return Output(text, document, answer="" if found.is_working else plain(found.headline))
 
 
 def _next_commands(state: monitoring.QueueState) -> Iterator[tuple[str, str]]:
@@ -195,8 +200,8 @@ def _health(options: dict[str, Any]) -> Output:
     found = monitoring.health(options["database"], queues, **given)
     columns = asdict(found)
     del columns["per_second"]  # which is not read for this
-    text, error = ([found.probe_line], "") if found.is_healthy else ([], plain(found.probe_line))
-    return Output(text, {"healthy": found.is_healthy, **columns}, error)
+    answer = "" if found.is_healthy else plain(found.probe_line)
+    return Output([found.probe_line], {"healthy": found.is_healthy, **columns}, answer=answer)
 
 
 @subcommand("queues", "List the queues: jobs, failures, limits, and how long they keep finished jobs", _QUEUE)
@@ -219,7 +224,6 @@ def _queues(options: dict[str, Any]) -> Output:
             [
                 *(column(found.depth) for column in _NAMED_DEPTH.values()),
                 found.failed_text,
-                oldest_text(found.depth),
                 rate_of_jobs(rate),
                 str(crew.serving(found.name)),
                 (numbers_text(limit) if limit else "") or "-",
@@ -236,8 +240,7 @@ def _queues(options: dict[str, Any]) -> Output:
                 **kept,
             }
         )
-    head = [*_NAMED_DEPTH, "Failed in 24 h", "Oldest", "Rate", "Workers", "Limit"]
-    head += ["Keeps done", "Keeps failed"]
+    head = [*_NAMED_DEPTH, "Failed in 24 h", "Rate", "Workers", "Limit", "Keeps done", "Keeps failed"]
     return Output([Table(head, text, range(1, len(head)), "No queue is in use.")], document)
 
 
@@ -277,8 +280,10 @@ def _limit_json(limit: Limit, prefix: str = "") -> dict[str, Any]:
     return {name: getattr(limit, f"{prefix}{name}") for name in ("concurrency", "rate", "per", "burst")}
 
 
+SHORT = 12  # characters of a fingerprint in a list; commands take its beginning
+
 _FAILURES: Columns = {
-    "Fingerprint": lambda found: found.fingerprint,
+    "Fingerprint": lambda found: found.fingerprint[:SHORT],
     "Failed": lambda found: number(found.failed),
     "Retried": lambda found: number(found.retried),
     "Last seen": lambda found: date_time(found.last_seen),
@@ -290,7 +295,7 @@ _FAILURES: Columns = {
 @subcommand(
     "failures",
     "List failures by error and place, or show one group",
-    argument("fingerprint", nargs="?", default="", help="show this group, with its newest failure"),
+    argument("fingerprint", nargs="?", default="", help="show this group, or the one that begins so"),
     _span("24h"),
     argument("--queue", default="", metavar="NAME", help="only failures of this queue"),
     argument("--task", default="", metavar="PATH", help="only failures of this task"),
@@ -300,7 +305,7 @@ _FAILURES: Columns = {
 def _failures(options: dict[str, Any]) -> Output:
     alias, back, fingerprint = options["database"], options["span"], options["fingerprint"]
     if fingerprint:
-        return _one_group(alias, back, fingerprint.replace("\0", ""))
+        return _one_group(alias, back, whole_fingerprint(alias, fingerprint.replace("\0", "")))
     which = {name: options[name] for name in ("queue", "task", "muted")}
     found = groups(alias, back, **which, most=min(options["limit"], 1_000))
     document = {"database": alias, "span": back.name, "groups": [_group_json(each) for each in found]}
@@ -314,6 +319,7 @@ def _one_group(alias: str, back: TimeSpan, fingerprint: str) -> Output:
     if found is None:
         raise CommandError(f"There is no group of failures {plain(fingerprint)!r}.")
     known = {
+        "Fingerprint": found.fingerprint,
         "Error": found.error_class or "(none)",
         "Message": found.message,
         f"Last {back.name}": f"{found.failed} failed, {found.retried} retried",

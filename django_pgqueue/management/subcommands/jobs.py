@@ -13,19 +13,20 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
+from time import monotonic
 from traceback import format_exception
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
-from django.db.models import QuerySet
+from django.db.models import Max, Min, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
-from django.db.models.functions import Left, Now
+from django.db.models.functions import Cast, Left, Now
 from django.utils import translation
 
 from ... import conf
 from ...explanation import why
-from ...formatting import counted, date_time, number, period, plain, span
+from ...formatting import counted, date_time, get_logger, number, period, plain, span
 from ...models import Job, Worker
 from ...models.job import Status, Step
 from ...monitoring.jobs import moment, recorded_steps
@@ -35,8 +36,10 @@ from ...tasks.progress import Progress
 from ...worker.one_process import run_job
 from .._arguments import at_least, job_id, of_one_database, seconds
 from .._job_filters import add_filters, check_names, filters_of, with_ids
-from .._output import Block, Columns, Output, Table, bar, how_soon, plain_lines
+from .._output import Block, Columns, Output, Table, bar, how_soon, plain_lines, shortened
 from .._parser import INTERRUPTED, argument, subcommand
+
+logger = get_logger(__name__)
 
 PATIENCE = 5.0  # seconds that one statement may take
 MOST = 1000  # jobs in one list
@@ -86,31 +89,74 @@ def _list(options: dict[str, Any]) -> Output:
     alias = options["database"]
     filters = filters_of(options, alias)
     limit = min(MOST, options["limit"])
-    chosen = filters.jobs(alias)
-    if options["after"]:
-        chosen = chosen.filter(pk__lt=options["after"])
+    jobs, lowest = _newest(readable(filters.jobs(alias)).annotate(**_CALL), options["after"], limit + 1)
+    more, jobs, is_cut = len(jobs) > limit, jobs[:limit], lowest is not None
     with time_limit(alias, PATIENCE):
-        jobs = list(readable(chosen).order_by("-pk")[: limit + 1])
-        jobs, more = jobs[:limit], len(jobs) > limit
         _add_worker_names(alias, jobs)
-        if not jobs:
+        if not (jobs or is_cut):
             check_names(filters, alias)
     for job in jobs:
         job.last_message = beginning(job.last_message or "", _READ, job.task_path, _MESSAGE)
-    document = {
-        "database": alias,
-        "jobs": [_row_json(job) for job in jobs],
-        "next": jobs[-1].pk if more else None,
-    }
+        _add_arguments(job)
+    after = jobs[-1].pk if more else lowest
+    rows = [{**_row_json(job), "args": job.shown_args, "kwargs": job.shown_kwargs} for job in jobs]
+    document = {"database": alias, "jobs": rows, "next": after, "timed_out": is_cut}
+    rest, empty = f"There are more: --after {after}", "There is no job."
+    if filters.are_given:
+        empty = "There is no such job."
+    if is_cut:
+        empty = "No such job was found."
+        rest = f"{PATIENCE:g} s were not enough to search the jobs below the id {after}: --after {after}"
     if options["quiet"]:
+        if is_cut:
+            logger.warning(rest)
         return Output([str(job.pk) for job in jobs])
-    empty = "There is no such job." if filters.are_given else "There is no job."
-    rest = ["", f"There are more: --after {jobs[-1].pk}"] if more else []
-    return Output([Table.of(_TABLE, jobs, right={0}, empty=empty), *rest], document)
+    table = Table.of(_TABLE, jobs, right={0}, empty=empty)
+    return Output([table, "", rest] if after else [table], document)
 
 
+def _newest(chosen: QuerySet[Any], after: int | None, most: int) -> tuple[list[Any], int | None]:
+    """Return the newest of these jobs. They are read in ranges of ids, so that what no index finds does not
+    take longer than ``PATIENCE`` either: then the id above which all jobs were read is returned, too.
+    """
+    ends, size = monotonic() + PATIENCE, _FIRST_RANGE
+    found: list[Any] = []
+    with time_limit(chosen.db, PATIENCE):
+        least, newest = Job.objects.using(chosen.db).aggregate(least=Min("pk"), most=Max("pk")).values()
+    upper = (newest or 0) + 1 if after is None else min(after, (newest or 0) + 1)
+    while upper > (least or 0) and len(found) < most:
+        began, lower = monotonic(), upper - size
+        try:
+            with time_limit(chosen.db, max(0.0, ends - began)):
+                some = chosen.filter(pk__gte=lower, pk__lt=upper).order_by("-pk")
+                found += some[: most - len(found)]
+        except TimeLimitReached:
+            if size == _FIRST_RANGE:
+                raise
+            return found, upper
+        upper, size = lower, size * (2 if monotonic() - began < _QUICK else 1)
+    return found, None
+
+
+_FIRST_RANGE = 1_000  # ids
+_QUICK = 0.3  # seconds, in which a statement has read so few rows that the next one may read twice as many
 _MESSAGE = 300
 _READ = 4_000  # characters, if patterns are to find something in them
+_CALL = {f"{name}_text": Left(Cast(name, TextField()), _READ) for name in ("args", "kwargs")}
+_ARGUMENTS = 80  # characters of the arguments in the list
+
+
+def _add_arguments(job: Any) -> None:
+    """Add the arguments as they may be shown, and in a text. They are None if they are too large for it."""
+    job.shown_args, job.shown_kwargs, job.call = None, None, "…"
+    if max(len(job.args_text), len(job.kwargs_text)) < _READ:
+        args, kwargs = json.loads(job.args_text), json.loads(job.kwargs_text)
+        job.shown_args, job.shown_kwargs = redact_call(args, kwargs, job.task_path)
+        named = [f"{name}={_compact(value)}" for name, value in job.shown_kwargs.items()]
+        job.call = shortened(", ".join([*map(_compact, job.shown_args), *named]), _ARGUMENTS)
+
+
+_compact = partial(json.dumps, ensure_ascii=False)
 
 
 def readable(jobs: QuerySet[Job]) -> QuerySet[Any]:
@@ -157,12 +203,13 @@ def _about(job: Any) -> str:
 _TABLE: Columns = {
     "ID": lambda job: str(job.pk),
     "Status": lambda job: job.status,
-    "Queue": lambda job: job.queue_name,
+    "When": _when,
     "Task": lambda job: job.task_path,
+    "Queue": lambda job: job.queue_name,
+    "Arguments": lambda job: job.call,
     "Attempts": lambda job: (
         str(job.attempts) if job.max_attempts is None else f"{job.attempts}/{job.max_attempts}"
     ),
-    "When": _when,
     "Worker": lambda job: job.worker_name or "gone" if job.status == Status.RUNNING else "",
     "About": _about,
 }
@@ -272,7 +319,6 @@ def _facts(job: Any, shown: dict[str, Any]) -> dict[str, str | None]:
     """Return the facts with their labels; those that are empty are not shown."""
     most = "" if job.max_attempts is None else f" of {job.max_attempts}"
     crashes = f", {counted(job.crash_count, 'crash', 'crashes')}" if job.crash_count else ""
-    write = partial(json.dumps, ensure_ascii=False)
     is_running, is_over = job.status == Status.RUNNING, job.is_finished
     times = {
         "Enqueued": job.enqueued_at,
@@ -302,9 +348,9 @@ def _facts(job: Any, shown: dict[str, Any]) -> dict[str, str | None]:
         "Unique key": job.unique_key,
         "User": str(job.user_id or ""),
         "Fingerprint": job.error_fingerprint,
-        "Arguments": write(shown["args"]) if job.args else "",
-        "Keywords": write(shown["kwargs"]) if job.kwargs else "",
-        "Result": "" if job.result is None else write(shown["result"]),
+        "Arguments": _compact(shown["args"]) if job.args else "",
+        "Keywords": _compact(shown["kwargs"]) if job.kwargs else "",
+        "Result": "" if job.result is None else _compact(shown["result"]),
     }
 
 

@@ -26,7 +26,7 @@ from ...monitoring.workers import Crew, busy_text, queues_text, state_text
 from ...postgres.roles import forbidden, installation, shortened, statements_to_drop, statements_to_make
 from .._arguments import at_least, moment, seconds, user_name
 from .._conditions import find_worker, warn_of_unknown_queues
-from .._output import Output
+from .._output import Columns, Output, Table
 from .._parser import argument, subcommand
 
 logger = get_logger(__name__)
@@ -99,18 +99,31 @@ def _resume(options: dict[str, Any]) -> Output:
     return _done(options, {"action": "resume", **found}, f"Resumed {words}.")
 
 
+_PAUSES: Columns = {
+    "Paused": str,
+    "Since": lambda row: date_time(row.paused_at),
+    "Until": lambda row: date_time(row.until) if row.until else "-",
+    "Author": lambda row: row.author or "-",
+    "Reason": lambda row: row.reason,
+}
+
+
 @subcommand("pauses", "List what is paused, by whom, why, and until when")
 def _pauses(options: dict[str, Any]) -> Output:
     pauses = Pause.objects.using(options["database"]).filter(IN_FORCE).order_by("kind", "name")
-    text = []
-    for row in pauses:
-        author = f" by {row.author}" if row.author else ""
-        end = f", until {date_time(row.until)}" if row.until else ""
-        reason = f": {row.reason}" if row.reason else ""
-        text.append(f"{row} paused{author} since {date_time(row.paused_at)}{end}{reason}")
-    return Output(text or ["Nothing is paused."], [_pause_json(row) for row in pauses])
+    return Output(
+        [Table.of(_PAUSES, pauses, empty="Nothing is paused.")], [_pause_json(row) for row in pauses]
+    )
 
 
+_WORKERS: Columns = {
+    "Worker": str,
+    "State": state_text,
+    "Jobs": busy_text,
+    "Heartbeat": lambda worker: f"{period(worker.age)} ago",
+    "ID": lambda worker: str(worker.pk),
+    "Queues": queues_text,
+}
 _WORKER = (
     "id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain", "lost", "started_at",
     "heartbeat_at",
@@ -119,17 +132,12 @@ _WORKER = (
 
 @subcommand("workers", "List the workers, whether they live, and what they do")
 def _workers(options: dict[str, Any]) -> Output:
-    text, document = [], []
-    for worker in Crew(options["database"]).workers:
-        serves_all = not worker.queues and not worker.exclude_queues
-        queues = "all queues" if serves_all else f"queues {queues_text(worker)}"
-        text.append(
-            f"{worker} {state_text(worker)}: {busy_text(worker)} jobs, {queues}, "
-            f"last heartbeat {period(worker.age)} ago (id {worker.pk})"
-        )
+    workers, document = Crew(options["database"]).workers, []
+    for worker in workers:
         columns = {name: getattr(worker, name) for name in _WORKER}
         document.append({**columns, "state": worker.vital.value, "running": worker.busy - worker.lost})
-    return Output(text or ["No worker is registered."], document)
+    empty = "No worker is registered. To start one: manage.py runqueueworker"
+    return Output([Table.of(_WORKERS, workers, empty=empty)], document)
 
 
 @subcommand(

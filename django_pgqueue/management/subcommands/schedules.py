@@ -16,7 +16,7 @@ from django.utils import timezone, translation
 
 from ...exceptions import InvalidKey, JobExists
 from ...explanation import schedules as words
-from ...formatting import counted, date_time, did_you_mean, period, plain
+from ...formatting import date_time, did_you_mean, number, period, plain
 from ...models import Schedule, ScheduleRun
 from ...redaction import redact_call
 from ...schedules.cron import zone
@@ -26,7 +26,7 @@ from ...tasks.paths import discover
 from ...tasks.registry import known_tasks, source_place
 from ...tasks.task import Task
 from .._arguments import user_name
-from .._output import Block, Output, how_soon
+from .._output import Block, Columns, Output, Table, how_soon
 from .._parser import accept_options, argument, subcommand
 from .operating import AUTHOR, REASON
 
@@ -70,12 +70,21 @@ def _schedules(options: dict[str, Any]) -> Output:
 def _list(alias: str) -> Output:
     rows = list(words.with_clock(Schedule.objects.using(alias)).order_by("name"))
     words.add_last_runs(alias, rows)
-    zone_name = timezone.get_current_timezone_name()
-    head = f'{counted(len(rows), "schedule")} in the database "{alias}". Times are in {zone_name}.'
-    text: list[Block] = [head] if rows else [f'There are no schedules in the database "{alias}".']
-    for row in rows:
-        text += ["", *_about(row, row.task_path)]
-    return Output(text, [_json(row) for row in rows])
+    head = [f"Times are in {timezone.get_current_timezone_name()}.", ""] if rows else []
+    table = Table.of(_SCHEDULES, rows, empty="There is no schedule.")
+    return Output([*head, table], [_json(row) for row in rows])
+
+
+_SCHEDULES: Columns = {
+    "Schedule": lambda row: row.name,
+    "State": lambda row: _state(row),
+    "Next run": lambda row: "cannot run" if _problem(row) else _next_run(row),
+    "Last run": lambda row: _run_line(row.last),
+    "When": lambda row: _when(row),
+    "Task": lambda row: row.task_path,
+    "Declared in": words.origin,
+    "Problem": lambda row: _problem(row),
+}
 
 
 def _show(schedule: Any, options: dict[str, Any]) -> Output:
@@ -131,41 +140,53 @@ def _find(options: dict[str, Any]) -> Any:
 
 def _about(schedule: Any, task: str, **more: str) -> list[Block]:
     """Return what to know of a schedule ``with_clock`` and with its last run."""
-    state, note = words.state(schedule)[1], words.state_note(schedule)
-    changes = words.changes(schedule)
-    changed = f", changed in the admin: {', '.join(changes)}" if changes else ""
-    timing = words.timing(schedule)
-    if schedule.cron is not None:
-        shown = "" if timing == schedule.cron else f" ({schedule.cron})"
-        timing = f"{timing}{shown}, {schedule.timezone}"
     known = {
-        "When": timing,
-        "Next": _next_run(schedule),
-        "Last": _run_line(schedule.last),
+        "When": _when(schedule),
+        "Next run": _next_run(schedule),
+        "Last run": _run_line(schedule.last),
         "Task": task,
         "Declared in": words.origin(schedule),
     }
-    return [f"{schedule.name}: {state}{f' ({note})' if note else ''}{changed}", {**known, **more}]
+    return [f"{schedule.name}: {_state(schedule)}", {**known, **more}]
+
+
+def _state(schedule: Any) -> str:
+    note, changes = words.state_note(schedule), words.changes(schedule)
+    changed = f", changed in the admin: {', '.join(changes)}" if changes else ""
+    return f"{words.state(schedule)[1]}{f' ({note})' if note else ''}{changed}"
+
+
+def _when(schedule: Any) -> str:
+    timing = words.timing(schedule)
+    if schedule.cron is None:
+        return timing
+    shown = "" if timing == schedule.cron else f" ({schedule.cron})"
+    return f"{timing}{shown}, {schedule.timezone}"
 
 
 def _next_run(schedule: Any) -> str:
     """Return when a schedule runs next, and how soon."""
-    if not schedule.is_active:
-        return "-"
+    if not schedule.is_active or _problem(schedule):
+        return _problem(schedule) or "-"
+    [run] = words.next_runs(schedule, 1)
+    return f"{date_time(run)}, {how_soon(run - schedule.now)}"
+
+
+def _problem(schedule: Any) -> str:
+    """Return why a schedule cannot run; empty if it can."""
     try:
-        [run] = words.next_runs(schedule, 1)
+        words.next_runs(schedule, 1)
     except ValueError as error:
         return str(error)
-    return f"{date_time(run)}, {how_soon(run - schedule.now)}"
+    return ""
 
 
 def _next_runs(schedule: Any) -> Iterator[str]:
     """Yield the next runs, also in the schedule's own time zone if its clock shows another time."""
-    try:
-        runs = words.next_runs(schedule, NEXT_RUNS)
-    except ValueError as error:
-        yield f"It cannot run: {error}"
+    if problem := _problem(schedule):
+        yield f"It cannot run: {problem}"
         return
+    runs = words.next_runs(schedule, NEXT_RUNS)
     yield "Next runs:" if schedule.is_active else f"Next runs, if it were not {words.state(schedule)[1]}:"
     for run in runs:
         there = f"{run.astimezone(zone(schedule.timezone)):%Y-%m-%d %H:%M:%S}"
@@ -181,12 +202,9 @@ def _run_line(run: ScheduleRun | None) -> str:
 
 
 def _json(schedule: Any) -> dict[str, Any]:
-    last, runs, problem = schedule.last, [], ""
+    last, problem = schedule.last, _problem(schedule)
     args, kwargs = redact_call(schedule.args, schedule.kwargs, schedule.task_path)
-    try:
-        runs = words.next_runs(schedule, 1)
-    except ValueError as error:
-        problem = str(error)
+    is_due = schedule.is_active and not problem
     columns = (
         "name", "cron", "every", "timezone", "paused_at", "pause_author", "pause_reason", "retired_at",
         "source", "declared_by",
@@ -198,7 +216,7 @@ def _json(schedule: Any) -> dict[str, Any]:
         "kwargs": kwargs,
         "when": words.timing(schedule),
         "state": words.state(schedule)[0],
-        "next_run_at": runs[0] if runs and schedule.is_active else None,
+        "next_run_at": words.next_runs(schedule, 1)[0] if is_due else None,
         "problem": problem,
         "last_run": last and {"run_at": last.run_at, "outcome": last.outcome, "job": last.job_id},
         "overridden": words.changes(schedule),
@@ -219,7 +237,6 @@ def _tasks(options: dict[str, Any]) -> Output:
     schedules: dict[str, list[str]] = {}  # the names of those that code and settings declare
     for name, declaration in sorted({**schedules_in_settings()[0], **declared_schedules()}.items()):
         schedules.setdefault(declaration.task_path, []).append(name)
-    text: list[Block] = []
     document: list[dict[str, Any]] = []
     for path, task in known_tasks().items():
         row: dict[str, Any] = {
@@ -232,20 +249,23 @@ def _tasks(options: dict[str, Any]) -> Output:
             "schedules": schedules.get(path, []),
         }
         document.append(row)
-        facts: dict[str, str | None] = {
-            "Queue": task.queue_name + (f", priority {task.priority}" if task.priority else ""),
-            "Policy": ", ".join(f"{name}={value}" for name, value in row["policy"].items()) or "the defaults",
-            "Schedules": ", ".join(row["schedules"]),
-            "Declared in": row["declared_in"],
-        }
-        text += [f"{'async ' if row['async'] else ''}{path}", facts]
-    if not text and not failed:
-        text = ["No app declares a task. Tasks are found in the modules that TASK_MODULES names."]
+    empty = "No app declares a task. Tasks are found in the modules that TASK_MODULES names."
+    table = Table.of(_TASKS, document, right={2}, empty="" if failed else empty)
     errors = (
         f"{name} cannot be imported, so its tasks are missing: {type(error).__name__}: {error}"
         for name, error in failed.items()
     )
-    return Output(text, document, error="\n".join(errors))
+    return Output([table], document, error="\n".join(errors))
+
+
+_TASKS: Columns = {
+    "Task": lambda row: f"{'async ' if row['async'] else ''}{row['path']}",
+    "Queue": lambda row: row["queue_name"],
+    "Priority": lambda row: number(row["priority"]),
+    "Policy": lambda row: ", ".join(f"{name}={value}" for name, value in row["policy"].items()) or "-",
+    "Schedules": lambda row: ", ".join(row["schedules"]) or "-",
+    "Declared in": lambda row: row["declared_in"],
+}
 
 
 def _policy(task: Task[..., Any]) -> dict[str, str]:

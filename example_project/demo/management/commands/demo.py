@@ -58,6 +58,7 @@ class Command(BaseCommand):
         story.prepare()
         report = story.enqueue()
         screen.title(f"manage.py {' '.join(WORKER)}")
+        screen.fact("Worker", "starting its two processes, which takes a few seconds")
         worker = stack.enter_context(Child("worker", *WORKER))
         story.run(report, worker)
         show_summary(screen, summarize(report.job_ids[0], report.job_ids[-1]))
