@@ -173,7 +173,7 @@ def _below(head: Sequence[str], row: Sequence[str], width: int | None) -> Iterat
     """Yield what did not fit into a row, with the names of its columns. A line breaks between two of them."""
     indent = 2 * _SPACE
     pairs = zip(head, row, strict=True)
-    said = [f"{name}: {text}" for name, text in pairs if text not in _NOTHING]
+    said = [f"{name}: {text}" if name else text for name, text in pairs if text not in _NOTHING]
     room = (width or 0) - len(indent)
     whole = [text.replace(" ", _KEPT) if len(text) < room else text for text in said]
     for line in _wrapped(indent + _SPACE.join(whole), width, indent) if said else ():

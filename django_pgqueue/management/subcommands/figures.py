@@ -30,14 +30,10 @@ from .._arguments import at_least, seconds, span
 from .._conditions import warn_of_unknown_queues, whole_fingerprint
 from .._output import Block, Columns, Output, Table, plain_lines
 from .._parser import argument, subcommand
+from .._parser import found as subcommands
 
 STATS_TIMEOUT = 10.0  # seconds that one statement of ``stats`` may take
 
-#: How many jobs are in each of these states.
-DEPTH: Columns = {
-    name.capitalize(): lambda depth, name=name: capped(getattr(depth, name))
-    for name in ("ready", "scheduled", "retrying", "blocked", "running")
-}
 _QUEUE = argument("--queue", default="", metavar="NAME", help="only this queue")
 
 
@@ -46,17 +42,18 @@ def _span(default: str) -> Callable[[ArgumentParser], Any]:
     return argument("--span", type=span, default=default, metavar="SPAN", help=text)
 
 
-def oldest_text(depth: Depth) -> str:
-    """Return how long the oldest ready job has been due."""
-    return age(depth.oldest_ready) if depth.ready else "-"
-
-
-#: The most important first: what does not fit into a terminal is below the row.
+#: The jobs of a queue, the most important first: what does not fit into a terminal is below the row.
+DEPTH: Columns = {
+    "Ready": lambda depth: capped(depth.ready),
+    "Oldest": lambda depth: age(depth.oldest_ready) if depth.ready else "-",
+    "Running": lambda depth: capped(depth.running),
+    "Scheduled": lambda depth: capped(depth.scheduled),
+    "Retrying": lambda depth: capped(depth.retrying),
+    "Blocked": lambda depth: capped(depth.blocked),
+}
 _NAMED_DEPTH: Columns = {
     "Queue": lambda depth: f"{depth.queue_name} (paused)" if depth.is_paused else depth.queue_name,
-    "Ready": DEPTH["Ready"],
-    "Oldest": oldest_text,
-    **{name: DEPTH[name] for name in ("Running", "Scheduled", "Retrying", "Blocked")},
+    **DEPTH,
 }
 
 
@@ -105,6 +102,7 @@ def _status(options: dict[str, Any]) -> Output:
     text += ["", _depths(waiting, crew, ran)] if crew and state.depths is not None else [""]
     room = max(map(len, commands))
     text += ["", "Next:", *(f"  {command:<{room}}  {words}" for command, words in commands.items())]
+    text += ["", {"Subcommands": ", ".join(subcommands())}]
     return Output(text, document, answer="" if found.is_working else plain(found.headline))
 
 
@@ -125,7 +123,7 @@ def _next_commands(state: monitoring.QueueState) -> Iterator[tuple[str, str]]:
     for command, (is_useful, text) in suggested.items():
         if is_useful:
             yield f"manage.py pgqueue {command}{database}", text
-    yield "manage.py pgqueue --help", "all subcommands"
+    yield "manage.py pgqueue --help", "what each subcommand does"
 
 
 @subcommand(

@@ -125,8 +125,8 @@ _WORKERS: Columns = {
     "Queues": queues_text,
 }
 _WORKER = (
-    "id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain", "lost", "started_at",
-    "heartbeat_at",
+    "id", "host", "pid", "queues", "exclude_queues", "slots", "version", "drain", "lost", "memory",
+    "started_at", "heartbeat_at",
 )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ from ...postgres.timeout import within
 from .._arguments import seconds
 from .._output import Block, Output, Table, bar
 from .._parser import argument, subcommand
-from .figures import DEPTH, oldest_text, rate_of_jobs
+from .figures import DEPTH, SHORT, rate_of_jobs
 from .jobs import progress_text, readable
 
 if TYPE_CHECKING:
@@ -145,7 +145,6 @@ def look(alias: str) -> Look:
     return found
 
 
-_FINGERPRINT = 12  # characters
 _BAD, _WARNING, _DIM, _BAR = "bold red", "yellow", "dim", "cyan"
 _VITAL = {Vital.RUNNING: "green", Vital.DRAINING: _WARNING}
 
@@ -214,7 +213,6 @@ PANES = {
         {
             "Queues": lambda _, depth: depth.queue_name,
             **{head: lambda _, depth, count=count: count(depth) for head, count in DEPTH.items()},
-            "Oldest": lambda _, depth: oldest_text(depth),
             "Rate": lambda found, depth: rate_of_jobs(found.rates.get(depth.queue_name)),
             "Workers": _serving,
             "": lambda _, depth: ("paused" if depth.is_paused else "", _WARNING),
@@ -275,7 +273,7 @@ PANES = {
             "Retried": lambda _, group: number(group.retried),
             "Last seen": lambda found, group: f"{_ago(found, group.last_seen)} ago",
             "Task": lambda _, group: ", ".join(group.tasks),
-            "Fingerprint": lambda _, group: (group.fingerprint[:_FINGERPRINT], _DIM),
+            "Fingerprint": lambda _, group: (group.fingerprint[:SHORT], _DIM),
         },
         range(1, 4),
         "Nothing has failed.",
