@@ -68,7 +68,7 @@ class DatabaseAdmin(ModelAdmin[M]):
     object_history_template = "admin/django_pgqueue/history.html"
 
     class Media:
-        css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/keys.css"]}
+        css = {"all": [f"django_pgqueue/{name}.css" for name in ("theme", "admin", "keys")]}
         js: ClassVar[list[Any]] = [
             Script("django_pgqueue/times.js", defer=True),
             Script("django_pgqueue/live.js", defer=True),

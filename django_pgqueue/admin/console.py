@@ -137,6 +137,9 @@ def console_page(
 def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
     """Return the context of the bar: the pages that the user may view, and the time zone of the times. What
     is ``current`` is for ``aria-current``: "page", "true" for a page below this one, or empty.
+
+    ``pgqueue_bars`` gives the bar once, to the first block that the theme of the admin has: below the
+    breadcrumbs, or else above the messages.
     """
     here = (request.resolver_match.url_name if request.resolver_match else "") or ""
     tabs, roots = [], []
@@ -150,7 +153,7 @@ def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
     below = max(filter(here.startswith, roots), default="")
     for tab, root in zip(tabs, roots, strict=True):
         tab["current"] = tab["current"] or ("true" if root == below else "")
-    return {"pgqueue_nav": tabs, "pgqueue_zone": page_zone()}
+    return {"pgqueue_nav": tabs, "pgqueue_bars": iter([tabs] if tabs else []), "pgqueue_zone": page_zone()}
 
 
 @dataclass(slots=True)
