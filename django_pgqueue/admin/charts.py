@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy, pgettext
 from .. import formatting
 from ..formatting import throughput
 from ..models.statistics import HISTOGRAM_BOUNDS
+from ..monitoring.depth import DepthPoint
 from ..monitoring.spans import (
     DAY,
     HOUR,
@@ -86,10 +87,15 @@ class Chart:
         return display.zone_name()
 
 
-def numbers(label: str, values: Sequence[float], color: Color = "main") -> Series:
+def numbers(
+    label: str, values: Sequence[float | None], color: Color = "main", stroke: Stroke = "solid"
+) -> Series:
     """Return a series of counts or rates. Rates below ten have a digit after the point."""
-    texts = [formatting.number(value, 1 if value < 10 and value % 1 else 0) for value in values]
-    return Series(label, values, texts, color)
+    texts = [
+        "" if value is None else formatting.number(value, 1 if value < 10 and value % 1 else 0)
+        for value in values
+    ]
+    return Series(label, values, texts, color, stroke)
 
 
 def span_charts(points: Sequence[Figures]) -> list[Chart]:
@@ -105,6 +111,41 @@ def span_charts(points: Sequence[Figures]) -> list[Chart]:
         Chart("waited", _("Waited, from due to started"), times, waited, unit="seconds"),
         Chart("ran", _("Ran, from started to ended"), times, ran, unit="seconds"),
     ]
+
+
+def depth_charts(counted: Sequence[DepthPoint], points: Sequence[Figures]) -> list[Chart]:
+    """Return the charts of how many jobs waited and ran, and of how many arrived and ended a minute.
+
+    ``points``: what ended in the same steps; some of the last ones may be missing. There are no charts if no
+    worker has counted yet.
+    """
+    if all(point.ready is None for point in counted):
+        return []
+    states: list[tuple[str, str, Color, Stroke]] = [
+        (pgettext("number of jobs", "ready"), "ready", "main", "solid"),
+        (pgettext("number of jobs", "running"), "running", "second", "solid"),
+        (pgettext("number of jobs", "blocked"), "blocked", "alarm", "dashed"),
+        (pgettext("number of jobs", "retrying"), "retrying", "quiet", "dashed"),
+        (pgettext("number of jobs", "scheduled"), "scheduled", "quiet", "dotted"),
+    ]
+    depth = [
+        numbers(label, [getattr(point, name) for point in counted], color, stroke)
+        for label, name, color, stroke in states
+    ]
+    pairs = list(zip(counted, counted[1:], points[1:], strict=False))
+    ends = [60 * figures.ended / figures.seconds for _before, _now, figures in pairs]
+    grown = [
+        None if before.live is None or now.live is None
+        else max(0.0, 60 * (now.live - before.live + figures.ended) / figures.seconds)
+        for before, now, figures in pairs
+    ]  # fmt: skip
+    return [
+        Chart("pgqueue-depth", _("Jobs that wait and run"), [point.start for point in counted], depth),
+        Chart(
+            "pgqueue-flow", _("Jobs that arrive and end, a minute"), [now.start for _, now, _ in pairs],
+            [numbers(_("arrive"), grown, "second", "dashed"), numbers(_("end"), ends, "main", "solid")],
+        ),
+    ]  # fmt: skip
 
 
 _STROKES: dict[float, Stroke] = {0.5: "solid", 0.95: "dashed", 0.99: "dotted"}

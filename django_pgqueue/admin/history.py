@@ -26,7 +26,7 @@ from ..models import Job
 
 _LONGEST_NAME = 200  # characters, of LogEntry.object_repr
 #: The filters whose values say nothing about arguments, and what a search term is if it says nothing, either.
-_TOLD = {"status", "queue", "task", "worker", "enqueued", "finished"}
+_TOLD = {"status", "due", "queue", "task", "worker", "enqueued", "finished"}
 _TOLD_TERMS = {"id", "key", "batch", "fingerprint"}
 _HIDDEN = "…"
 

@@ -24,12 +24,25 @@ from django.utils.translation import pgettext
 from ..formatting import age, number, throughput
 from ..jobs.limits import pause, resume
 from ..models import Job, JobStat, Limit, Pause, Queue, Worker
-from ..monitoring.depth import Depth, capped
+from ..monitoring.depth import MOST, Depth, capped, depth_series
 from ..monitoring.health import PATIENCE, HealthProblem, QueueState, judge, read, thresholds_of
-from ..monitoring.spans import DAY, HOUR, SHARES, Figures, TimeSpan, breakdown, series
+from ..monitoring.queues import FailedJobs, failed_jobs
+from ..monitoring.spans import HOUR, SHARES, Figures, TimeSpan, breakdown, rates, series
 from ..postgres.timeout import within
+from ..tasks.registry import queues_in_use
 from .base import DatabaseAdmin
-from .charts import MEDIA, Chart, Color, chosen_span, gauge, numbers, percentiles, span_tabs, sparkline
+from .charts import (
+    MEDIA,
+    Chart,
+    Color,
+    chosen_span,
+    depth_charts,
+    gauge,
+    numbers,
+    percentiles,
+    span_tabs,
+    sparkline,
+)
 from .console import Paused, console_page, page_url, paused
 from .display import linked
 from .failures import failure_block
@@ -76,13 +89,13 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
     pauses = paused(site, request, alias, state.pauses or [])
     verdict, resumes = judge(state), may_resume(site, request)
 
-    def by_queue(span: TimeSpan) -> dict[str, Figures]:
-        return {row.queue_name: row for row in breakdown(alias, span, "queue", most=MOST_QUEUES)}
+    def last_hour() -> dict[str, Figures]:
+        return {row.queue_name: row for row in breakdown(alias, HOUR, "queue", most=MOST_QUEUES)}
 
-    hour = within(alias, PATIENCE, lambda: by_queue(HOUR))
-    day = within(alias, PATIENCE, lambda: by_queue(DAY))
-    names = within(alias, PATIENCE, lambda: list(Queue.objects.using(alias).values_list("pk", flat=True)))
-    every = sorted({*(state.depths or {}), *(hour or {}), *(day or {}), *(names or [])})
+    hour, rate = within(alias, PATIENCE, last_hour), within(alias, PATIENCE, lambda: rates(alias))
+    failed = within(alias, PATIENCE, lambda: failed_jobs(alias))
+    names = within(alias, PATIENCE, lambda: queues_in_use(alias))
+    every = sorted({*(state.depths or {}), *(names or [])})
     shown = every[:MOST_QUEUES]
     keys = ["*", *(f"queue:{name}" for name in shown)]
     limits = within(alias, PATIENCE, lambda: Limit.objects.using(alias).in_bulk(keys))
@@ -97,7 +110,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
         "verdict": verdict,
         "troubles": [_trouble(url, problem, pauses, resumes) for problem in verdict.problems],
         "notes": pauses.tasks_said,
-        "tiles": _tiles(url, state),
+        "tiles": _tiles(url, state, failed),
         "any_lost": bool(state.lost),
         "jobs_url": url(Job, "changelist"),
         "queues": [
@@ -105,7 +118,8 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
             | {
                 "url": url(Queue, "change", name) or _jobs(url, queue=name),
                 "hour": (hour or {}).get(name),
-                "day": (day or {}).get(name),
+                "rate": (rate or {}).get(name, 0.0),
+                "failed": (failed or {}).get(name, FailedJobs()).day,
                 "paused": pauses.queues.get(name, ""),
                 "limit": limited.get(f"queue:{name}"),
             }
@@ -120,7 +134,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
             worker_row(worker, url(Worker, "change", worker.pk)) for worker in workers[:MOST_WORKERS]
         ],
         "more_workers": max(0, len(workers) - MOST_WORKERS),
-        "slow_queues": None in (state.depths, state.lost, hour, day, names, limits),
+        "slow_queues": None in (state.depths, state.lost, hour, rate, failed, names, limits),
         "slow_workers": state.crew is None,
     }
 
@@ -153,6 +167,7 @@ def charts(alias: str, span: TimeSpan) -> list[Chart]:
     return [
         Chart("pgqueue-throughput", _("Attempts a minute"), starts, attempts, kind="bars"),
         Chart("pgqueue-times", _("How long jobs waited and ran"), starts, times, unit="seconds"),
+        *depth_charts(depth_series(alias, span), points),
     ]
 
 
@@ -179,7 +194,9 @@ def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes:
     return {"text": text, "url": target, "label": label, "command": command, **found}
 
 
-def _tiles(url: partial[str], state: QueueState) -> list[dict[str, Any]]:
+def _tiles(
+    url: partial[str], state: QueueState, failed_now: dict[str, FailedJobs] | None
+) -> list[dict[str, Any]]:
     """Return the four tiles. A figure that could not be read in time is a question mark."""
     minutes = state.hour[:-1]  # the last one is not over
     ready, oldest = _ready(state)
@@ -189,9 +206,14 @@ def _tiles(url: partial[str], state: QueueState) -> list[dict[str, Any]]:
     now, before = state.failed
     if state.minutes is not None:
         finished, speed = number(round(60 * state.per_second)), throughput(state.per_second)
-        failed, earlier = number(now), _("%(count)s in the hour before") % {"count": number(before)}
+        earlier = _("%(now)s failures, %(before)s in the hour before") % {
+            "now": number(now),
+            "before": number(before),
+        }
+    if failed_now is not None:
+        failed = capped(sum(each.hour for each in failed_now.values()))
     return [
-        {"label": _("Ready"), "value": ready, "note": oldest, "url": _jobs(url, status="pending"),
+        {"label": _("Ready"), "value": ready, "note": oldest, "url": _jobs(url, due="now"),
          "line": sparkline([each.waited(0.95) for each in minutes], "second"),
          "line_label": _("how long jobs waited, p95")},
         {"label": _("Running"), "value": busy, "note": slots, "url": _jobs(url, status="running"),
@@ -205,18 +227,22 @@ def _tiles(url: partial[str], state: QueueState) -> list[dict[str, Any]]:
 
 
 def _ready(state: QueueState) -> tuple[str, str]:
-    """Return how many jobs are ready, and how long the oldest has waited. Those in paused queues are told."""
+    """Return how many jobs are ready, and what the tile says below: how long the oldest one waits that is in
+    no paused queue, where that leads, what is paused, and how many jobs a worker has counted.
+    """
     if state.depths is None:
         return "", ""
-    active = [depth for depth in state.depths.values() if not depth.is_paused]
-    ready = sum(depth.ready for depth in active)
-    held = sum(depth.ready for depth in state.depths.values() if depth.is_paused)
-    oldest = max((depth.oldest_ready for depth in active), default=0.0)
-    note = _("the oldest waits %(age)s") % {"age": age(oldest)} if ready else _("nothing waits")
+    depths = state.depths.values()
+    ready, held = (sum(depth.ready for depth in depths if depth.is_paused >= held) for held in (False, True))
+    oldest = max((depth.oldest_ready for depth in depths if not depth.is_paused), default=0.0)
+    notes = [_("the oldest waits %(age)s") % {"age": age(oldest)} if oldest else _("nothing waits")]
+    if flow := (state.flows or {}).get(""):
+        notes += [flow.text] * bool(flow.text and oldest)
+        if ready > MOST:
+            notes.append(flow.counted)
     if held:
-        more = _("%(count)s in paused queues") % {"count": capped(held)}
-        note = _("%(note)s; %(more)s") % {"note": note, "more": more}
-    return capped(ready), note
+        notes.append(_("%(count)s in paused queues") % {"count": capped(held)})
+    return capped(ready), "; ".join(notes)
 
 
 def _queue_row(state: QueueState, name: str) -> dict[str, Any]:

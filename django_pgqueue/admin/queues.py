@@ -20,16 +20,17 @@ from django.utils.translation import gettext_lazy as _
 from .. import formatting
 from ..formatting import throughput
 from ..models import Job, JobStat, Pause, Queue, Worker
-from ..monitoring.depth import capped
-from ..monitoring.queues import one_queue, queue_figures
+from ..monitoring.depth import Flow, capped, depth_series, flows
+from ..monitoring.queues import PATIENCE, one_queue, queue_figures
 from ..monitoring.spans import breakdown, percentile_text, series
 from ..monitoring.workers import Vital
-from ..postgres.timeout import TimeLimitReached
+from ..postgres.timeout import TimeLimitReached, within
 from ..tasks.registry import queues_in_use
 from .base import DatabaseAdmin, DatabaseForm
 from .charts import (
     MEDIA,
     chosen_span,
+    depth_charts,
     error_rate,
     rate_facts,
     share_text,
@@ -139,8 +140,12 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         """How many live workers claim its jobs."""
         return alarm(queue.attendance) if queue.is_unattended else queue.attendance
 
-    ready = column(pgettext_lazy("number of jobs", "ready"), lambda queue: capped(queue.figures.depth.ready))
     paused = column(_("pause"), lambda queue: queue.paused)
+
+    @admin.display(description=pgettext_lazy("number of jobs", "ready"))
+    def ready(self, queue: Any) -> str:
+        """How many jobs a worker may claim now."""
+        return _linked(queue, capped(queue.figures.depth.ready), due="now")
 
     @admin.display(description=_("oldest due for"))
     def oldest(self, queue: Any) -> str:
@@ -152,13 +157,15 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def waiting(self, queue: Any) -> str:
         """How many jobs are not due yet, how many of these are retrying, and how many are blocked."""
         depth = queue.figures.depth
-        parts = [_("%(count)s scheduled") % {"count": capped(depth.scheduled)}] * bool(depth.scheduled)
-        for count, status, text in (
-            (depth.retrying, "retry", _("{} retrying")),
-            (depth.blocked, "blocked", _("{} blocked")),
-        ):
-            if count:
-                parts.append(format_html(str(text), _linked(queue, capped(count), status=status)))
+        parts = [
+            format_html(str(text), _linked(queue, capped(count), **filters))
+            for count, filters, text in (
+                (depth.scheduled, {"status": "pending", "due": "later"}, _("{} scheduled")),
+                (depth.retrying, {"status": "retry", "due": "later"}, _("{} retrying")),
+                (depth.blocked, {"status": "blocked"}, _("{} blocked")),
+            )
+            if count != 0
+        ]
         return format_html_join(", ", "{}", ((part,) for part in parts)) or formatting.number(0)
 
     @admin.display(description=pgettext_lazy("number of jobs", "running"))
@@ -171,17 +178,18 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     @admin.display(description=_("rate"))
     def rate(self, queue: Any) -> str:
-        """How fast attempts ended in the last hour, and how that was."""
+        """How fast attempts end now, and how that was in the last hour."""
         figures = queue.figures
         if figures.hour is None:
             return formatting.number(0)
-        return format_html("{}{}", throughput(figures.hour.per_second), sparkline(figures.trend.attempts))
+        return format_html("{}{}", throughput(figures.rate), sparkline(figures.trend.attempts))
 
     @admin.display(description=_("failed in 24 hours"))
     def failed(self, queue: Any) -> str:
-        """How many jobs failed in the last 24 hours."""
-        failed = _linked(queue, queue.figures.failed_text, status="failed", finished="day")
-        return alarm(failed) if queue.figures.failed_day else failed
+        """How many jobs failed in the last 24 hours, and were not retried."""
+        day = queue.figures.failed.day
+        failed = _linked(queue, capped(day), status="failed", finished="day")
+        return alarm(failed) if day else failed
 
     @admin.display(description=_("settings"))
     def own_settings(self, queue: Queue) -> str:
@@ -233,7 +241,8 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         figures, fleet = one_queue(alias, name), Fleet(alias)
         serving, pauses = fleet.of(name), paused(self.admin_site, request, alias)
         try:
-            charts = span_charts(series(alias, span, queue=name))
+            points = series(alias, span, queue=name)
+            charts = [*depth_charts(depth_series(alias, span, name), points), *span_charts(points)]
             tasks = breakdown(alias, span, "task", queue=name, most=MOST_TASKS)
             whole = breakdown(alias, span, "queue", queue=name)
         except TimeLimitReached:
@@ -247,6 +256,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         readings = {
             "name": name,
             "figures": figures,
+            "flow": within(alias, PATIENCE, lambda: _flow_text(flows(alias).get(name))),
             "slots": sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING),
             "rates": rate_facts(whole[0]) if whole else [],
             "charts": charts,
@@ -285,6 +295,11 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def save_model(self, request: HttpRequest, obj: Queue, form: Any, change: bool) -> None:
         """Save in the database of this class."""
         obj.save(using=self.writes_to)
+
+
+def _flow_text(flow: Flow | None) -> str:
+    """Return how many jobs were counted, and where it leads."""
+    return "; ".join(filter(None, [flow.counted, flow.text])) if flow and flow.ready else ""
 
 
 def _linked(queue: Any, text: str, **filters: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from django.utils.translation import gettext as _
 
-from ..formatting import age, number
+from ..formatting import age, local, number
 from ..models import Pause
 from ..models.queue import IN_FORCE, PauseKind
 from ..postgres import fetch_rows
@@ -24,7 +24,7 @@ from .spans import SPAN_TIMEOUT, TimeSpan
 
 #: Up to here, jobs are counted one by one.
 MOST = 10_000
-STATES = ("ready", "scheduled", "retrying", "running", "blocked")
+STATES = ("ready", "scheduled", "retrying", "blocked", "running")
 
 
 def capped(count: int | None, most: int = MOST) -> str:
@@ -92,6 +92,11 @@ class DepthPoint:
     running: int | None
     blocked: int | None
 
+    @property
+    def live(self) -> int | None:
+        """All of them together."""
+        return None if self.ready is None else sum(getattr(self, state) for state in STATES)
+
 
 _SERIES = Path(__file__).with_name("depth_series.sql").read_text(encoding="utf-8")
 
@@ -151,6 +156,13 @@ class Flow:
             return 0.0
         surplus = self.ending - self.arriving
         return self.ready / surplus if surplus > 0 else None
+
+    @property
+    def counted(self) -> str:
+        """How many jobs were ready when they were counted, in words."""
+        return _("%(count)s at %(time)s") % {
+            "count": number(self.ready), "time": f"{local(self.counted_at):%H:%M}"
+        }  # fmt: skip
 
     @property
     def text(self) -> str:

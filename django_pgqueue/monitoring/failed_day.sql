@@ -1,10 +1,15 @@
--- Count the jobs of each queue that failed in the last day and were not retried, up to %(most)s. The queues come from
--- kept_queues.sql, with which the statement begins. Each count takes one range scan of the kept leaf's index.
-SELECT kept.queue_name, (
-    SELECT count(*) FROM (
-        SELECT FROM pgqueue_job_kept AS job
+-- Count the jobs of each queue that failed in the last hour and in the last day, and were not retried, each up to
+-- %(most)s. The queues come from kept_queues.sql, with which the statement begins. Each count takes one range scan of
+-- the kept leaf's index.
+SELECT kept.queue_name, count.hour, count.day
+FROM kept CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE newest.finished_at >= statement_timestamp() - interval '1 hour') AS hour,
+        count(*) AS day
+    FROM (
+        SELECT job.finished_at FROM pgqueue_job_kept AS job
         WHERE job.queue_name = kept.queue_name AND job.status = 'failed'
             AND job.finished_at >= statement_timestamp() - interval '1 day'
-        LIMIT %(most)s
-    ) AS day
-) FROM kept
+        ORDER BY job.finished_at DESC LIMIT %(most)s
+    ) AS newest
+) AS count
+WHERE count.day > 0

@@ -21,18 +21,18 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from .. import conf
 from ..conf import Thresholds
-from ..formatting import age, period, throughput
+from ..formatting import age, number, period, throughput
 from ..models import Pause
 from ..models.queue import IN_FORCE
 from ..models.statistics import StatSpan
 from ..postgres.timeout import within
-from .depth import MOST, Depth, capped, depths
+from .depth import MOST, Depth, Flow, capped, depths, flows
 from .queues import Holder, foreign_locks, lost_jobs
 from .spans import Figures, TimeSpan, per_second, series
 from .workers import Crew, Vital
 
 #: The problems that are found by ``verdict()`` only.
-MINOR = ("lost", "silent", "failures", "paused")
+MINOR = ("lost", "silent", "failures", "grows", "paused")
 
 PATIENCE = 2.0  # seconds that one statement may take
 ALL_OTHERS = "*"
@@ -126,6 +126,7 @@ class QueueState:
     holders: list[Holder] | None = None
     lost: dict[str, int] | None = None
     pauses: list[Pause] | None = None
+    flows: dict[str, Flow] | None = None
     minutes: list[Figures] | None = None
     """The attempts that were claimed in each of the last 120 minutes. The last one is not over."""
 
@@ -181,6 +182,7 @@ def read(alias: str) -> QueueState:
         holders=within(alias, PATIENCE, lambda: foreign_locks(alias)),
         lost=within(alias, PATIENCE, lambda: lost_jobs(alias)),
         pauses=within(alias, PATIENCE, lambda: list(pauses)),
+        flows=within(alias, PATIENCE, lambda: flows(alias)),
         minutes=within(alias, PATIENCE, lambda: series(alias, _SPAN)),
     )
 
@@ -321,6 +323,7 @@ def _minor(state: QueueState) -> Iterator[HealthProblem]:
     if now >= max(_FEW_FAILURES, _FEW_OF_ALL * attempts) and now > 2 * before:
         text = _("%(now)d jobs failed in the last hour, %(before)d in the hour before")
         yield HealthProblem("failures", "", text % {"now": now, "before": before})
+    yield from _growing(state)
     # The pauses that hold jobs back: one of everything, or of a queue with jobs that are ready.
     if any(pause.kind == Pause.Kind.ALL for pause in state.pauses or []):
         yield HealthProblem("paused", "", _("everything is paused"))
@@ -336,6 +339,25 @@ def _minor(state: QueueState) -> Iterator[HealthProblem]:
             yield HealthProblem("paused", name, text % {"queue": name, "count": ready})
 
 
+def _growing(state: QueueState) -> Iterator[HealthProblem]:
+    """Yield the queues in which more and more jobs wait although they are not paused."""
+    found = state.depths or {}
+    for name, flow in (state.flows or {}).items():
+        if name in found and flow.grows and not found[name].is_paused:
+            text = _(
+                "%(queue)s grows: from %(before)s ready jobs to %(now)s within %(span)s. %(arriving)s arrive,"
+                " and %(ending)s end"
+            ) % {
+                "queue": name,
+                "before": number(flow.ready_before),
+                "now": number(flow.ready),
+                "span": age(flow.seconds),
+                "arriving": throughput(flow.arriving),
+                "ending": throughput(flow.ending),
+            }
+            yield HealthProblem("grows", name, text)
+
+
 _START = gettext_lazy("Start a worker: %(command)s"), "runqueueworker{queues}"
 _MORE_SLOTS = gettext_lazy(
     "Start more workers or processes, or give long jobs a queue and workers of their own."
@@ -347,6 +369,7 @@ FIXES = {
     "unserved": _START,
     "age": (_MORE_SLOTS, ""),
     "depth": (_MORE_SLOTS, ""),
+    "grows": (_MORE_SLOTS, ""),
     "foreign_lock": (gettext_lazy("End these sessions with pg_terminate_backend()."), ""),
     "lost_jobs": (
         gettext_lazy("Replace the process of the worker, which is in the list: %(command)s"),

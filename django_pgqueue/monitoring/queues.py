@@ -17,12 +17,22 @@ from ..formatting import age
 from ..postgres import fetch_rows
 from ..postgres.timeout import TimeLimitReached, within
 from ..tasks.registry import KEPT_QUEUES, queues_in_use
-from .depth import MOST, Depth, capped, depths
-from .spans import HOUR, Figures, Trend, breakdown, trends
+from .depth import MOST, Depth, depths
+from .spans import HOUR, Figures, Trend, breakdown, rates, trends
 
 MOST_QUEUES = 1_000  # with statistics
 PATIENCE = 2.0  # seconds that one statement may take
 _FAILURES = KEPT_QUEUES + Path(__file__).with_name("failed_day.sql").read_text(encoding="utf-8")
+
+
+class FailedJobs(NamedTuple):
+    """How many jobs have failed and were not retried, counted up to ``MOST``."""
+
+    hour: int = 0  # in the last hour
+    day: int = 0  # in the last 24 hours
+
+
+_NONE_FAILED = FailedJobs()
 
 
 @dataclass(slots=True)
@@ -31,8 +41,8 @@ class QueueFigures:
 
     depth: Depth
     lost: int = 0  # running jobs whose worker is dead, and which wait for recovery
-    failed_day: int = 0
-    """Jobs that failed in the last 24 hours and were not retried, counted up to ``MOST``."""
+    failed: FailedJobs = _NONE_FAILED
+    rate: float = 0.0  # how many attempts end a second now
     hour: Figures | None = None  # what ran in the last hour
     trend: Trend = field(default_factory=lambda: Trend([], []))  # the same, step by step
 
@@ -51,11 +61,6 @@ class QueueFigures:
         """Whether there is work for a worker."""
         return self.depth.needs_workers
 
-    @property
-    def failed_text(self) -> str:
-        """How many jobs failed, with a plus if there are more."""
-        return capped(self.failed_day)
-
 
 def queue_figures(alias: str) -> tuple[list[QueueFigures], bool]:
     """Return the queues that are in use or paused, and whether something could not be read in time."""
@@ -68,6 +73,9 @@ def queue_figures(alias: str) -> tuple[list[QueueFigures], bool]:
                 queues[row.queue_name].hour = row
         for name, trend in trends(alias, HOUR, "queue", queues).items():
             queues[name].trend = trend
+        for name, rate in rates(alias).items():
+            if name in queues:
+                queues[name].rate = rate
     except TimeLimitReached:
         return list(queues.values()), True
     return list(queues.values()), False
@@ -81,11 +89,17 @@ def one_queue(alias: str, name: str) -> QueueFigures | None:
 
 def _standing(alias: str, names: Iterable[str]) -> dict[str, QueueFigures]:
     """Return how many jobs wait, run, and have failed."""
-    found, lost = depths(alias, names), lost_jobs(alias)
-    failures = dict(fetch_rows(alias, _FAILURES, {"most": MOST + 1}))
+    found, lost, failed = depths(alias, names), lost_jobs(alias), failed_jobs(alias)
     return {
-        name: QueueFigures(depth, lost.get(name, 0), failures.get(name, 0)) for name, depth in found.items()
+        name: QueueFigures(depth, lost.get(name, 0), failed.get(name, _NONE_FAILED))
+        for name, depth in found.items()
     }
+
+
+def failed_jobs(alias: str) -> dict[str, FailedJobs]:
+    """Return the counts of each queue that has had any in the last day."""
+    rows = fetch_rows(alias, _FAILURES, {"most": MOST + 1})
+    return {name: FailedJobs(hour, day) for name, hour, day in rows}
 
 
 _LOST_SQL = Path(__file__).with_name("lost.sql").read_text(encoding="utf-8")

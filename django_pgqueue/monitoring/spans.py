@@ -86,6 +86,11 @@ class Figures:
         return self.done + self.failed + self.retried + self.cancelled
 
     @property
+    def ended(self) -> int:
+        """How many jobs ended: all attempts but those that are tried again."""
+        return self.done + self.failed + self.cancelled
+
+    @property
     def per_second(self) -> float:
         """How many ended a second."""
         return per_second([self])

@@ -170,8 +170,9 @@ def test_the_charts_of_each_span(root: Client, span: str, rows: int) -> None:
         minute=ago(minutes=5), done=30, failed=1, wait_histogram=classes(c1=31), run_histogram=classes(c9=31)
     )
     page = body(root, OVERVIEW, part="charts", span=span)
-    times = page.split('id="pgqueue-times"')[1]
-    assert rows - 1 <= len(re.findall(r'<tr><th scope="row" data-value', times)) <= rows + 1
+    for chart in page.split('id="pgqueue-')[1:]:
+        if found := re.findall(r'<tr><th scope="row" data-value', chart):
+            assert rows - 1 <= len(found) <= rows + 1
     heads = re.findall(r'data-stroke="\w+">([^<]+)</th>', page)
     assert heads == [
         "failed", "retried", "done", "waited p50", "waited p95", "waited p99",

@@ -131,7 +131,7 @@ def test_the_figures_of_each_queue() -> None:
     assert (mail.hour.done, mail.hour.failed, mail.hour.retried) == (5, 1, 2)
     assert (sum(mail.trend.done), sum(mail.trend.failed), len(mail.trend.done)) == (5, 3, 12)
     assert mail.needs_workers
-    assert by_name["failures"].failed_day == 2
+    assert by_name["failures"].failed.day == 2
     assert by_name["ran"].hour is None
     assert by_name["unused"].oldest is None
     assert not by_name["unused"].needs_workers

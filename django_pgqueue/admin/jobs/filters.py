@@ -139,6 +139,27 @@ class FinishedFilter(EnqueuedFilter):
         return super().queryset(request, queryset.filter(shelf__gt=LIVE_SHELF) if self.value() else queryset)
 
 
+class DueFilter(admin.SimpleListFilter):
+    """Filter the jobs that wait for a worker, or for their time: ready ones, or those that are due later."""
+
+    title = _("due")
+    parameter_name = "due"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """Return both."""
+        return [("now", _("Now: ready jobs")), ("later", _("Later: scheduled and retrying jobs"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the jobs that a worker may claim now, or later."""
+        if self.value() not in {"now", "later"}:
+            return queryset
+        live = queryset.filter(shelf=LIVE_SHELF, status__in=[Status.PENDING, Status.RETRY])
+        moment = clock(request)
+        return (
+            live.filter(run_after__lte=moment) if self.value() == "now" else live.filter(run_after__gt=moment)
+        )
+
+
 PAUSE = 5  # seconds until the list is read again
 
 
@@ -181,4 +202,4 @@ class StatusFilter(admin.SimpleListFilter):
             yield {**choice, "display": format_html("{} {}", choice["display"], shown)}
 
 
-FILTERS = (StatusFilter, QueueFilter, TaskFilter, WorkerFilter, EnqueuedFilter, FinishedFilter)
+FILTERS = (StatusFilter, DueFilter, QueueFilter, TaskFilter, WorkerFilter, EnqueuedFilter, FinishedFilter)

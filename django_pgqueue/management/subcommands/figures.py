@@ -19,7 +19,7 @@ from ...formatting import age, date_time, local, number, period, plain, throughp
 from ...models import Limit, Queue
 from ...monitoring import health as monitoring
 from ...monitoring import spans
-from ...monitoring.depth import Depth, capped, depths
+from ...monitoring.depth import MOST, STATES, Depth, capped, depths
 from ...monitoring.failures import GroupFigures, group, groups, parts
 from ...monitoring.limits import limit_figures, numbers_text, origin, rate_text
 from ...monitoring.queues import queue_figures
@@ -63,7 +63,11 @@ def rate_of_jobs(per_second: float | None) -> str:
 
 
 def _depth_json(depth: Depth, crew: Crew | None) -> dict[str, Any]:
-    return {**asdict(depth), "workers": crew.serving(depth.queue_name) if crew else 0}
+    """Return the figures of a queue; ``more``: the states that have more jobs than were counted."""
+    found = asdict(depth)
+    more = [state for state in STATES if (found[state] or 0) > MOST]
+    found |= {state: MOST for state in more}
+    return {**found, "more": more, "workers": crew.serving(depth.queue_name) if crew else 0}
 
 
 def _depths(found: list[Depth], crew: Crew, ran: dict[str, float] | None = None) -> Table:
@@ -217,12 +221,11 @@ def _queues(options: dict[str, Any]) -> Output:
         for name in ("retention", "failed_retention"):
             of_queue = getattr(own.get(found.name), name, None)
             kept[name] = getattr(conf.current(), name) if of_queue is None else of_queue
-        rate = spans.per_second([found.hour]) if found.hour else 0.0  # in the last hour
         text.append(
             [
                 *(column(found.depth) for column in _NAMED_DEPTH.values()),
-                found.failed_text,
-                rate_of_jobs(rate),
+                capped(found.failed.day),
+                rate_of_jobs(found.rate),
                 str(crew.serving(found.name)),
                 (numbers_text(limit) if limit else "") or "-",
                 *map(period, kept.values()),
@@ -232,8 +235,8 @@ def _queues(options: dict[str, Any]) -> Output:
             {
                 **_depth_json(found.depth, crew),
                 "lost": found.lost,
-                "failed_in_24_hours": found.failed_day,
-                "per_second": round(rate, 6),
+                "failed_in_24_hours": found.failed.day,
+                "per_second": round(found.rate, 6),
                 "limit": limit and _limit_json(limit),
                 **kept,
             }
