@@ -64,7 +64,8 @@ class Health:
     problems: tuple[HealthProblem, ...]
     workers: int = 0  # how many workers claim jobs
     ready: int = 0
-    oldest_ready: float = 0.0
+    held: int = 0  # how many of these are in paused queues
+    oldest_ready: float = 0.0  # seconds, without paused queues
     per_second: float = 0.0
     """How many attempts have ended a second, in this minute and the last one; only ``verdict()`` reads it."""
 
@@ -83,11 +84,14 @@ class Health:
         """The state in one line, for probes."""
         if self.problems:
             return _("unhealthy: %(problems)s") % {"problems": "; ".join(map(str, self.problems))}
-        return _("healthy: workers %(workers)d, ready jobs %(ready)s, the oldest for %(age)s") % {
+        line = _("healthy: workers %(workers)d, ready jobs %(ready)s, the oldest for %(age)s") % {
             "workers": self.workers,
             "ready": capped(self.ready),
             "age": age(self.oldest_ready),
         }
+        if self.held:
+            line += "; " + _("ready jobs in paused queues: %(held)s") % {"held": capped(self.held)}
+        return line
 
     @property
     def headline(self) -> str:
@@ -200,6 +204,7 @@ def _judged(state: QueueState, problems: Iterable[HealthProblem], queues: Collec
         tuple(replace(each, fix=_fix(each, state.alias, is_starting=is_starting)) for each in problems),
         workers=crew.count(Vital.RUNNING) if crew else 0,
         ready=sum(depth.ready for depth in seen),
+        held=sum(depth.ready for depth in seen if depth.is_paused),
         oldest_ready=max((depth.oldest_ready for depth in seen if not depth.is_paused), default=0.0),
         per_second=state.per_second,
     )

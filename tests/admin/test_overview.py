@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from syrupy.assertion import SnapshotAssertion
@@ -159,7 +160,8 @@ def test_what_is_bad_is_red(root: Client) -> None:
 
 
 def test_a_tile_has_what_finishes_in_a_minute(root: Client) -> None:
-    JobStatFactory.create(minute=ago(minutes=1), done=1200)
+    for back in range(3):  # a minute may end meanwhile
+        JobStatFactory.create(minute=ago(minutes=back), done=1200)
     [count] = re.findall(r"Finished a minute ([\d,]+)", seen(root, OVERVIEW, "pgqueue-board"))
     assert int(count.replace(",", "")) >= 600
 
@@ -181,6 +183,31 @@ def test_the_charts_of_each_span(root: Client, span: str, rows: int) -> None:
     assert page.count('aria-current="true"') == 1
     assert "pgqueue-verdict" not in page
     assert "<html" not in page
+
+
+def test_the_charts_of_the_depth_and_the_tile_say_where_it_leads(root: Client) -> None:
+    """The last point is the newest count, and the number above the chart's link shows the same jobs."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO pgqueue_depth (queue_name, minute, ready, running, oldest_ready)"
+            " SELECT queue, date_bin('1 minute', now() - back * interval '1 minute', 'epoch'),"
+            " 20000 + 100 * back, 3, 90"
+            " FROM unnest(ARRAY['', 'default']) AS queue, unnest(ARRAY[0, 5, 10]) AS back"
+        )
+    JobStatFactory.create(minute=ago(minutes=5), done=3000)
+    job = JobFactory.create(run_after=ago(minutes=3))
+    page = body(root, OVERVIEW, part="charts")
+    heads = re.findall(r'data-stroke="\w+">([^<]+)</th>', page)
+    assert heads[-7:] == ["ready", "running", "blocked", "retrying", "scheduled", "arrive", "end"]
+    depth = page.split('id="pgqueue-depth"')[1].split('id="pgqueue-flow"')[0]
+    values = re.findall(r'<td data-value="(2\d{4})">', depth)
+    assert values == ["20000", "20500", "21000"]
+    assert "empty in about 3 h 20 min" in seen(root, OVERVIEW, "pgqueue-board")
+    of_queue = url("change", "default", model="queue")
+    assert "20,000 at " in seen(root, of_queue, "pgqueue-now")
+    assert "Jobs that arrive and end" in body(root, of_queue)
+    found = root.get(url("changelist"), {"due": "now"}).context["cl"].result_list
+    assert [each.pk for each in found] == [job.pk]
 
 
 def test_a_part_has_what_changes_by_the_second_and_no_frame(root: Client) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import override_settings
 from django.utils import timezone
 
@@ -50,6 +50,9 @@ def test_healthy() -> None:
     found = health("default")
     assert found.is_healthy
     assert found.probe_line.startswith("healthy: workers 1, ready jobs 1, the oldest for ")
+    assert found.probe_line.endswith(" s")
+    pause(everything=True)
+    assert health("default").probe_line.endswith("the oldest for 0 s; ready jobs in paused queues: 1")
 
 
 THRESHOLDS = {"*": {"age": 60, "depth": 3}, "mail": {"age": 600}, "slow": {"workers": 2, "age": None}}
@@ -198,6 +201,19 @@ def all_paused() -> None:
     pause(everything=True)
 
 
+def growing() -> None:
+    """Two queues grow. One of them is paused, and says so."""
+    pause(queue="mail")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO pgqueue_depth (queue_name, minute, ready, oldest_ready)"
+            " SELECT queue, date_bin('1 minute', now() - back * interval '1 minute', 'epoch'),"
+            " 500 - 40 * back, 90"
+            " FROM unnest(ARRAY['', 'default', 'mail']) AS queue, unnest(ARRAY[0, 5, 10]) AS back"
+        )
+    JobFactory.create()
+
+
 def pause_is_over() -> None:
     JobFactory.create(queue_name="mail")
     pause(queue="mail").__class__.objects.update(until=ago(seconds=1))
@@ -214,6 +230,16 @@ def pause_is_over() -> None:
         (paused, [("paused", "mail", "mail: paused, and 2 jobs wait")]),
         (all_paused, [("paused", "", "everything is paused")]),
         (pause_is_over, []),
+        (
+            growing,
+            [
+                (
+                    "grows",
+                    "default",
+                    "default grows: from 100 ready jobs to 500 within 10 min. 40 jobs/min arrive, and",
+                )
+            ],
+        ),
     ],
 )
 def test_what_a_person_wants_to_know(

@@ -66,7 +66,7 @@ def _depth_json(depth: Depth, crew: Crew | None) -> dict[str, Any]:
     """Return the figures of a queue; ``more``: the states that have more jobs than were counted."""
     found = asdict(depth)
     more = [state for state in STATES if (found[state] or 0) > MOST]
-    found |= {state: MOST for state in more}
+    found |= dict.fromkeys(more, MOST)
     return {**found, "more": more, "workers": crew.serving(depth.queue_name) if crew else 0}
 
 
