@@ -28,8 +28,7 @@ THEME = settings.SETTINGS_MODULE.rpartition(".")[2]
 FOLDER = Path(__file__).resolve().parents[3] / "var" / "themes" / THEME
 
 #: Of a text and what is behind it. Links and hints of these themes do not have the 4.5 of WCAG 2.1. The
-#: palest
-#: are those of grappelli; what cannot be read has 1.
+#: palest are those of grappelli; what cannot be read has 1.
 LEAST_CONTRAST = 2.4
 _PALE = """
     async least => {
