@@ -8,14 +8,14 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import flatten, flatten_fieldsets, quote, unquote
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db import router
 from django.db.models import Model, QuerySet
 from django.forms import Media, Script
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -25,6 +25,7 @@ from django.utils.translation import gettext as _
 from ..models import JobStat
 from ..postgres.timeout import TimeLimitReached, time_limit
 from .console import bar, console_page, page_url, paused
+from .lists import OtherAddress
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin
@@ -108,7 +109,17 @@ class DatabaseAdmin(ModelAdmin[M]):
             **bar(self.admin_site, request),
             "pgqueue_paused": paused(self.admin_site, request, self.database),
         }
-        return super().changelist_view(request, {**(extra_context or {}), **frame})
+        try:
+            return super().changelist_view(request, {**(extra_context or {}), **frame})
+        except OtherAddress as error:
+            query = request.GET.copy()
+            for name, value in error.changes.items():
+                query.pop(name, None)
+                if value:
+                    query[name] = value
+            if error.words:
+                self.message_user(request, error.words, messages.WARNING)
+            return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
@@ -257,11 +268,16 @@ SECONDS = 5.0  # for one statement
 
 def limited(admin: DatabaseAdmin[Any], view: View) -> View:
     """Return a view of an admin class whose statements have the time limit, also those of its template. Its
-    pages have no control characters in their texts.
+    pages have no control characters in their texts. An address with a zero byte, which PostgreSQL refuses, is
+    a bad request; in the key of a row, Django writes it as ``_00``.
     """
 
     @wraps(view)
     def within_limit(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        keys = [unquote(str(kwargs.get(name, ""))) for name in ("object_id", "fingerprint")]
+        query = [text for name, values in request.GET.lists() for text in (name, *values)]
+        if any("\0" in str(part) for part in (*kwargs.values(), *keys, *query)):
+            raise BadRequest("The address contains a zero byte.")
         if request.method not in {"GET", "HEAD"} or not admin.admin_site.has_permission(request):
             response = view(request, *args, **kwargs)
         else:

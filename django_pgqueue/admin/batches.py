@@ -84,7 +84,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         self, request: HttpRequest, queryset: QuerySet[JobBatch], search_term: str
     ) -> tuple[QuerySet[JobBatch], bool]:
         """Search by id, or by a part of the name."""
-        term = search_term.strip().replace("\0", "")
+        term = search_term.strip()
         if (number := whole_number(term)) is not None:
             return queryset.filter(pk=number) | queryset.filter(name__icontains=term), False
         return (queryset.filter(name__icontains=term) if term else queryset), False

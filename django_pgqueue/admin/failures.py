@@ -70,7 +70,7 @@ class FailurePages(DatabaseAdmin[Job]):
         """The groups with the most failures of a span."""
         self._check_failures(request)
         span, alias = chosen_span(request, SPANS, DAY), self.database
-        chosen = {name: request.GET.get(name, "").replace("\0", "") for name in ("queue", "task")}
+        chosen = {name: request.GET.get(name, "") for name in ("queue", "task")}
         muted = request.GET.get("muted") == "1"
         try:
             found, is_slow = groups(alias, span, **chosen, muted=muted, most=MOST_GROUPS + 1), False
@@ -99,7 +99,7 @@ class FailurePages(DatabaseAdmin[Job]):
         """One group: its sample, its failures over time, its tasks, queues and versions, and its jobs."""
         self._check_failures(request)
         span, alias = chosen_span(request, SPANS, DAY), self.database
-        fingerprint = unquote(fingerprint).replace("\0", "")
+        fingerprint = unquote(fingerprint)
         try:
             found = group(alias, fingerprint, span)
             if found is None:
@@ -151,7 +151,7 @@ class FailurePages(DatabaseAdmin[Job]):
         if not self.has_mute_permission(request):
             raise PermissionDenied
         rows = FailureGroup.objects.using(self.writes_to).defer("traceback")
-        known = rows.filter(pk=unquote(fingerprint).replace("\0", "")).first()
+        known = rows.filter(pk=unquote(fingerprint)).first()
         if known is None:
             raise Http404(_("There is no such group of failures. It may have been forgotten."))
         if request.POST.get("action") == "unmute":

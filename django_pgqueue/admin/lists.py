@@ -13,7 +13,9 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from django.conf import settings
 from django.contrib.admin import SimpleListFilter
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
@@ -44,6 +46,17 @@ QUICK = 0.2  # seconds; a window that takes less is followed by one of ``GROWTH`
 GROWTH = 4
 SHRINK, MOST_SHRINKS = 10, 2
 
+
+class OtherAddress(Exception):
+    """A list does not do what its address asks for. ``changes`` leads to one that it does: the parameters
+    with their new values, empty for none. ``words`` say what is not done; empty if all of it is.
+    """
+
+    def __init__(self, changes: dict[str, str], words: str = "") -> None:
+        super().__init__(words)
+        self.changes, self.words = changes, words
+
+
 Values: TypeAlias = tuple[Any, ...]  # the place of a row: its values in the columns of the order
 
 
@@ -68,6 +81,26 @@ class KeysetChangeList(ChangeList):
     def read_text(self) -> str:
         """How many rows the filters have read, for people. ``search.js`` adds those of the pages before."""
         return format_html('<span data-pgqueue-read="{}">{}</span>', self.read, number(self.read))
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        """Do what the address asks for. Raise OtherAddress for what no filter knows: the list would have no
+        index for it, and no filter would show that it is chosen.
+        """
+        asked = {name: values[-1] for name, values in self.get_filters_params().items()}
+        for each in self.list_filter:
+            same_as = getattr(each, "same_as", None)
+            if same_as is not None and (changes := same_as(asked)):
+                raise OtherAddress(changes)
+        served = {"pk", self.model._meta.pk.name, self.date_hierarchy}
+        try:
+            found = super().get_filters(request)
+            unknown = [name for name in found[2] if name.partition("__")[0] not in served]
+        except (DisallowedModelAdminLookup, IncorrectLookupParameters):
+            unknown = list(asked)
+        if unknown:
+            words = _("This list has no filter by %(names)s.") % {"names": ", ".join(sorted(unknown))}
+            raise OtherAddress(dict.fromkeys(unknown, ""), words)
+        return found
 
     def get_order(self) -> KeysetOrder:
         """Return the order of the rows: newest first, unless a subclass overrides it."""
@@ -335,5 +368,14 @@ class ConditionFilter(SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows that meet the chosen condition."""
-        chosen = self.conditions.get(self.value() or "")
-        return queryset.filter(chosen[1]) if chosen else queryset
+        if self.value() is None:
+            return queryset
+        if (chosen := self.conditions.get(self.value() or "")) is None:
+            raise no_choice(self)
+        return queryset.filter(chosen[1])
+
+
+def no_choice(each: SimpleListFilter) -> OtherAddress:
+    """Return what is raised for a value that a filter does not know."""
+    words = _("The filter by %(filter)s has no choice “%(value)s”.")
+    return OtherAddress({str(each.parameter_name): ""}, words % {"filter": each.title, "value": each.value()})

@@ -213,7 +213,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         """Return the queue. One that is in use, paused or served but has no settings is an unsaved row."""
         if queue := super().get_object(request, object_id, from_field):
             return queue
-        alias, name = self.database, object_id.replace("\0", "")
+        alias, name = self.database, object_id
         is_known = (
             name in queues_in_use(alias)
             or Pause.objects.using(alias).filter(kind=Pause.Kind.QUEUE, name=name).exists()

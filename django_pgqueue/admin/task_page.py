@@ -46,13 +46,12 @@ MOST_SCHEDULES = 50
 
 def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -> TemplateResponse:
     """Return the page for a user who may view statistics."""
-    path = task_path.replace("\0", "")
-    task = known_tasks().get(path)
+    task = known_tasks().get(task_path)
     site, alias, span = admin.admin_site, admin.database, chosen_span(request)
     url = partial(page_url, site, request)
     try:
-        charts = span_charts(series(alias, span, task=path))
-        found = breakdown(alias, span, "task", task=path)
+        charts = span_charts(series(alias, span, task=task_path))
+        found = breakdown(alias, span, "task", task=task_path)
         tiles = rate_facts(found[0]) if found else [Fact(_("Attempts"), _("none in this time"))]
     except TimeLimitReached:
         charts, tiles = [], [Fact(_("Figures"), _("The statistics could not be read in time."))]
@@ -61,22 +60,22 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -
         admin,
         request,
         "admin/django_pgqueue/task.html",
-        path,
+        task_path,
         pgqueue_paused=paused(site, request, alias),
         media=MEDIA + Media(css={"all": ["django_pgqueue/failures.css"]}),
-        path=path,
-        name=breakable(path),
+        path=task_path,
+        name=breakable(task_path),
         is_known=task is not None,
         summary=(task.func.__doc__ or "").strip().partition("\n")[0] if task is not None else "",
         tiles=tiles,
         charts=charts,
         span_tabs=span_tabs(request),
-        facts=list(_facts(alias, url, path, task)),
+        facts=list(_facts(alias, url, task_path, task)),
         policy=policy(task) if task is not None else [],
-        failures=failure_block(site.get_model_admin(Job), span, path) if shows_failures else None,
-        schedules=_schedules(alias, url, path),
-        callers=_callers(admin, request, path, task),
-        links=list(_links(url, path)),
+        failures=failure_block(site.get_model_admin(Job), span, task_path) if shows_failures else None,
+        schedules=_schedules(alias, url, task_path),
+        callers=_callers(admin, request, task_path, task),
+        links=list(_links(url, task_path)),
     )
 
 

@@ -114,7 +114,7 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
 
 
 def _given(request: HttpRequest, name: str) -> str:
-    return request.GET.get(name, "").replace("\0", "").strip()
+    return request.GET.get(name, "").strip()
 
 
 def _rows(alias: str, span: TimeSpan, queue: str) -> tuple[list[Figures], bool, bool]:

@@ -40,9 +40,8 @@ def test_filters_and_search(root: Client) -> None:
     for state, batch in (("running", running), ("open", opened), ("failed", failed)):
         assert listed(root, LIST, state=state) == [batch.pk]
     assert listed(root, LIST, state="done") == []
-    assert listed(root, LIST, state="nonsense") == [failed.pk, opened.pk, running.pk]
+    assert root.get(LIST, {"state": "nonsense"}).status_code == 302
     assert listed(root, LIST, q="HREE") == listed(root, LIST, q=str(failed.pk)) == [failed.pk]
-    assert listed(root, LIST, q="\0") == [failed.pk, opened.pk, running.pk]
 
 
 def test_the_list_needs_the_same_queries_for_any_number_of_batches(root: Client) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+from django.contrib.admin import site
 from django.test import Client
 from django.utils import timezone
 
@@ -21,7 +22,7 @@ from tests.app import tasks  # noqa: F401 - known to this process
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.wording import shown
 
-from .helpers import STATES, body, listed, opened, url
+from .helpers import LIST, STATES, body, listed, opened, pages_of, url
 
 pytestmark = pytest.mark.django_db
 
@@ -47,18 +48,47 @@ def test_the_filters_by_queue_task_and_time(root: Client) -> None:
 
 
 ODD = (
-    "status=x", "queue=a%00b", "q=a%00b", "finished=x", "p=x", "p=0", f"p={10**30}", "o=2", "worker=x",
-    f"worker={2**63}", "enqueued=..", "enqueued=2020-13-01..", "finished=..0001-01-01", "finished=a..b",
-    "finished=9999-12-31T23:59..", "enqueued=..2020-01-01T10:00%2B99:00",
+    "status=x", "finished=x", "worker=x", f"worker={2**63}", "enqueued=..", "enqueued=2020-13-01..",
+    "finished=..0001-01-01", "finished=a..b", "finished=9999-12-31T23:59..", "priority=5", "status__in=done",
+    "enqueued=..2020-01-01T10:00%2B99:00", "nothing=1", "queue_name__startswith=a", "status=",
 )  # fmt: skip
+SAME = {
+    "status__exact=failed": "?status=failed", "queue_name=a": "?queue=a", "worker__exact=5": "?worker=5",
+    "task_path__exact=a.b&status__exact=done": "?status=done&task=a.b",
+}  # fmt: skip
 
 
 def test_odd_addresses_are_answered(root: Client) -> None:
     job = JobFactory.create()
+    for query in ("p=x", "p=0", f"p={10**30}", "o=2"):
+        assert listed(root, f"{LIST}?{query}") in ([job.pk], []), query
     for query in ODD:
-        response = root.get(f"{url('changelist')}?{query}")
-        assert response.status_code == 200, query
-        assert [row.pk for row in response.context["cl"].result_list] in ([job.pk], []), query
+        response = root.get(f"{LIST}?{query}", follow=True)
+        [(address, _status)] = response.redirect_chain
+        assert address == f"{LIST}?", query
+        [message] = response.context["messages"]
+        assert "no filter" in str(message) or "no choice" in str(message), query
+    for query, other in SAME.items():
+        response = root.get(f"{LIST}?{query}", follow=True)
+        assert sorted(response.redirect_chain[-1][0].partition("?")[2].split("&")) == sorted(
+            other[1:].split("&")
+        )
+        assert [*response.context["messages"]] == [], "all of it is done"
+
+
+def test_a_zero_byte_in_the_address_is_a_bad_request(root: Client) -> None:
+    """On every page of the console, in the query and in each part of the path."""
+    values = dict.fromkeys(("object_id", "fingerprint", "task_path", "path"), "a\x00b")
+    for model in site._registry.values():
+        if model.opts.app_label == "django_pgqueue":
+            for name, address in pages_of(model, **values):
+                assert root.get(address, {"q": "a\0b"}).status_code == 400, name
+                assert root.get(address, {"a\0": "b"}).status_code == 400, name
+                if "%00" in address:
+                    assert root.get(address).status_code == 400, name
+                    assert root.post(address).status_code == 400, name
+                if "object_id" in address or "/a%00b/" in address:
+                    assert root.get(address.replace("%00", "_00")).status_code != 500, name
 
 
 @pytest.mark.usefixtures("small_pages")

@@ -215,7 +215,10 @@ def test_no_filter_in_the_address_finds_what_is_not_shown(root: Client) -> None:
         for client in (root, staff(f"view_{model}")):
             for lookup in lookups:
                 response = client.get(url("changelist", model=model), {lookup: "hunter2"})
-                assert response.status_code == 400, lookup
+                assert (response.status_code, response.get("Location", "")) in (
+                    (400, ""),
+                    (302, f"{url('changelist', model=model)}?"),
+                ), lookup
 
 
 def test_filters_of_the_list_may_be_in_the_address(root: Client, schedule: Schedule) -> None:

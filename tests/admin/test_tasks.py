@@ -87,7 +87,7 @@ def test_filters(root: Client) -> None:
     idle = {path_of(row) for row in rows(root, queue="mail")}
     assert "tests.app.tasks.mail" in idle
     assert "tests.app.tasks.noop" not in idle
-    assert names(root, queue="none") == names(root, q="a\0b") == []
+    assert names(root, queue="none") == []
 
 
 def test_columns_sort(root: Client) -> None:
@@ -162,7 +162,6 @@ def test_a_task_that_this_process_does_not_know(root: Client) -> None:
     page = seen(root, f"{TASKS}task/never.heard.of/")
     assert "none in this time" in page
     assert "There are none among the jobs that were enqueued or ended last." in page
-    assert root.get(f"{TASKS}task/a%00b/").status_code == 200
 
 
 @task(

@@ -101,7 +101,9 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
             waits = [state for state in Status if state.is_claimable]
             read = waits if status in waits else [*waits, Status.BLOCKED]
             return None if status == Status.RUNNING else jobs.filter(shelf=LIVE_SHELF, status__in=read)
-        chosen = set(changelist.get_filters_params())
+        chosen = {name.partition("__")[0] for name in changelist.get_filters_params()}
+        if chosen & {"id", "pk"}:  # the jobs with certain ids, such as ?id__in=1,2
+            return None
         served = {"status", "queue", "finished"} if status == Status.FAILED else set()
         if not (chosen - served or changelist.query):
             return None

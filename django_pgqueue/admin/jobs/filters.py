@@ -17,7 +17,7 @@ from ...models.job import Status
 from ...models.queue import Worker
 from ...monitoring.states import shared_counts
 from ..console import hides
-from ..lists import PERIODS, queue_names, read_span, task_paths, within_span
+from ..lists import PERIODS, no_choice, queue_names, read_span, task_paths, within_span
 from .texts import breakable, short_name
 
 AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
@@ -42,6 +42,12 @@ def clock(request: HttpRequest) -> Any:
     return Now() if as_of is None else Value(as_of)
 
 
+def same_column(column: str, parameter: str, asked: dict[str, str]) -> dict[str, str]:
+    """Return the changes of an address that has the column of a filter instead of its parameter."""
+    names = [name for name in (column, f"{column}__exact") if name in asked and name != parameter]
+    return {**dict.fromkeys(names, ""), parameter: asked[names[0]]} if names else {}
+
+
 class _Filter(admin.SimpleListFilter):
     """Filter by a column. The choices are those in use, up to a limit, and the chosen."""
 
@@ -52,14 +58,18 @@ class _Filter(admin.SimpleListFilter):
         super().__init__(*args)
         chosen = self.value()
         if chosen and chosen not in dict(self.lookup_choices):
-            if label := self.label(chosen):
-                self.lookup_choices.append((chosen, label))
-            else:
-                self.used_parameters.clear()
+            if not (label := self.label(chosen)):
+                raise no_choice(self)
+            self.lookup_choices.append((chosen, label))
+
+    @classmethod
+    def same_as(cls, asked: dict[str, str]) -> dict[str, str]:
+        """Return the changes of an address that names the column, as Django's own filters do."""
+        return same_column(cls.column, str(cls.parameter_name), asked)
 
     def label(self, chosen: str) -> str:
         """Return how a chosen value is shown; empty if no row can have it."""
-        return "" if "\0" in chosen else breakable(chosen)  # PostgreSQL would refuse the statement
+        return breakable(chosen)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return the values in use."""
@@ -174,14 +184,21 @@ class StatusFilter(admin.SimpleListFilter):
     title = _("status")
     parameter_name = "status"
 
+    @classmethod
+    def same_as(cls, asked: dict[str, str]) -> dict[str, str]:
+        """Return the changes of an address with ``status__exact``."""
+        return same_column("status", "status", asked)
+
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         """Return all states, even if there are no such jobs."""
         return Status.choices
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the jobs with the chosen status."""
-        if self.value() not in Status.values:
+        if self.value() is None:
             return queryset
+        if self.value() not in Status.values:
+            raise no_choice(self)
         return on_shelves(self.value() or "", queryset).filter(status=self.value())
 
     def choices(self, changelist: Any) -> Iterator[Any]:

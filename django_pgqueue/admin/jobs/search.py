@@ -81,7 +81,7 @@ def meaning_of(jobs: QuerySet[Any], term: str) -> str:
 def _named(term: str) -> tuple[str, str]:
     """Return which of ``INDEXED`` a term names, and what follows the colon; both empty if it names none."""
     kind, _colon, value = (part.strip() for part in term.partition(":"))
-    return (kind, value) if kind in INDEXED and value and "\0" not in value else ("", "")
+    return (kind, value) if kind in INDEXED and value else ("", "")
 
 
 def names_database_of(alias: str, jobs: QuerySet[Any]) -> bool:
@@ -149,8 +149,7 @@ class JobChangeList(KeysetChangeList):
         """
         if self.meaning == "fingerprint" or self.is_scan:
             return NEWEST
-        queue = self.chosen("queue")
-        return order_of_jobs(self.root_queryset.db, self.chosen("status"), "" if "\0" in queue else queue)
+        return order_of_jobs(self.root_queryset.db, self.chosen("status"), self.chosen("queue"))
 
     def get_results(self, request: HttpRequest) -> None:
         """Read one page, within the window for its filters."""
