@@ -20,7 +20,7 @@ from django_pgqueue.admin.jobs import search
 from django_pgqueue.admin.lists import KeysetChangeList
 from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.postgres.timeout import TimeLimitReached, time_limit
-from tests.support.factories import ERROR, JobFactory, WorkerFactory
+from tests.support.factories import ERROR, BatchFactory, JobFactory, WorkerFactory
 from tests.support.wording import shown
 
 from .helpers import STATES, body, opened, read, staff, url
@@ -161,15 +161,13 @@ def test_a_filter_that_no_index_serves_looks_at_so_many_rows_in_this_order(
 
 
 @pytest.mark.parametrize("status", ["retry", "blocked"])
-def test_a_rare_state_of_waiting_jobs_is_looked_for_in_parts(
-    monkeypatch: pytest.MonkeyPatch, status: str
-) -> None:
+def test_a_rare_state_of_waiting_jobs_is_found_at_once(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
     monkeypatch.setattr(KeysetChangeList, "window", 4)
     monkeypatch.setattr(lists, "PATIENCE", 0.0)
     rare = JobFactory.create(status=status, run_after=ago(-100))
     for n in range(10):
         JobFactory.create(run_after=ago(n), queue_name="ab"[n % 2], group_key="g" if n % 3 else None)
-    assert looked_back(status=status) == [[], [], [rare.pk]]
+    assert looked_back(status=status) == [[rare.pk]]
 
 
 def test_with_many_queues_the_newest_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +253,23 @@ def test_a_key_finds_the_jobs_that_run_or_wait_with_it() -> None:
     two = JobFactory.create(running=True, unique_key="doc-7", unique_scope="live")
     JobFactory.create(running=True, unique_key="doc-7", unique_scope="waiting")
     assert found(q="key:doc-7") == [two.pk, one.pk]
+
+
+def test_what_an_index_finds_is_never_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeysetChangeList, "window", 1)
+    monkeypatch.setattr(lists, "PATIENCE", 0.0)
+    batch = BatchFactory.create(is_open=True)
+    options = {"error_fingerprint": "f", "batch_id": batch.pk, "limit_key": "crm/7"}
+    job = JobFactory.create(running=True, **options)
+    JobFactory.create_batch(5)
+    JobFactory.create_batch(5, failed=True)
+    terms = (str(job.pk), f"default:{job.pk}", "key:crm/7", f"batch:{batch.pk}", "fingerprint:f")
+    query: dict[str, Any]
+    for query in ({"q": term, **more} for term in terms for more in ({}, {"queue": "default"})):
+        page = opened(**query)
+        assert ([row.pk for row in page.result_list], page.cut, page.older) == ([job.pk], False, None), query
+    for query in ({"id__in": job.pk}, {"status": "blocked"}, {"status": "retry", "queue": "default"}):
+        assert opened(**query).cut is False, query
 
 
 def test_a_key_that_no_job_has_is_a_text() -> None:

@@ -27,7 +27,7 @@ from ..workflow import WorkflowPages
 from .fields import with_clock
 from .filters import FILTERS, LIVE_SHELF, clock, on_shelves
 from .progress import PROGRESS_COLUMNS, progress_view
-from .search import HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
+from .search import HELD, HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
 from .texts import MOST_OF_CALL
 
 _IN_LIST = (
@@ -90,24 +90,29 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         """Return the jobs that these filters read one by one. None if there are no filters, or if an index
         supports them; also None for running jobs, because they are few.
 
-        No index tells jobs that wait for their first attempt from those that wait for their next one, and
-        none has all blocked jobs. So one of these states alone is a filter, too.
+        No index tells jobs that wait for their first attempt from those that wait for their next one. So
+        the first of these states alone is a filter, too.
         """
-        if changelist.meaning in INDEXED:
+        if changelist.meaning in {*INDEXED, "id"}:
             return None
         jobs: QuerySet[Job] = changelist.root_queryset
         status = changelist.chosen("status")
-        if status in Status.values and not Status(status).is_terminal:
+        if status == Status.PENDING:
             waits = [state for state in Status if state.is_claimable]
-            read = waits if status in waits else [*waits, Status.BLOCKED]
-            return None if status == Status.RUNNING else jobs.filter(shelf=LIVE_SHELF, status__in=read)
+            return jobs.filter(shelf=LIVE_SHELF, status__in=waits)
+        if status == Status.RUNNING:
+            return None
         chosen = {name.partition("__")[0] for name in changelist.get_filters_params()}
         if chosen & {"id", "pk"}:  # the jobs with certain ids, such as ?id__in=1,2
             return None
         served = {"status", "queue", "finished"} if status == Status.FAILED else set()
+        if status in HELD:
+            served = {"status", "queue"}
         if not (chosen - served or changelist.query):
             return None
         over = on_shelves(status, jobs)
+        if status in HELD:
+            over = over.filter(status=status)
         if changelist.order.names[0] == "finished_at":  # its index has the time, too
             over = over.filter(within_span("finished_at", changelist.chosen("finished"), Now()))
         return over

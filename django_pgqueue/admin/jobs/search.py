@@ -225,13 +225,25 @@ def at_path(jobs: QuerySet[Any], column: str, keys: list[str], text: str, is_quo
 
 # The order of the list of jobs for each status: the jobs that matter most come first. These orders use
 # existing indexes. Waiting jobs are in the order of the claim, for each queue; in its index, those with a
-# group stand apart. Finished jobs have an index on the time when they ended; in the kept leaf, it starts with
-# the queue. Running jobs are few, and are sorted. Blocked jobs, and jobs with any status, are in the order of
+# group stand apart. Those that wait for their next attempt, and blocked jobs, have an index of their own, by
+# the time at which they are due. Finished jobs have an index on the time when they ended; in the kept leaf,
+# it starts with the queue. Running jobs are few, and are sorted. Jobs with any status are in the order of
 # their key, newest first.
 
 #: The jobs of at most this many queues are merged. With more queues, the list is in the order of the key.
 MOST_QUEUES = 30
 _SOME_OF_KEPT = f"{KEPT_QUEUES} SELECT kept.queue_name FROM kept LIMIT {MOST_QUEUES + 1}"  # noqa: S608 - constants
+#: The states of which an index has all jobs (pgqueue_job_state), and a query for the queues of one.
+HELD = frozenset({Status.RETRY, Status.BLOCKED})
+_QUEUES_OF_STATE = """
+    WITH RECURSIVE found AS (
+        SELECT min(job.queue_name) AS name FROM pgqueue_job_live AS job WHERE job.status = '{state}'
+        UNION ALL
+        SELECT (SELECT min(job.queue_name) FROM pgqueue_job_live AS job
+            WHERE job.status = '{state}' AND job.queue_name > found.name)
+        FROM found WHERE found.name IS NOT NULL
+    ) SELECT found.name FROM found WHERE found.name IS NOT NULL LIMIT {most}
+"""
 _TO_RUN = ("-priority", "run_after", "id")
 _FINISHED = ("-finished_at", "-id")
 #: Whether a job has a group: no field of the model, because PostgreSQL computes it. A condition on
@@ -246,12 +258,14 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
     state = Status(status)
     if state == Status.RUNNING:
         return KeysetOrder(("last_attempted_at", "id"))
-    if not (state.is_claimable or state.is_terminal):
-        return NEWEST
     queues = [queue]
     if not queue:
         sql = _SOME_OF_KEPT if state.is_terminal else "SELECT _pgqueue_claimable_queues()"
+        if state in HELD:
+            sql = _QUEUES_OF_STATE.format(state=state.value, most=MOST_QUEUES + 1)
         queues = [name for (name,) in fetch_rows(alias, sql)]
+    if len(queues) > MOST_QUEUES and state in HELD:
+        return KeysetOrder(("run_after", "id"), lambda jobs: [jobs.filter(shelf=LIVE_SHELF, status=state)])
     if len(queues) > MOST_QUEUES:
         return NEWEST
 
@@ -264,6 +278,11 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
         kept = [jobs.filter(shelf=KEPT_SHELF, queue_name=name, status=state) for name in queues]
         return kept if state == Status.FAILED else [past, *kept]
 
+    def held(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
+        return [jobs.filter(shelf=LIVE_SHELF, status=state, queue_name=name) for name in queues]
+
+    if state in HELD:
+        return KeysetOrder(("run_after", "id"), held)
     return KeysetOrder(_FINISHED, over) if state.is_terminal else KeysetOrder(_TO_RUN, waiting)
 
 
