@@ -20,8 +20,9 @@ from django.utils.translation import gettext_lazy as _
 from .. import formatting
 from ..formatting import throughput
 from ..models import Job, JobStat, Pause, Queue, Worker
+from ..monitoring.backlog import backlog
 from ..monitoring.depth import Flow, capped, depth_series, flows
-from ..monitoring.queues import PATIENCE, one_queue, queue_figures
+from ..monitoring.queues import PATIENCE, QueueFigures, one_queue, queue_figures
 from ..monitoring.spans import breakdown, percentile_text, series
 from ..monitoring.workers import Vital
 from ..postgres.timeout import TimeLimitReached, within
@@ -38,13 +39,14 @@ from .charts import (
     span_tabs,
     sparkline,
 )
-from .console import page_url, paused, task_url
+from .console import is_restricted, page_url, paused, task_url
 from .display import Fact, alarm, column, linked
 from .jobs.texts import breakable
 from .task_page import limit_facts
 from .workers import Fleet, worker_row
 
 MOST_TASKS = 20
+FEW_WAITING = 20  # jobs; what fewer have in common is no news
 MOST_WORKERS = 50
 
 
@@ -247,6 +249,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
             whole = breakdown(alias, span, "queue", queue=name)
         except TimeLimitReached:
             charts, tasks, whole = [], [], []
+        shares = _backlog(self, request, figures) if figures else None
         pages = (
             (gettext("Jobs of this queue"), url(Job, "changelist"), {"queue": name}),
             (gettext("Tasks of this queue"), url(JobStat, "changelist"), {"queue": name}),
@@ -256,6 +259,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         readings = {
             "name": name,
             "figures": figures,
+            "backlog": shares,
             "flow": within(alias, PATIENCE, lambda: _flow_text(flows(alias).get(name))),
             "slots": sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING),
             "rates": rate_facts(whole[0]) if whole else [],
@@ -295,6 +299,50 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def save_model(self, request: HttpRequest, obj: Queue, form: Any, change: bool) -> None:
         """Save in the database of this class."""
         obj.save(using=self.writes_to)
+
+
+def _backlog(page: QueueAdmin, request: HttpRequest, figures: QueueFigures) -> dict[str, Any] | None:
+    """Return what fills the queue, for a user who may view all jobs; None if too few jobs wait."""
+    site, alias = page.admin_site, page.database
+    jobs_url = page_url(site, request, Job, "changelist")
+    if not jobs_url or is_restricted(site, request):
+        return None
+    jobs: Any = site.get_model_admin(Job)
+    try:
+        found = backlog(alias, figures.depth, arguments=jobs.has_view_arguments_permission(request))
+    except TimeLimitReached:
+        return None
+    if found.jobs < FEW_WAITING:
+        return None
+    pause_url = page_url(site, request, Pause, "add")
+    rows = []
+    for share in found.shares:
+        filters = {"queue": figures.name}
+        if task := share.task_path or (share.value if share.kind == "task" else ""):
+            filters["task"] = task
+        if share.kind != "task":
+            filters["q"] = _TERMS[share.kind].format(share=share)
+        pause = urlencode({"kind": "task", "name": share.value})
+        rows.append(
+            {
+                "what": _KINDS[share.kind],
+                "place": share.place,
+                "task": breakable(share.task_path),
+                "value": breakable(share.value) if share.kind == "task" else share.value,
+                "share": f"{100 * share.share:.0f} %",
+                "jobs_url": f"{jobs_url}?{urlencode(filters)}",
+                "pause_url": f"{pause_url}?{pause}" if pause_url and share.kind == "task" else "",
+            }
+        )
+    return {"rows": rows, "found": found, "may_cancel": jobs.has_cancel_permission(request)}
+
+
+_KINDS = {"task": _("task"), "group": _("group"), "limit": _("limit key"), "argument": _("argument")}
+_TERMS = {
+    "group": "group:{share.value}",
+    "limit": "key:{share.value}",
+    "argument": "{share.place}={share.value}",
+}
 
 
 def _flow_text(flow: Flow | None) -> str:

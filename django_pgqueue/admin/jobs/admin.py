@@ -97,7 +97,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
             return None
         jobs: QuerySet[Job] = changelist.root_queryset
         status = changelist.chosen("status")
-        if status == Status.PENDING:
+        if status == Status.PENDING or (changelist.chosen("due") and status not in Status.values):
             waits = [state for state in Status if state.is_claimable]
             return jobs.filter(shelf=LIVE_SHELF, status__in=waits)
         if status == Status.RUNNING:

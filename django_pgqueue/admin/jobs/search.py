@@ -40,6 +40,7 @@ WINDOW_OF_WAITING = 10_000  # of jobs that wait; a larger part of a queue would 
 WINDOW_OF_SCAN = 5_000  # of a search that looks into each job
 #: What a term may name before a colon; an index finds these.
 INDEXED = frozenset({"batch", "fingerprint", "key"})
+NAMED = INDEXED | {"group"}
 MEANING = "pgqueue_meaning"  # the attribute of a request that says what its term is
 #: A text search covers this period, unless the filter by time is used.
 PERIOD = PERIODS["week"][0]
@@ -61,9 +62,10 @@ HELP_WITHOUT_ARGUMENTS = _(
 
 
 def meaning_of(jobs: QuerySet[Any], term: str) -> str:
-    """Return what a term is among these jobs: "batch", "fingerprint", "key", "path", "id" or "text"."""
+    """Return what a term is among these jobs: "batch", "fingerprint", "group", "key", "path", "id" or
+    "text"."""
     kind, value = _named(term)
-    if kind == "fingerprint" or (kind == "batch" and whole_number(value) is not None):
+    if kind in {"fingerprint", "group"} or (kind == "batch" and whole_number(value) is not None):
         return kind
     if kind == "key" and fetch_value(jobs.db, f"SELECT EXISTS ({limits.SQL})", *[value] * 4):
         return kind
@@ -79,9 +81,9 @@ def meaning_of(jobs: QuerySet[Any], term: str) -> str:
 
 
 def _named(term: str) -> tuple[str, str]:
-    """Return which of ``INDEXED`` a term names, and what follows the colon; both empty if it names none."""
+    """Return which of ``NAMED`` a term names, and what follows the colon; both empty if it names none."""
     kind, _colon, value = (part.strip() for part in term.partition(":"))
-    return (kind, value) if kind in INDEXED and value else ("", "")
+    return (kind, value) if kind in NAMED and value else ("", "")
 
 
 def names_database_of(alias: str, jobs: QuerySet[Any]) -> bool:
@@ -109,6 +111,8 @@ def search(
         return jobs.filter(of_group, shelf__in=(LIVE_SHELF, KEPT_SHELF))
     if meaning == "id":
         return jobs.filter(pk=parse_id(term)[1])
+    if meaning == "group":
+        return jobs.filter(shelf=LIVE_SHELF, group_key=value)
     if meaning == "key":
         return limits.with_key(jobs, value)
     if not is_span(period):
@@ -149,7 +153,8 @@ class JobChangeList(KeysetChangeList):
         """
         if self.meaning == "fingerprint" or self.is_scan:
             return NEWEST
-        return order_of_jobs(self.root_queryset.db, self.chosen("status"), self.chosen("queue"))
+        status = self.chosen("status") or (Status.PENDING.value if self.chosen("due") else "")
+        return order_of_jobs(self.root_queryset.db, status, self.chosen("queue"))
 
     def get_results(self, request: HttpRequest) -> None:
         """Read one page, within the window for its filters."""
