@@ -67,13 +67,40 @@ def test_odd_addresses_are_answered(root: Client) -> None:
         [(address, _status)] = response.redirect_chain
         assert address == f"{LIST}?", query
         [message] = response.context["messages"]
-        assert "no filter" in str(message) or "no choice" in str(message), query
+        assert re.search("no filter|no choice|no time", str(message)), query
     for query, other in SAME.items():
         response = root.get(f"{LIST}?{query}", follow=True)
         assert sorted(response.redirect_chain[-1][0].partition("?")[2].split("&")) == sorted(
             other[1:].split("&")
         )
         assert [*response.context["messages"]] == [], "all of it is done"
+
+
+def test_the_form_of_a_filter_by_time(root: Client) -> None:
+    job = JobFactory.create(done=True, finished_at=timezone.now() - timedelta(hours=2))
+    assert job.finished_at is not None
+    day = timezone.localtime(job.finished_at).date().isoformat()
+    fields = {"status": "done", "finished_from": f"{day}T00:00", "finished_to": ""}
+    response = root.get(LIST, fields, follow=True)
+    assert [row.pk for row in response.context["cl"].result_list] == [job.pk]
+    assert response.redirect_chain == [(f"{LIST}?status=done&finished={day}T00%3A00..", 302)]
+    page = response.content.decode()
+    assert f'name="finished_from" value="{day}T00:00"' in page
+    assert '<input type="hidden" name="status" value="done">' in page
+    address = f"{LIST}?finished=2026-01-02..2026-01-01"
+    [message] = root.get(address, follow=True).context["messages"]
+    assert str(message) == "“From” must be before “to”."
+    none = root.get(LIST, {"finished_from": "", "finished_to": "", "q": "5"})
+    assert none["Location"] == f"{LIST}?q=5"
+
+
+def test_the_search_suggests_tasks_queues_and_keys(root: Client) -> None:
+    JobFactory.create(running=True, limit_key="crm/<7>", queue_name="mail")
+    page = body(root, LIST)
+    for term in ("key:crm/&lt;7&gt;", "queue:mail", "task:tests.app.tasks.noop"):
+        assert f'<option value="{term}">' in page
+    chosen = root.get(LIST, {"q": " queue: mail", "status": "done"})
+    assert chosen["Location"] == f"{LIST}?status=done&queue=mail"
 
 
 def test_a_zero_byte_in_the_address_is_a_bad_request(root: Client) -> None:

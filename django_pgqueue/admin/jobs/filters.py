@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.views.main import PAGE_VAR
 from django.db.models import QuerySet, Value
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.html import format_html
+from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext_lazy as _
 
 from ...encoding import MAX_BIGINT, whole_number
@@ -17,7 +19,7 @@ from ...models.job import Status
 from ...models.queue import Worker
 from ...monitoring.states import shared_counts
 from ..console import hides
-from ..lists import PERIODS, no_choice, queue_names, read_span, task_paths, within_span
+from ..lists import PERIODS, OtherAddress, Span, no_choice, queue_names, read_span, task_paths, within_span
 from .texts import breakable, short_name
 
 AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
@@ -117,16 +119,50 @@ class WorkerFilter(_Filter):
 
 class EnqueuedFilter(_Filter):
     """Filter by the time when the job was enqueued: by a recent period on the clock of the database, or from
-    one time to another.
+    one time to another. The two fields of the form are joined to one parameter.
     """
 
+    template = "admin/django_pgqueue/span_filter.html"
     title = _("enqueued")
     parameter_name = "enqueued"
     column = "enqueued_at"
 
+    @classmethod
+    def same_as(cls, asked: dict[str, str]) -> dict[str, str]:
+        """Return the changes of an address with the fields of the form."""
+        name = cls.parameter_name
+        start, end = (asked.get(f"{name}_{part}") for part in ("from", "to"))
+        if start is None and end is None:
+            return super().same_as(asked)
+        span = f"{start or ''}..{end or ''}" if start or end else ""
+        return {f"{name}_from": "", f"{name}_to": "", str(name): span}
+
     def label(self, chosen: str) -> str:
         """Return the span in words."""
-        return str(read_span(chosen) or "")
+        span, parameter = read_span(chosen), str(self.parameter_name)
+        if span is None:
+            words = _("“%(value)s” is no time. Write two times, such as 2026-11-23T10:00..2026-11-23T12:00.")
+            raise OtherAddress({parameter: ""}, str(words) % {"value": chosen})
+        if span.start and span.end and span.start >= span.end:
+            raise OtherAddress({parameter: ""}, str(_("“From” must be before “to”.")))
+        return str(span)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The values of the two fields, in the time zone of the page."""
+        span, found = read_span(self.value() or "") or Span(), {}
+        for name, moment in (("from", span.start), ("to", span.end)):
+            local = localtime(moment) if moment is not None and is_aware(moment) else moment
+            found[name] = "" if local is None else f"{local:%Y-%m-%dT%H:%M}"
+        return found
+
+    @property
+    def others(self) -> list[tuple[str, str]]:
+        """The other parameters of the list, from its first page on."""
+        own = {self.parameter_name, PAGE_VAR}
+        return [
+            (name, value) for name, values in self.request.GET.lists() if name not in own for value in values
+        ]
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return the periods."""

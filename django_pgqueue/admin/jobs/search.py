@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.db import connections, router
 from django.db.models import BooleanField, Q, QuerySet, TextField
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from ... import conf
@@ -30,7 +33,7 @@ from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
 from ...tasks.links import parse_id
 from ...tasks.registry import KEPT_QUEUES
-from ..lists import NEWEST, PERIODS, KeysetChangeList, KeysetOrder, is_span, task_paths
+from ..lists import NEWEST, PERIODS, KeysetChangeList, KeysetOrder, OtherAddress, is_span, task_paths
 from .filters import KEPT_SHELF, LIVE_SHELF, PAUSE
 
 #: How many rows a list of one status reads without a search: each costs several times as much as in the order
@@ -44,21 +47,18 @@ NAMED = INDEXED | {"group"}
 MEANING = "pgqueue_meaning"  # the attribute of a request that says what its term is
 #: A text search covers this period, unless the filter by time is used.
 PERIOD = PERIODS["week"][0]
-#: The help of the field.
-HELP = _(
-    "The id of a job; key: and a whole limit key or unique key, for the jobs that run or wait "
-    "with it; batch: and the id of a batch, for its members; fingerprint: and that of a failure, for the "
-    "jobs that failed in the same way; a place in the arguments and the value there, such as "
-    "kwargs.order_id=17; or text in the task, keys, arguments or errors. Text and places are searched "
-    "in live jobs, and in jobs that finished within the last 7 days or the chosen time."
+#: The help of the field, for users who may search arguments, and for others; and what unfolds below.
+HELP = _("An id, a text, or a value in the arguments, such as kwargs.order_id=17.")
+HELP_WITHOUT_ARGUMENTS = _("An id, a task, a key or the class of an error, such as batch:26.")
+MORE = _(
+#: The help of the field, for users who may search arguments, and for others; and what unfolds below it
+    "finds its members. fingerprint: and that of a failure finds the jobs that failed in the same way. "
+    "queue: and task: choose a filter. Everything else is searched in live jobs, and in jobs that finished "
+    "within the last 7 days or the chosen time."
 )
-#: The same for users whose search does not read arguments.
-HELP_WITHOUT_ARGUMENTS = _(
-    "The id of a job; key: and a whole limit key or unique key, for the jobs that run or wait "
-    "with it; batch: and the id of a batch, for its members; fingerprint: and that of a failure, for the "
-    "jobs that failed in the same way; or text in the task, keys or classes of errors. Text is searched "
-    "in live jobs, and in jobs that finished within the last 7 days or the chosen time."
-)
+#: The filters that a term may choose.
+CHOOSES = ("queue", "task")
+MOST_KEYS = 50  # that are suggested
 
 
 def meaning_of(jobs: QuerySet[Any], term: str) -> str:
@@ -160,8 +160,13 @@ class JobChangeList(KeysetChangeList):
         """Read one page, within the window for its filters."""
         full = self.model_admin.has_view_arguments_permission(request)
         help_text: Any = self.search_help_text
-        if help_text is HELP and not (full and conf.current().redact.are_names):
-            self.search_help_text = str(HELP_WITHOUT_ARGUMENTS)
+        if help_text is HELP:  # and not that of a project
+            words = HELP if full and conf.current().redact.are_names else HELP_WITHOUT_ARGUMENTS
+            self.search_help_text = format_html(
+                '{} <details class="pgqueue-more-help"><summary>{}</summary>{}</details>'
+                '<datalist id="pgqueue-suggestions">{}</datalist>',
+                words, _("More"), MORE, format_html_join("", '<option value="{}">', self._suggestions()),
+            )  # fmt: skip
         self.meaning = getattr(request, MEANING, "")
         status, window = self.chosen("status"), self.window
         if self.query:
@@ -170,6 +175,25 @@ class JobChangeList(KeysetChangeList):
             window = WINDOW_OF_WAITING if Status(status).is_claimable else WINDOW_OF_STATUS
         self.window = min(self.window, window)
         super().get_results(request)
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        """Let a term such as queue:mail choose a filter."""
+        kind, _colon, value = (part.strip() for part in self.query.partition(":"))
+        if kind in CHOOSES and value:
+            raise OtherAddress({SEARCH_VAR: "", kind: value})
+        return super().get_filters(request)
+
+    def _suggestions(self) -> Iterator[tuple[str]]:
+        """Yield terms that the field suggests: the choices of the filters, and the limit keys of running
+        jobs, which have an index.
+        """
+        specs: list[Any] = list(self.filter_specs)
+        for name in CHOOSES:
+            for choices in (each.lookup_choices for each in specs if name in each.expected_parameters()):
+                yield from ((f"{name}:{value}",) for value, _label in choices)
+        running = self.root_queryset.filter(shelf=LIVE_SHELF, status="running", limit_key__isnull=False)
+        for key in sorted(set(running.order_by().values_list("limit_key", flat=True)[:MOST_KEYS])):
+            yield (f"key:{key}",)
 
     def chosen(self, name: str) -> str:
         """Return the value of a filter; empty if it is not used."""
