@@ -1,0 +1,109 @@
+"""Each figure is the same on all surfaces, and a number with a link shows the same jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from prometheus_client import generate_latest
+
+from django_pgqueue import pause
+from django_pgqueue.metrics import registry
+from django_pgqueue.monitoring.depth import STATES
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+
+from .test_subcommands import run
+
+pytestmark = pytest.mark.django_db
+
+ADMIN = "/admin/django_pgqueue/"
+#: How many jobs are in each state, and have failed within 24 hours.
+TRUTH = {
+    "mail": {"ready": 5, "scheduled": 2, "retrying": 3, "blocked": 4, "running": 1, "failed": 2},
+    "held": {"ready": 6, "scheduled": 0, "retrying": 0, "blocked": 0, "running": 0, "failed": 0},
+}
+
+
+@pytest.fixture(autouse=True)
+def _jobs() -> None:
+    mail = {"queue_name": "mail"}
+    JobFactory.create_batch(4, **mail)
+    JobFactory.create(**mail, status="retry", attempts=1)  # due
+    JobFactory.create_batch(2, **mail, scheduled=True)
+    JobFactory.create_batch(3, **mail, retrying=True)
+    JobFactory.create_batch(3, **mail, status="blocked", waiting_reason="at most 1")
+    JobFactory.create(**mail, status="blocked", waiting_reason="waits for job 1")
+    worker = WorkerFactory.create(heartbeat_at=timezone.now() + timedelta(hours=1))
+    JobFactory.create(**mail, running=True, worker=worker.pk)
+    JobFactory.create_batch(2, **mail, failed=True)
+    JobFactory.create(**mail, failed=True, finished_at=timezone.now() - timedelta(days=2))
+    JobFactory.create_batch(7, **mail, done=True)
+    JobFactory.create_batch(6, queue_name="held")
+    pause(queue="held")
+    for back in range(3):
+        JobStatFactory.create(queue_name="mail", minute=timezone.now() - timedelta(minutes=back), failed=9)
+
+
+@pytest.fixture
+def root(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+def of_states(queue: str) -> dict[str, int]:
+    return {state: TRUTH[queue][state] for state in STATES}
+
+
+@pytest.mark.parametrize("command", ["queues", "status", "stats"])
+def test_the_json_of_each_command_has_the_same_figures(command: str) -> None:
+    found = json.loads(run(command, "--json"))
+    for each in found if command == "queues" else found["queues"]:
+        assert {state: each[state] for state in STATES} == of_states(each["queue_name"])
+        if command == "queues":
+            assert each["failed_in_24_hours"] == TRUTH[each["queue_name"]]["failed"]
+
+
+@pytest.mark.parametrize("command", [("queues",), ("status",), ("top", "--once"), ("stats",)])
+def test_the_text_of_each_command_has_the_same_figures(command: tuple[str, ...]) -> None:
+    lines = run(*command).splitlines()
+    [head] = [re.split(r"\s{2,}", line) for line in lines if "Ready" in line and "Retrying" in line]
+    for queue in TRUTH:
+        [row] = [re.split(r"\s{2,}", line) for line in lines if re.match(rf"{queue} ", line)]
+        found = dict(zip(head, row, strict=False))
+        assert {state: int(found[state.capitalize()]) for state in STATES} == of_states(queue)
+
+
+def test_metrics_and_health_have_the_same_figures() -> None:
+    text = generate_latest(registry(["default"])).decode()
+    for queue, truth in TRUTH.items():
+        for state in STATES:
+            sample = f'pgqueue_jobs{{database="default",queue="{queue}",state="{state}"}} {truth[state]}.0'
+            assert sample in text
+    health = json.loads(run("health", "--json"))
+    assert (health["ready"], health["held"]) == (11, 6)
+
+
+def test_the_overview_and_top_agree_about_all_queues(root: Client) -> None:
+    tiles = {tile["label"]: tile for tile in root.get(f"{ADMIN}job/overview/").context["tiles"]}
+    assert tiles["Ready"]["value"] == "11"
+    assert "6 in paused queues" in tiles["Ready"]["note"]
+    assert tiles["Running"]["value"] == "1"
+    assert tiles["Failed in the last hour"]["value"] == "2", "jobs, not attempts"
+    assert re.search(r"Ready: +11,", run("top", "--once"))
+
+
+@pytest.mark.parametrize("page", ["job/overview/", "queue/", "queue/mail/change/", "queue/held/change/"])
+def test_a_number_and_its_link_show_the_same_jobs(root: Client, page: str) -> None:
+    text = unescape(root.get(f"{ADMIN}{page}").content.decode())
+    found = re.findall(r'<a [^>]*href="(/admin/django_pgqueue/job/\?[^"]+)"[^>]*>([\d,]+)(?: \w+)?<', text)
+    links: dict[str, Any] = {address: int(number.replace(",", "")) for address, number in found}
+    assert len(links) >= {"queue/held/change/": 1}.get(page, 6)
+    for address, number in links.items():
+        assert len(root.get(address).context["cl"].result_list) == number, address
