@@ -157,7 +157,7 @@ class RowActions(DatabaseAdmin[M]):
     def buttons(self, request: HttpRequest, row: M, names: Iterable[str]) -> list[dict[str, Any]]:
         """Return the buttons that this user may press, of those that fit the row."""
         return [
-            {"label": self.row_actions[name].label, "url": self.address(name, row.pk)}
+            {"name": name, "label": self.row_actions[name].label, "url": self.address(name, row.pk)}
             for name in names
             if self.may(request, self.row_actions[name].permission)
         ]

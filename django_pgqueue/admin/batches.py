@@ -25,7 +25,7 @@ from .display import column
 from .history import action_words, note_and_tell
 from .job_page.formatter import Section
 from .job_page.page import children_of, shown_jobs
-from .jobs.filters import on_shelves
+from .jobs.filters import PAUSE, on_shelves
 from .jobs.texts import batch_bar, batch_name, batch_state
 from .lists import ConditionFilter, KeysetChangeList
 from .workflow import WorkflowPages
@@ -103,6 +103,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         context = super().page_context(request, obj)
         if obj is not None:
             context["pgqueue_heading"] = batch_name(obj)
+            context["pgqueue_pause"] = 0 if obj.is_finished else PAUSE
             if not self._has_hidden(request, obj):
                 fitting = {"cancel": not obj.is_finished, "retry": obj.counts.failed}
                 names = [name for name, fits in fitting.items() if fits]

@@ -27,6 +27,7 @@ from .charts import gauge
 from .console import hidden_of, page_url, task_url, visible_jobs
 from .display import alarm, column
 from .history import action_words, note_and_tell
+from .jobs.filters import PAUSE
 from .jobs.progress import PROGRESS_COLUMNS, progress_of_job
 from .jobs.texts import breakable
 
@@ -155,7 +156,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
         context = super().page_context(request, obj)
         if obj is None:
             return context
-        context["pgqueue_buttons"] = self.drain_buttons(request, obj)
+        context["pgqueue_buttons"], context["pgqueue_pause"] = self.drain_buttons(request, obj), PAUSE
         if not page_url(self.admin_site, request, Job, "changelist"):
             return context
         jobs = list(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_pgqueue import pause, resume
+from django_pgqueue import cancel, pause, resume
 from django_pgqueue.admin import lists
 from django_pgqueue.admin.jobs import search
 from django_pgqueue.models import Job, JobBatch
@@ -242,6 +242,67 @@ def test_the_cursor_goes_to_the_row_that_took_the_place_of_its_own(window: Open)
     page.locator("#result_list tbody tr:nth-child(2) th a").focus()
     see(page, third, rows=2)
     assert focused(page) == str(first.pk)
+
+
+PAGES = ["worker_changelist", "queue_changelist", "schedule_changelist", "limit_changelist", "pause_changelist"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_list_shows_itself_anew_and_loses_no_selection(name: str, window: Open) -> None:
+    pause(queue="demo-images", reason="a list has a row")
+    page = window(fresh=True)
+    page.clock.install()
+    page.goto(address(name), wait_until="networkidle")
+    show_anew(page, "#pgqueue-rows")
+    if page.locator("input.action-select").count():
+        page.locator("input.action-select").first.check()
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        let_time_pass(page)
+        assert requests == []
+        assert page.locator("input.action-select").first.is_checked()
+    resume(queue="demo-images")
+
+
+def read_anew(page: Page) -> None:
+    """Let one read be due, and wait for its answer."""
+    with page.expect_response(lambda answer: answer.request.resource_type == "fetch") as found:
+        page.clock.fast_forward("01:00:00")
+    found.value.finished()
+
+
+def test_the_page_of_a_job_shows_itself_anew_until_the_job_has_ended(window: Open) -> None:
+    error = {"attempt": 1, "class": "shop.Down", "message": "m", "traceback": "T\n" * 90}
+    job = JobFactory.create(attempts=1, errors=[error])
+    page = window(fresh=True)
+    page.clock.install()
+    page.goto(change(job), wait_until="networkidle")
+    page.locator("#attempt-1 summary").focus()
+    if page.locator("#attempt-1[open]").count():
+        page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    page.locator("#pgqueue-now").evaluate("part => { part.dataset.old = 'yes' }")
+    read_anew(page)
+    page.locator("#pgqueue-now:not([data-old])").wait_for()
+    assert page.locator("#attempt-1[open]").count() == 1
+    assert page.evaluate("document.activeElement.localName") == "summary"
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('#attempt-1 pre'))")
+    Job.objects.filter(pk=job.pk).update(errors=[{**error, "message": REASON}])
+    read_anew(page)
+    assert REASON not in page.content(), "a user copies the traceback"
+    page.evaluate("getSelection().removeAllRanges()")
+    read_anew(page)
+    page.get_by_text(REASON).first.wait_for()
+
+    assert page.get_by_role("button", name="Cancel", exact=True).count() == 1
+    cancel(job)
+    read_anew(page)
+    page.locator("#pgqueue-now:not([data-pgqueue-source])").wait_for()
+    assert page.get_by_role("button", name="Cancel", exact=True).count() == 0
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    an_hour_later(page)
+    assert requests == []
 
 
 def test_a_search_for_text_is_not_repeated(window: Open) -> None:

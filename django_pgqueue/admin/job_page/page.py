@@ -48,6 +48,7 @@ from ..console import absent_text, hidden_of, page_url, visible_jobs
 from ..display import linked
 from ..failures import application_part
 from ..jobs.fields import JobDisplay
+from ..jobs.filters import PAUSE
 from ..jobs.progress import progress_in_words
 from ..jobs.texts import batch_bar, batch_name, batch_state, breakable
 from .clone import clone_page
@@ -82,6 +83,7 @@ class JobPage(JobDisplay):
         return {
             **context,
             "pgqueue": sections,
+            "pgqueue_pause": 0 if obj.is_finished else PAUSE,
             "pgqueue_heading": breakable(str(obj)),
             "pgqueue_address": request.build_absolute_uri(self.address("change", obj.pk)),
             "pgqueue_clone": self.address("clone", obj.pk) if may_clone else "",

@@ -8,7 +8,6 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Left, Now
-from django.forms import Script
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext_lazy as _
@@ -48,7 +47,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
 
     class Media:
         css = {"all": ["django_pgqueue/job.css"]}
-        js = ("django_pgqueue/job.js", Script("django_pgqueue/rows.js", defer=True))
+        js = ("django_pgqueue/job.js",)
 
     change_list = JobChangeList
     list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")

@@ -206,7 +206,7 @@ class DueFilter(admin.SimpleListFilter):
         )
 
 
-PAUSE = 5  # seconds until the list is read again
+PAUSE = 5  # seconds until a list or a page is read again
 
 
 class StatusFilter(admin.SimpleListFilter):

@@ -32,6 +32,7 @@ from ..base import DatabaseForm
 from ..display import column, with_more
 from ..history import action_words, note_and_tell
 from ..job_page.formatter import ArgumentsForm, shown_arguments
+from ..jobs.filters import PAUSE
 from ..jobs.texts import breakable
 from ..lists import ConditionFilter
 from ..workers import Fleet
@@ -369,6 +370,7 @@ class ScheduleAdmin(RowActions[Schedule]):
             "pgqueue": summary(self.admin_site, request, self.database, obj),
             "pgqueue_trouble": Fleet(self.database).standstill if obj.is_active else "",
             "pgqueue_buttons": self.buttons(request, obj, fitting),
+            "pgqueue_pause": PAUSE,
         }
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:

@@ -16,12 +16,16 @@ document.addEventListener("DOMContentLoaded", () => {
             });
             place.after(button);
         };
-        for (const value of document.querySelectorAll("[data-pgqueue-json]")) {
-            add(value, () => value.textContent);
-        }
-        for (const link of document.querySelectorAll("a[data-pgqueue-copy]")) {
-            add(link, () => link.href);
-        }
+        const addAll = (part) => {
+            for (const value of part.querySelectorAll("[data-pgqueue-json]")) {
+                add(value, () => value.textContent);
+            }
+            for (const link of part.querySelectorAll("a[data-pgqueue-copy]")) {
+                add(link, () => link.href);
+            }
+        };
+        addAll(document);
+        document.addEventListener("pgqueue:shown", (event) => addAll(event.detail));
     }
     const open = () => {
         const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));

@@ -6,11 +6,13 @@
 // source share one request. If they have a data-pgqueue-key, the request names their keys: ?keys=5,7.
 //
 // Nothing is read while the page is hidden, rows are selected, or a user has pressed the button with
-// data-pgqueue-toggle. A part in which a user fills in a form waits. What the reader has unfolded and scrolled, and
-// the focus, stay, if these elements have an id (links are known by their address, and Django's box around the rows
-// of a list by its class). If the focused row of a list is gone, the row in its place has the focus. A slow answer
-// makes the pause longer, and errors make it longer and longer. If an answer lacks the part, because the session has
-// ended, for example, the part is not read again, and elements with data-pgqueue-ended are shown.
+// data-pgqueue-toggle. A part in which a user fills in a form, or has selected text, waits. What the reader has
+// unfolded and scrolled, and the focus, stay, if these elements have an id (links are known by their address, and
+// Django's box around the rows of a list by its class). If the focused row of a list is gone, the row in its place has
+// the focus. A slow answer makes the pause longer, and errors make it longer and longer. A part may contain others,
+// which are read more often: when one of them has ended, so that its answer has no source, the outer part is read at
+// once. If an answer lacks the part, because the session has ended, for example, the part is not read again, and
+// elements with data-pgqueue-ended are shown.
 "use strict";
 {
     const TICK = 1000; // milliseconds
@@ -40,6 +42,7 @@
         : field.value !== (field.defaultValue ?? chosenFirst(field)?.value ?? "");
     const isFilledIn = (part) => [...part.querySelectorAll("input, textarea, select")].some((field) =>
         (field === document.activeElement && !field.matches(SELECTS)) || isChanged(field));
+    const isSelected = (part) => !getSelection().isCollapsed && getSelection().containsNode(part, true);
 
     const ROWS = "#changelist-form .results"; // it scrolls sideways, and has no id
 
@@ -86,7 +89,11 @@
 
     const show = (part, fresh) => {
         const restore = remember(part);
+        const outer = part.parentElement.closest("[data-pgqueue-source]");
         part.replaceWith(fresh);
+        if (outer && !fresh.dataset.pgqueueSource) {
+            plans.get(outer.dataset.pgqueueSource).due = 0;
+        }
         document.dispatchEvent(new CustomEvent("pgqueue:shown", {detail: fresh}));
         restore(fresh); // last: other scripts may have drawn what was scrolled or focused
     };
@@ -108,8 +115,11 @@
     };
 
     const showAll = (answer, parts) => {
-        for (const part of parts.filter((each) => each.isConnected && mayRead() && !isFilledIn(each))) {
+        for (const part of parts) {
             const fresh = answer.getElementById(part.id);
+            if (!part.isConnected || !mayRead() || isFilledIn(part) || isSelected(part)) {
+                continue;
+            }
             if (fresh) {
                 show(part, document.adoptNode(fresh));
             } else {
@@ -171,4 +181,22 @@
     };
 
     document.addEventListener("DOMContentLoaded", start); // when other deferred scripts have drawn
+
+    // Django's script for actions knows only the boxes that were there when it was started. So it is started again for
+    // the new ones, as soon as a user uses one of them: not before, because it keeps the rows that it knows in memory.
+    const BOXES = "#result_list input.action-select";
+    let isOutdated = false;
+
+    document.addEventListener("pgqueue:shown", (event) => {
+        isOutdated ||= event.detail.matches("#pgqueue-rows");
+    });
+    // On the way down, so that Django's script hears of this event, too.
+    for (const kind of ["click", "change"]) {
+        document.addEventListener(kind, (event) => {
+            if (isOutdated && event.target.matches?.(`${BOXES}, #action-toggle`)) {
+                isOutdated = false;
+                window.Actions(document.querySelectorAll(BOXES));
+            }
+        }, true);
+    }
 }
