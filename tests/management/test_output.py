@@ -400,7 +400,7 @@ def test_a_search_that_takes_too_long_says_how_far_it_came(
         True,
     )
     late_at(3)
-    rest = f"5 s were not enough to search the jobs below the id {ids[6]}: --after {ids[6]}"
+    rest = f"5 s were not enough to search the jobs below the id {ids[6]}. To go on: --after {ids[6]}"
     assert run("jobs", "--arg", "n=0").splitlines()[-1] == rest
     late_at(3)
     assert run("jobs", "--arg", "n=9").splitlines() == ["No such job was found.", "", rest]

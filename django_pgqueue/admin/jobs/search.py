@@ -51,7 +51,7 @@ PERIOD = PERIODS["week"][0]
 HELP = _("An id, a text, or a value in the arguments, such as kwargs.order_id=17.")
 HELP_WITHOUT_ARGUMENTS = _("An id, a task, a key or the class of an error, such as batch:26.")
 MORE = _(
-#: The help of the field, for users who may search arguments, and for others; and what unfolds below it
+    #: The help of the field, for users who may search arguments, and for others; and what unfolds below it
     "finds its members. fingerprint: and that of a failure finds the jobs that failed in the same way. "
     "queue: and task: choose a filter. Everything else is searched in live jobs, and in jobs that finished "
     "within the last 7 days or the chosen time."

@@ -290,6 +290,6 @@ for _change in CHANGES:
         _change.help,
         partial(add_filters, status=f"default: {','.join(_change.usual)}"),
         argument("--yes", action="store_true", help="do not ask"),
-        argument("--dry-run", action="store_true", help="tell how many jobs it would be, and end"),
+        argument("--dry-run", action="store_true", help="print the number of jobs and exit"),
         argument("--quiet", action="store_true", help="print nothing but questions and errors"),
     )(partial(run, _change))

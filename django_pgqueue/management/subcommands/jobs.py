@@ -106,7 +106,8 @@ def _list(options: dict[str, Any]) -> Output:
         empty = "There is no such job."
     if is_cut:
         empty = "No such job was found."
-        rest = f"{PATIENCE:g} s were not enough to search the jobs below the id {after}: --after {after}"
+        rest = f"{PATIENCE:g} s were not enough to search the jobs below the id {after}."
+        rest = f"{rest} To go on: --after {after}"
     if options["quiet"]:
         if is_cut:
             logger.warning(rest)
