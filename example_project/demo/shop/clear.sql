@@ -20,3 +20,4 @@ DELETE FROM pgqueue_failure_group AS one WHERE EXISTS (
     SELECT FROM unnest(one.tasks) AS task (path) WHERE task.path LIKE 'demoshop.%%');
 DELETE FROM pgqueue_stat WHERE queue_name LIKE 'demo-%%';
 DELETE FROM pgqueue_stat_rollup WHERE queue_name LIKE 'demo-%%';
+DELETE FROM pgqueue_depth WHERE queue_name = '' OR queue_name LIKE 'demo-%%';

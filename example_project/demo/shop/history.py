@@ -71,6 +71,7 @@ def fill(cursor: CursorWrapper, jobs: int, waiting: int, workers: Mapping[str, S
         },
     )
     _group(cursor, errors)
+    cursor.execute(_sql("depth"), {})
 
 
 def error_of(error: Error) -> dict[str, Any]:
