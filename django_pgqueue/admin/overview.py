@@ -128,6 +128,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
         "every_limit": limited.get("*"),
         "more_queues": max(0, len(every) - MOST_QUEUES),
         "may_pause": bool(url(Pause, "add")),
+        "pauses_all": "" if pauses.everything or not url(Pause, "add") else EVERYTHING,
         "may_resume": resumes,
         "failures": failure_block(admin) if url(Job, "failures") else None,
         "workers": [
@@ -176,10 +177,9 @@ def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes:
     kind, name, text = problem.kind, problem.queue_name, str(problem)
     found = {}
     if kind == "paused":
-        # To resume everything, the page of pauses asks first.
         text = (pauses.queues_said.get(name) if name else pauses.everything) or text
         target, label = "" if name else url(Pause, "changelist"), _("Pauses")
-        found["resumes"] = name if resumes else ""
+        found["resumes"] = (name or EVERYTHING) if resumes else ""
     elif kind in {"no_worker", "few_workers", "silent", "lost", "lost_jobs"}:
         target, label = url(Worker, "changelist"), _("Workers")
     elif kind == "failures":
@@ -264,6 +264,7 @@ def _queue_row(state: QueueState, name: str) -> dict[str, Any]:
 
 
 _MOST_OF_REASON = 400
+EVERYTHING = "*"  # in the place of the name of a queue
 
 
 def may_resume(site: AdminSite, request: HttpRequest) -> bool:
@@ -282,15 +283,21 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
     site = admin.admin_site
     if not (page_url(site, request, Pause, "add") if button == "pause" else may_resume(site, request)):
         raise PermissionDenied
-    using, named, tell = admin.writes_to, {"name": queue}, partial(note_and_tell, admin, request)
-    found = list(Pause.objects.using(using).filter(kind=Pause.Kind.QUEUE, name=queue))
+    using, tell = admin.writes_to, partial(note_and_tell, admin, request)
+    target: dict[str, Any] = {"queue": queue}
+    kind, name = Pause.Kind.QUEUE, queue
+    paused_words, resumed_words = _("Queue %(name)s is paused."), _("Queue %(name)s is resumed.")
+    if queue == EVERYTHING:
+        target, kind, name = {"everything": True}, Pause.Kind.ALL, ""
+        paused_words, resumed_words = _("Everything is paused."), _("Everything is resumed.")
+    found = list(Pause.objects.using(using).filter(kind=kind, name=name))
     try:
         if button == "pause":
             reason = request.POST.get("reason", "").replace("\0", "")[:_MOST_OF_REASON]
-            made = pause(queue=queue, reason=reason, author=request.user.get_username()[:150], using=using)
-            tell([made], _("Paused."), _("Queue %(name)s is paused.") % named, ADDITION)
-        elif resume(queue=queue, using=using):
-            tell(found, _("Resumed."), _("Queue %(name)s is resumed.") % named, DELETION)
+            made = pause(**target, reason=reason, author=request.user.get_username()[:150], using=using)
+            tell([made], _("Paused."), paused_words % {"name": name}, ADDITION)
+        elif resume(**target, using=using):
+            tell(found, _("Resumed."), resumed_words % {"name": name}, DELETION)
         else:
             tell([], "", _("It was not paused any more."))
     except ValueError:  # a user has changed the form

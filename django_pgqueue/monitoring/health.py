@@ -193,7 +193,9 @@ def read(alias: str) -> QueueState:
 
 def judge(state: QueueState) -> Health:
     """Return the verdict on a state, worst problems first."""
-    return _judged(state, [*_major(state), *_minor(state)])
+    problems = [*_major(state), *_minor(state)]
+    # While everything is paused, this explains most of the others.
+    return _judged(state, sorted(problems, key=lambda each: (each.kind, each.queue_name) != ("paused", "")))
 
 
 def _judged(state: QueueState, problems: Iterable[HealthProblem], queues: Collection[str] = ()) -> Health:

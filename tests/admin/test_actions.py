@@ -130,6 +130,26 @@ def test_a_job_that_was_failed_on_its_page_and_is_done_by_now_does_not_run_again
     assert post(root, url("retry", done.pk), status="done") == ("1 job runs again.", "success")
 
 
+@pytest.mark.parametrize(
+    ("state", "name", "first", "second"),
+    [
+        ("failed", "retry", "1 job runs again.", "No job changed: this job is now pending."),
+        ("pending", "cancel", "1 job was cancelled", "No job changed: this job is now cancelled."),
+        ("running", "cancel", "1 job", "No job changed: "),
+    ],
+    ids=["retried twice", "cancelled twice", "asked to stop twice"],
+)
+def test_a_button_of_a_stale_tab_says_what_it_did(
+    state: str, name: str, first: str, second: str, root: Client
+) -> None:
+    job = JobFactory.create(**STATES[state])
+    told = [post(root, url(name, job.pk), status=state) for _tab in range(2)]
+    assert told[0][0].startswith(first)
+    assert told[0][1] == "success"
+    assert told[1][0].startswith(second)
+    assert told[1][1] == "warning"
+
+
 def test_a_button_leads_back_to_the_job_with_its_filters(root: Client) -> None:
     job = JobFactory.create(failed=True)
     query = "_changelist_filters=status%3Dfailed"

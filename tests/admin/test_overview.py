@@ -222,6 +222,21 @@ def test_a_part_has_what_changes_by_the_second_and_no_frame(root: Client) -> Non
     assert staff().get(OVERVIEW, {"part": "now"}).status_code == 403
 
 
+def test_everything_is_paused_and_resumed(root: Client) -> None:
+    """The pause is the first problem: it explains the others, such as that no worker is there."""
+    assert "Yes, pause everything" in seen(root, OVERVIEW, "pgqueue-verdict")
+    told = post(root, OVERVIEW, queue="*", button="pause", reason="the bank is down")
+    assert told == ("Everything is paused.", "success")
+    [row] = Pause.objects.filter(kind="all")
+    assert (row.reason, row.author) == ("the bank is down", "root")
+    html = seen(root, OVERVIEW, "pgqueue-verdict")
+    assert html.index("the bank is down") < html.index("no worker claims jobs")
+    assert "pause everything" not in html
+    assert post(root, OVERVIEW, queue="*", button="resume") == ("Everything is resumed.", "success")
+    assert not Pause.objects.exists()
+    assert post(root, OVERVIEW, queue="*", button="resume")[1] == "warning", "in another tab, too late"
+
+
 def test_pause_and_resume(root: Client) -> None:
     def press(button: str, **more: str) -> tuple[str, str]:
         return post(root, OVERVIEW, button=button, queue="mail", **more)

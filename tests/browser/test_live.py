@@ -244,7 +244,13 @@ def test_the_cursor_goes_to_the_row_that_took_the_place_of_its_own(window: Open)
     assert focused(page) == str(first.pk)
 
 
-PAGES = ["worker_changelist", "queue_changelist", "schedule_changelist", "limit_changelist", "pause_changelist"]
+PAGES = [
+    "worker_changelist",
+    "queue_changelist",
+    "schedule_changelist",
+    "limit_changelist",
+    "pause_changelist",
+]
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -157,6 +157,8 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         acting = [effect for effect in permitted(name, self, request) if effect.acts]
         acting = [effect for effect in acting if not effect.reruns or shown in effect.states]
         parts = affected(rows, bounds(rows, across=False), acting) if action.effects else [extendable(rows)]
+        if shown != row.status and not action.fits(row):  # another tab has done it already
+            parts = []
         by_now = _("No job changed: this job is now %(status)s.") % {"status": row.get_status_display()}
         act_here(self, request, action, parts, refused="" if shown == row.status else str(by_now))
         return None
