@@ -64,6 +64,7 @@ class DatabaseAdmin(ModelAdmin[M]):
 
     using: ClassVar[str | None] = None
     change_list: ClassVar[type[ChangeList]] = ChangeList
+    purpose: ClassVar[Any] = ""  # what a row is for and how to make one, for a list that has none
     show_facets = admin.ShowFacets.NEVER  # facets count the whole table once for each choice
     show_full_result_count = False
     object_history_template = "admin/django_pgqueue/history.html"
@@ -110,7 +111,7 @@ class DatabaseAdmin(ModelAdmin[M]):
             "pgqueue_paused": paused(self.admin_site, request, self.database),
         }
         try:
-            return super().changelist_view(request, {**(extra_context or {}), **frame})
+            response = super().changelist_view(request, {**(extra_context or {}), **frame})
         except OtherAddress as error:
             query = request.GET.copy()
             for name, value in error.changes.items():
@@ -120,6 +121,9 @@ class DatabaseAdmin(ModelAdmin[M]):
             if error.words:
                 self.message_user(request, error.words, messages.WARNING)
             return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
+        if (cl := (getattr(response, "context_data", None) or {}).get("cl")) and not len(cl.result_list):
+            cl.show_admin_actions = False  # "0 of 0 selected"
+        return response
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

@@ -52,6 +52,11 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     """Shows batches, and can cancel them and retry their failed jobs, with the same permissions on jobs."""
 
     change_list = KeysetChangeList
+    purpose = _(
+        "There are no batches yet. A batch counts jobs that belong together, and others can run "
+        'when all of them have ended. Your code makes one: with Batch("import") as batch: '
+        "batch.add(calls)"
+    )
     list_display = ("id", "named", "state_now", "numbers", "created", "age")
     list_display_links = ("id", "named")
     actions = ("cancel_batches", "retry_batches")

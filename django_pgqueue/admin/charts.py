@@ -35,7 +35,7 @@ from .display import Fact
 # screen reader, and copied. ``charts.js`` draws from the cells: each has its number in ``data-value`` and its
 # text for the legend. Nothing else is sent, so no JSON and no inline script are needed.
 
-Color: TypeAlias = Literal["main", "second", "alarm", "quiet"]
+Color: TypeAlias = Literal["main", "second", "third", "fourth", "fifth", "sixth", "alarm", "quiet"]
 Stroke: TypeAlias = Literal["solid", "dashed", "dotted"]
 _SCRIPTS: list[Any] = [  # the stubs know only texts
     Script(f"django_pgqueue/{name}.js", defer=True) for name in ("uplot/uPlot.iife.min", "charts")
@@ -124,9 +124,9 @@ def depth_charts(counted: Sequence[DepthPoint], points: Sequence[Figures]) -> li
     states: list[tuple[str, str, Color, Stroke]] = [
         (pgettext("number of jobs", "ready"), "ready", "main", "solid"),
         (pgettext("number of jobs", "running"), "running", "second", "solid"),
-        (pgettext("number of jobs", "blocked"), "blocked", "alarm", "dashed"),
-        (pgettext("number of jobs", "retrying"), "retrying", "quiet", "dashed"),
-        (pgettext("number of jobs", "scheduled"), "scheduled", "quiet", "dotted"),
+        (pgettext("number of jobs", "blocked"), "blocked", "fourth", "dashed"),
+        (pgettext("number of jobs", "retrying"), "retrying", "third", "dashed"),
+        (pgettext("number of jobs", "scheduled"), "scheduled", "sixth", "dotted"),
     ]
     depth = [
         numbers(label, [getattr(point, name) for point in counted], color, stroke)
@@ -157,17 +157,17 @@ def percentiles(
     what: Literal["wait", "run"],
     shares: Sequence[float] = tuple(_COLORS),
     label: str = "",
-    color: Color | None = None,
+    colors: Sequence[Color] = tuple(_COLORS.values()),
 ) -> list[Series]:
     """Return a line for each share: how long jobs waited, or ran. What is off the scale is at its end."""
     histograms: list[Sequence[int]] = [getattr(point, f"{what}_histogram") for point in points]
     lines = []
-    for share in shares:
+    for share, color in zip(shares, colors, strict=True):
         found = [percentile(histogram, share) for histogram in histograms]
         values = [None if value is None else min(value, HISTOGRAM_BOUNDS[-1]) for value in found]
         texts = [percentile_text(histogram, share) for histogram in histograms]
         name = f"{label} p{share * 100:.0f}".strip()
-        lines.append(Series(name, values, texts, color or _COLORS[share], _STROKES[share]))
+        lines.append(Series(name, values, texts, color, _STROKES[share]))
     return lines
 
 

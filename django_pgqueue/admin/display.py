@@ -64,6 +64,11 @@ def linked(url: str, text: Any) -> str:
     return format_html('<a href="{}">{}</a>', url, text) if url else text
 
 
+def dimmed(text: str) -> str:
+    """Return a zero dimmed, so that the figures of a table stand out."""
+    return format_html('<span class="pgqueue-zero">{}</span>', text) if text == number(0) else text
+
+
 def with_more(text: Any, more: Any) -> str:
     """Return a text with another one below it, if there is one."""
     return format_html('{}<span class="pgqueue-more">{}</span>', text, more) if more else text

@@ -65,6 +65,11 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     """Limits that code declares can be changed, and set back to that. Others can also be deleted."""
 
     form = LimitForm
+    purpose = _(
+        "There are no limits yet. A limit is how many jobs of a queue, a task or a key may run at "
+        "once, or start in a period. Declare one with a task, as in @task(concurrency=5), or add "
+        "one here."
+    )
     list_display = ("named", "allowed", "rated", "busy", "on_full", "origin")
     search_fields = ("name",)
     sortable_by = ()

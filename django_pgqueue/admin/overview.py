@@ -162,8 +162,8 @@ def charts(alias: str, span: TimeSpan) -> list[Chart]:
         for label, name, color in kinds
     ]
     times = [
-        *percentiles(points, "wait", SHARES, _("waited"), "second"),
-        *percentiles(points, "run", SHARES, _("ran"), "main"),
+        *percentiles(points, "wait", SHARES, _("waited"), ("second", "third", "fourth")),
+        *percentiles(points, "run", SHARES, _("ran"), ("main", "fifth", "sixth")),
     ]
     return [
         Chart("pgqueue-throughput", _("Attempts a minute"), starts, attempts, kind="bars"),

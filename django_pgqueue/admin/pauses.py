@@ -66,6 +66,10 @@ class PauseAdmin(RowActions[Pause]):
     """Pauses and resumes queues, tasks, or everything."""
 
     form = PauseForm
+    purpose = _(
+        "Nothing is paused. A pause keeps workers from starting the jobs of a queue, of a task, or "
+        "all jobs. Add one here, or with manage.py pgqueue pause."
+    )
     list_display = ("what", "reason", "author", "since", "end")
     list_display_links = ("what",)
     ordering = ("kind", "name")

@@ -40,7 +40,7 @@ from .charts import (
     sparkline,
 )
 from .console import is_restricted, page_url, paused, task_url
-from .display import Fact, alarm, column, linked
+from .display import Fact, alarm, column, dimmed, linked
 from .jobs.texts import breakable
 from .task_page import limit_facts
 from .workers import Fleet, worker_row
@@ -120,8 +120,11 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     form = QueueForm
     change_list = QueueChangeList
+    purpose = _(
+        "There are no queues yet. A queue holds jobs until a worker runs them. It appears with its first job."
+    )
     list_display = (
-        "name", "paused", "workers", "ready", "oldest", "waiting", "running", "rate", "failed",
+        "name", "ready", "oldest", "running", "waiting", "rate", "failed", "workers", "paused",
         "own_settings",
     )  # fmt: skip
     search_fields = ("name",)
@@ -168,7 +171,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
             )
             if count != 0
         ]
-        return format_html_join(", ", "{}", ((part,) for part in parts)) or formatting.number(0)
+        return format_html_join(", ", "{}", ((part,) for part in parts)) or dimmed(formatting.number(0))
 
     @admin.display(description=pgettext_lazy("number of jobs", "running"))
     def running(self, queue: Any) -> str:
@@ -183,7 +186,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         """How fast attempts end now, and how that was in the last hour."""
         figures = queue.figures
         if figures.hour is None:
-            return formatting.number(0)
+            return dimmed(formatting.number(0))
         return format_html("{}{}", throughput(figures.rate), sparkline(figures.trend.attempts))
 
     @admin.display(description=_("failed in 24 hours"))
@@ -353,4 +356,4 @@ def _flow_text(flow: Flow | None) -> str:
 def _linked(queue: Any, text: str, **filters: str) -> str:
     """Return a count with a link to these jobs, for a user who may view the list of jobs."""
     query = urlencode({"queue": queue.pk, **filters})
-    return linked(f"{queue.jobs_url}?{query}" if queue.jobs_url and text != "0" else "", text)
+    return linked(f"{queue.jobs_url}?{query}" if queue.jobs_url and text != "0" else "", dimmed(text))

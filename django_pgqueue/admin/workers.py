@@ -124,6 +124,9 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
     """Shows the workers, their queues, and whether they are alive, and can ask them to end."""
 
     change_list = WorkerChangeList
+    purpose = _(
+        "No workers are running. A worker is a process that runs jobs. Start one: manage.py runqueueworker"
+    )
     list_display = (
         "name", "state_now", "heartbeat", "all_queues", "busy_of", "memory_now", "uptime", "version",
     )  # fmt: skip

@@ -304,3 +304,21 @@ def test_there_are_no_numbers_of_other_jobs_than_the_list_shows(
     all_jobs = JobAdmin.get_queryset
     monkeypatch.setattr(JobAdmin, "get_queryset", lambda *args: all_jobs(*args).filter(queue_name="mail"))
     assert numbers(body(root, url("changelist"))) == {}, "who sees a part learns nothing about the others"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("model", ["job", "queue", "worker", "jobbatch", "schedule", "limit", "pause"])
+def test_an_empty_list_says_what_it_is_for_and_offers_no_actions(root: Client, model: str) -> None:
+    page = body(root, url("changelist", model=model))
+    assert page.count('class="pgqueue-empty"') == 1
+    assert 'name="action"' not in page
+    assert "pgqueue-empty" not in body(root, url("changelist", model=model), q="7")
+
+
+@pytest.mark.django_db
+def test_a_queue_begins_with_its_name_and_its_figures(root: Client) -> None:
+    JobFactory.create()
+    page = body(root, url("changelist", model="queue"))
+    columns = re.findall(r'<th scope="col" class="column-(\w+)', page)
+    assert columns[:4] == ["name", "ready", "oldest", "running"]
+    assert columns.index("paused") > columns.index("workers")

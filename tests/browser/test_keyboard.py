@@ -177,6 +177,17 @@ def skip(page: Page) -> None:
     assert page.evaluate("document.querySelector('#content').contains(document.activeElement)")
 
 
+@pytest.mark.parametrize("name", ["job_changelist", "queue_changelist", "schedule_changelist"])
+def test_the_first_row_is_reached_with_few_keys(name: str, window: Open) -> None:
+    page = window()
+    page.goto(address(name))
+    page.keyboard.press("Tab")  # the link to the content, which Django has
+    page.keyboard.press("Tab")
+    assert focused(page).lower() == "skip to results"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.closest('#result_list tbody tr').rowIndex") == 1
+
+
 @pytest.mark.parametrize("look", ["light", "phone"])
 @pytest.mark.parametrize("name", ["job_overview", "job_changelist", "job_change", "confirmation"])
 def test_the_tab_key_reaches_everything_in_order(

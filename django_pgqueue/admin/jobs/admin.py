@@ -50,6 +50,10 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         js = ("django_pgqueue/job.js",)
 
     change_list = JobChangeList
+    purpose = _(
+        "There are no jobs yet. A job is a call of a task, which a worker runs. Your code makes "
+        "one: enqueue(task, ...)"
+    )
     list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
     list_display_links = ("id", "task")
     list_filter = FILTERS

@@ -256,6 +256,10 @@ class ScheduleAdmin(RowActions[Schedule]):
 
     form = ScheduleForm
     change_list = ScheduleChangeList
+    purpose = _(
+        "There are no schedules yet. A schedule enqueues a job of a task again and again. Declare "
+        'one in the code, with @schedule(cron="0 6 * * *") above a task, or add one here.'
+    )
     list_display = ("named", "when", "state_now", "next_run", "last_run", "declared_in")
     list_filter = (StateFilter, "source", OverriddenFilter)
     search_fields = ("name", "task_path")

@@ -104,6 +104,14 @@
         }
     };
 
+    // Without this script, the link leads to the form around the list.
+    document.querySelector("[data-pgqueue-skip]")?.addEventListener("click", (event) => {
+        if (rows().length) {
+            event.preventDefault();
+            link(rows()[0]).focus();
+        }
+    });
+
     // A browser may leave what the Tab key reaches half outside of a box that scrolls.
     document.addEventListener("focusin", ({target}) => {
         if (target.matches(":focus-visible") && target.parentElement?.closest(BOXES)) {
