@@ -90,7 +90,7 @@ def test_pools_of_processes_work_and_can_be_ended(start: Start, path: Path) -> N
 
 
 def test_a_signal_that_reaches_a_child_at_once_is_not_lost(start: Start) -> None:
-    command = start(env={"DJANGO_SETTINGS_MODULE": "tests.chaos.slow_fork_settings"})
+    command = start(env={"DJANGO_SETTINGS_MODULE": "tests.chaos.settings", "TEST_SLOW_FORK": "1"})
     job = enqueue(tasks.end_pools)
     over(job)
     assert fresh(job).status == "done", command.log

@@ -58,7 +58,7 @@ def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, 
     given["default"]["OPTIONS"] = {"sslrootcert": "certificates/root.crt"}  # no server requires it here
     environment = {
         "TEST_DATABASES": json.dumps(given),
-        "DJANGO_SETTINGS_MODULE": "tests.chaos.relative_settings",
+        "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
         "TEST_RELATIVE_PATH": os.path.relpath(tmp_path / "modules", ROOT),
     }
     command = start("--threads", "2", env=environment)
@@ -168,30 +168,27 @@ def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start:
     assert command.wait() == 0, command.log
 
 
-@pytest.mark.parametrize(
-    ("task", "how"),
-    [
+def test_killers_take_no_job_with_them(start: Start) -> None:
+    """The crash counts of the neighbors are in ``test_crashes.py``."""
+    ways = [
         (tasks.die, "exit"),
         (tasks.die, "segfault"),
         (tasks.adie, "SIGKILL"),
         (tasks.die_in_thread, "abort"),
-    ],
-    ids=lambda value: getattr(value, "name", value),
-)
-def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> None:
+    ]
     command = start("--threads", "2", BACKOFF_BASE=0.1, CRASH_LIMIT=2)
     before = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10)).ids
     over(*before)
     beside = enqueue(worker_tasks.wait_for_entry, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
-    killer = enqueue(task, how)
+    killers = [enqueue(task, how) for task, how in ways]
     after = enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(30)).ids
-    over(killer, *after)
+    over(*killers, *after)
     Entry.objects.create(key="go")
     over(beside)
-    failed = fresh(killer)
-    assert failed.status == "failed", command.log
-    assert failed.errors[-1]["class"].endswith("TooManyCrashes")
+    for killer in map(fresh, killers):
+        assert killer.status == "failed", command.log
+        assert killer.errors[-1]["class"].endswith("TooManyCrashes")
     assert Job.objects.filter(pk__in=[beside.pk, *after], status="done", attempts=1).count() == 31
     # A job that was done when the process died, but not reported yet, runs once more.
     assert Entry.objects.filter(key="after").count() >= 30
@@ -201,19 +198,6 @@ def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> Non
     other = enqueue(worker_tasks.whole_process)
     over(other)
     assert fresh(other).result[0] == worker.pid  # type: ignore[index]
-
-
-def test_neighbours_of_a_killer_lose_no_attempt(start: Start) -> None:
-    """The jobs had started, so they count a crash. When they run alone, they are done."""
-    command = start("--threads", "4", BACKOFF_BASE=0.1, CRASH_LIMIT=2)
-    beside = enqueue_many(worker_tasks.wait_for_entry.bind("go") for _ in range(3)).ids
-    until(lambda: Entry.objects.filter(key="go runs").count() == 3, seconds=SLOW)
-    killer = enqueue(tasks.die, "SIGKILL")
-    over(killer)
-    Entry.objects.create(key="go")
-    over(*beside)
-    assert fresh(killer).status == "failed", command.log
-    assert Job.objects.filter(pk__in=beside, status="done", attempts=1, crash_count=1).count() == 3
 
 
 LET_THEMSELVES_BE_INTERRUPTED = [(tasks.loop, "Python"), (tasks.aloop, "await")]

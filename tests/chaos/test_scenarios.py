@@ -13,11 +13,18 @@ import pytest
 
 from tests.support.commands import Command
 
-from .harness.previous import NO_HISTORY
 from .harness.scenario import perform
+from .harness.worlds import NAME, NO_HISTORY, changed_since, lacks_history
 from .scenarios import SCENARIOS
 
 SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(2**32))
+
+
+def needs(lacks: str) -> None:
+    """Skip the test if this machine lacks something. In CI, it fails."""
+    if lacks:
+        fails = os.environ.get("CI") == "true" and lacks != NO_HISTORY
+        (pytest.fail if fails else pytest.skip)(f"this test needs {lacks}")
 
 
 @pytest.mark.timeout(1200)
@@ -26,9 +33,7 @@ SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(2**32))
     "exists-if-committed", "at-least-once", "completed-once", "atomic-exactly-once", "faults-cost-no-attempt"
 )
 def test_the_ledger_is_balanced(start: Callable[..., Command], tmp_path: Path, name: str) -> None:
-    if lacks := SCENARIOS[name].lacks():
-        fails = os.environ.get("CI") == "true" and lacks != NO_HISTORY
-        (pytest.fail if fails else pytest.skip)(f"{name!r} needs {lacks}")
+    needs(SCENARIOS[name].lacks())
     report = perform(SCENARIOS[name], start, tmp_path, seed=SEED)
     print(report)
     assert not report.problems, str(report)
@@ -45,3 +50,14 @@ def test_each_check_belongs_to_a_scenario() -> None:
     }
     assert checks
     assert not checks - {scenario.check for scenario in SCENARIOS.values()}
+
+
+@pytest.mark.promise("old-and-new")
+def test_released_files_have_not_changed() -> None:
+    """New versions are new files and new migrations."""
+    needs(lacks_history())
+    changed = changed_since("django_pgqueue/migrations", "django_pgqueue/sql")
+    assert not changed, (
+        f"The previous release ({NAME}) has installed these files, which do not change in its databases:"
+        f" {', '.join(changed)}. Write a new version into a new file, with a new migration."
+    )

@@ -1,4 +1,4 @@
-"""A worker does not work on a standby but waits: when the command starts, and in a failover."""
+"""A worker does not work on a standby but waits: when the command starts."""
 
 from __future__ import annotations
 
@@ -84,26 +84,6 @@ def test_a_standby_that_goes_away_while_it_is_waited_for_is_waited_for(start: St
     command.logged("no connection yet: connection")
     command.send(signal.SIGTERM)
     assert command.wait() == 0, command.log
-
-
-def test_a_worker_follows_a_failover(start: Start, pair: Pair) -> None:
-    command = start("--processes", "2", env=on(pair.address()))
-    workers = "SELECT count(*), min(id), max(id) FROM pgqueue_worker"
-    before = until(lambda: row if (row := pair.primary.ask(workers))[0] == 2 else None, seconds=SLOW)
-    first = enqueue(pair)
-    pair_done = "SELECT status FROM pgqueue_job WHERE id = %s"
-    until(lambda: pair.primary.ask(pair_done, [first]) == ("done",), seconds=SLOW)
-    pair.catch_up()
-    pair.primary.crash()
-    command.logged("no connection yet", times=3)  # both processes and the supervisor
-    pair.promote()
-    done(pair, enqueue(pair))
-    command.logged("connected again", times=3)
-    assert pair.standby.ask(workers) == before  # the same workers, so no process was lost
-    command.send(signal.SIGTERM)
-    assert command.wait() == 0, command.log
-    assert "Traceback" not in command.log
-    assert "ended with" not in command.log
 
 
 class ReadsFromTheStandby:

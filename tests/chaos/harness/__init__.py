@@ -3,16 +3,13 @@
     ledger      writes what happens to files that no fault of the queue or of its server can take away
     accounts    reads those files
     load        enqueues jobs while the faults happen
-    client      the load of another process, such as one whose clock is wrong
+    calls       the load of another process, such as one whose clock is wrong
     havoc       makes faults, and records when they happened and whom they hit
-    previous    the previous release, taken from the history
-    web         a web process of either release
-    worlds      what may take the place of the database of the tests, such as a server of its own
+    web, pages  a web process of either release, and its admin
+    worlds      what may take the place of the database of the tests, such as that of the previous release
     stage       the database, the workers, the load and the ledger of one run
-    scenario    what a user should expect, the faults that try it, and the run of both
-    audit       compares the ledger with the tables of the queue
-    leaks       finds what was left behind: sessions, locks, slots, processes
-    report      the figures and the verdict of a run
+    scenario    what a user should expect, the faults that try it, the run of both, and its report
+    audit       compares the ledger with the tables of the queue, and finds what was left behind
     program     ``dev.py chaos``: runs scenarios for some minutes from a seed
 
 The scenarios are in ``tests/chaos/scenarios``. ``tests/chaos/test_scenarios.py`` runs the short form of each.

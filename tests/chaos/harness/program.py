@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .report import Report
-    from .scenario import Scenario
+    from .scenario import Report, Scenario
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -46,7 +45,7 @@ def main(arguments: list[str]) -> int:
         django.setup()
         call_command("migrate", run_syncdb=True, verbosity=0)
         if options.fuzz:
-            from ..fuzz.long_form import fuzz
+            from ..fuzz.machine import fuzz
 
             return 0 if fuzz(options.seed, 60 * options.minutes) else 1
         chosen = _chosen(options.only)

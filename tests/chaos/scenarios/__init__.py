@@ -2,45 +2,12 @@
 
 from __future__ import annotations
 
-from ..harness.scenario import Scenario
-from . import (
-    bad_network,
-    claims,
-    clocks,
-    disks,
-    failover,
-    limits,
-    network,
-    poison,
-    pooler,
-    processes,
-    restarts,
-    role_timeouts,
-    server,
-    sessions,
-    upgrade,
-)
+from . import clocks, disks, limits, network, poison, processes, server, sessions, upgrade
 
 __all__ = ["SCENARIOS"]
 
-SCENARIOS: dict[str, Scenario] = {
+SCENARIOS = {
     scenario.name: scenario
-    for module in (
-        processes,
-        restarts,
-        server,
-        claims,
-        disks,
-        sessions,
-        role_timeouts,
-        failover,
-        network,
-        bad_network,
-        pooler,
-        poison,
-        clocks,
-        limits,
-        upgrade,
-    )
+    for module in (processes, server, disks, sessions, network, poison, clocks, limits, upgrade)
     for scenario in module.SCENARIOS
 }

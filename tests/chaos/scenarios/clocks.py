@@ -5,27 +5,160 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from django.db import connection
+from django.db.models.functions import Now
 
+from django_pgqueue import enqueue, pause
+from django_pgqueue.models import Job, Schedule, ScheduleRun, UniqueWindow
+from django_pgqueue.postgres.clock import server_now
 from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
+from tests.app.tasks import noop
+from tests.app.unique_tasks import remind
 from tests.support.clocks import Clock, lacks_faketime
 from tests.support.waiting import until
 
+from ..harness.accounts import explanation
 from ..harness.audit import Audit
-from ..harness.client import client
+from ..harness.calls import called, client
 from ..harness.ledger import FOLDER
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
 from .processes import SHORT_LEASE, kill_supervisor
-from .timetable import NAP, keep_time, runs_again_in_time
 
-__all__ = ["SCENARIOS", "timed"]
+__all__ = ["NAP", "SCENARIOS", "keep_time", "plan_ahead", "runs_again_in_time", "timed"]
+
+EXACT = 0.05
+"""Seconds by which something may come too soon: clocks of one machine, and what rounding does."""
+TOO_LATE = 300.0
+"""Seconds by which something may come too late on a busy machine. A wrong clock is off by an hour."""
+NAP = 1.0
+"""Seconds for which the jobs of the load snooze, sleep, or wait for a signal."""
+PAUSED, TIMEOUT, TICKS = 4.0, 3.0, 3
+
+
+def plan_ahead(name: str) -> tuple[list[int], list[str]]:
+    """In a web process: start a schedule, enqueue a job twice within the window of its key, pause a queue
+    until a time, and another one for a time. Return the ids of both jobs, and when the pauses end.
+    """
+    values = {"task_path": noop.module_path, "every": timedelta(seconds=1), "catch_up": "all"}
+    schedule = Schedule(name=name, **values)
+    schedule.full_clean()
+    schedule.save()
+    jobs = [enqueue(remind, int(name.rpartition("-")[2])).pk for _ in range(2)]
+    length = timedelta(seconds=PAUSED)
+    pauses = [
+        pause(queue=f"{name}-until", until=server_now("default") + length),
+        pause(queue=f"{name}-for", duration=length),
+    ]
+    return jobs, [str(each.until) for each in pauses]
+
+
+def keep_time(stage: Stage) -> None:
+    """Let the clocks step while a schedule runs, pauses end, and jobs reach their timeouts."""
+    clocks = stage.world
+    clocks.plans += 1
+    name = f"plan-{clocks.plans}"
+    clocks.web.set(HOUR)  # by its clock, the end of a pause that it is given is over
+    (first, second), ends = called(clocks.web.env, f"{__name__}.plan_ahead", name)
+    for end in ends:
+        left = datetime.fromisoformat(end) - datetime.now(UTC)
+        assert -TOO_LATE <= left.total_seconds() <= PAUSED + EXACT, f"a pause of {PAUSED:g} s ends in {left}"
+    held = [stage.load.enqueue(partial(_held, f"{name}-{how}")) for how in ("until", "for")]
+    late = stage.load.enqueue(tasks.times_out.bind, expects="failed")
+    patient = stage.load.enqueue(lambda number: tasks.in_time.bind(number, TIMEOUT + 1))
+    stage.begun(late)
+    stage.begun(patient)
+    for wrong in (stage.choice.choice([HOUR, 24 * HOUR, 720 * HOUR]), -HOUR):
+        with stage.havoc.fault("clock stepped", explains=False):
+            clocks.workers.set(wrong)
+            clocks.web.set(-wrong)
+        time.sleep(stage.choice.uniform(0.3, 0.6))
+    _timed_out(stage.over(late))
+    _near(stage.over(patient), TIMEOUT + 1, "a job that is done before its timeout ran for")
+    for number, end in zip(held, ends, strict=True):
+        _after_its_pause(stage.over(number), datetime.fromisoformat(end))
+    _one_window(first, second)
+    _runs(name)
+
+
+def _held(queue: str, number: int) -> BoundTask:
+    return tasks.sync_effect.using(queue_name=queue).bind(number, 0.0)
+
+
+def _timed_out(job: Job) -> None:
+    ends = [job.status, *(error["class"] for error in job.errors)]
+    assert ends == ["failed", "django_pgqueue.exceptions.TaskTimeout"], f"a job with a timeout ended: {ends}"
+    _near(job, TIMEOUT, "a job with a timeout ran for")
+
+
+def _near(job: Job, seconds: float, what: str) -> None:
+    assert job.finished_at is not None
+    assert job.last_attempted_at is not None
+    ran = (job.finished_at - job.last_attempted_at).total_seconds()
+    assert seconds - EXACT <= ran <= seconds + TOO_LATE, f"{what} {ran} s instead of {seconds:g} s"
+
+
+def _after_its_pause(job: Job, end: datetime) -> None:
+    """A pause of a queue ends by itself, and then its jobs start, with what the worker was told to wait."""
+    assert job.last_attempted_at is not None
+    waited = (job.last_attempted_at - end).total_seconds()
+    assert -EXACT <= waited <= TOO_LATE, f"a job started {waited} s after the pause of its queue ended"
+
+
+def _one_window(first: int, second: int) -> None:
+    """The second call was within the window of the first. The window has its full length."""
+    assert first == second, f"the window of job {first} did not keep out job {second}"
+    job = Job.objects.get(pk=first)
+    window = UniqueWindow.objects.get(job_id=first)
+    length = window.until - job.enqueued_at
+    assert abs(length - timedelta(hours=1)) < timedelta(seconds=1), f"the window is open for {length}"
+
+
+def _runs(name: str) -> None:
+    """Each second that has passed by the clock of the server has become one job, and no other has."""
+    runs = ScheduleRun.objects.filter(schedule=name)
+    until(lambda: runs.count() >= TICKS, seconds=PATIENCE, what=f"{TICKS} runs of a schedule")
+    Schedule.objects.filter(name=name).update(paused_at=Now())
+    found = list(runs.order_by("run_at").annotate(now=Now()))
+    jobs = Job.objects.in_bulk([run.job_id for run in found])
+    assert len(jobs) == len(found), f"{len(found)} runs have made {len(jobs)} jobs"
+    for before, after in pairwise(found):
+        assert after.run_at - before.run_at == timedelta(seconds=1), f"from {before.run_at} to {after.run_at}"
+    for run in found:
+        late = (jobs[run.job_id].enqueued_at - run.run_at).total_seconds()
+        assert -EXACT <= late <= TOO_LATE, f"the run of {run.run_at} was enqueued {late} s later"
+    Schedule.objects.filter(name=name).delete()
+
+
+def runs_again_in_time(audit: Audit) -> list[str]:
+    """Return which jobs that snooze or sleep ran again too soon, or much too late. Those that lost their
+    worker meanwhile are left out.
+    """
+    paths = [task.module_path for task in (tasks.snoozes, tasks.sleeps, tasks.waits)]
+    problems, shown = [], set[str]()
+    for row in audit.rows:
+        if row.task_path not in paths:
+            continue
+        runs = audit.runs_of.get(row.pk, [])
+        if len(runs) == 1:
+            problems.append(f"{row.task_path} did not wait: {runs}")
+        for first, second in pairwise(runs):
+            if explanation(first, second, audit.accounts.faults) is not None:
+                continue
+            shown.add(row.task_path)
+            waited = second.claimed - first.claimed
+            if not NAP - EXACT <= waited <= NAP + TOO_LATE:
+                problems.append(f"{row.task_path} ran again after {waited} s instead of {NAP:g} s")
+    return problems + [f"no job of {path} ran again" for path in paths if path not in shown]
+
 
 HOUR = 3600.0
 DELAY = timedelta(seconds=1)
@@ -45,7 +178,7 @@ class Clocks:
         self.clients = 0
         """How many web processes have enqueued jobs."""
         self.plans = 0
-        """How many have planned ahead (``timetable``)."""
+        """How many have planned ahead (``plan_ahead``)."""
 
 
 @contextmanager

@@ -1,25 +1,29 @@
-"""A worker whose network goes away, so that neither side hears that the other one is gone."""
+"""Networks: a worker is cut off, or a proxy delays, resets, half closes and forgets connections."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from django.db import connection
+from django.db import connection, connections
 
 from django_pgqueue.tasks.task import Task
 from tests.app import ledger_tasks as tasks
 from tests.support.commands import Command, databases
 from tests.support.far_place import FarPlace, far_place, lacks_far_place
 from tests.support.own_server import OwnServer
+from tests.support.proxies import Proxy, proxy
 
 from ..harness.accounts import Run
 from ..harness.havoc import descendants
 from ..harness.scenario import Scenario
 from ..harness.stage import Stage
 from ..harness.worlds import at_database, server_of_its_own
+from .server import in_transaction
+from .sessions import only_atomic_jobs_ran_again
 
 __all__ = ["HEARTBEAT_FOUND", "LISTENER_FOUND", "SCENARIOS", "found", "news"]
 
@@ -30,7 +34,7 @@ HEARTBEAT_FOUND = "half-open connection found by the supervisor"
 SESSIONS_ENDED = "half-open sessions of jobs ended by the server"
 
 
-class World:
+class Far:
     """A server, and a place from which workers can be cut off."""
 
     def __init__(self, server: OwnServer, place: FarPlace) -> None:
@@ -41,19 +45,19 @@ class World:
 
 
 @contextmanager
-def with_a_far_place(folder: Path) -> Iterator[World]:
+def with_a_far_place(folder: Path) -> Iterator[Far]:
     """Run a server that can also be reached from a network namespace."""
     with server_of_its_own(folder) as server, far_place() as place:
         server.listen_at(place.here)
         with at_database(**server.database):
-            yield World(server, place)
+            yield Far(server, place)
 
 
 def cut_off(stage: Stage) -> None:
     """Cut off a worker that runs jobs until they have run elsewhere, both ends have noticed, and the locks of
     its jobs are free.
     """
-    world: World = stage.world
+    world: Far = stage.world
     worker = _far_worker(stage)
     file = stage.ledger.folder / f"go-{len(stage.havoc.faults)}"
     held = [_occupy(stage, worker, file, task) for task in (tasks.wait_for_file, tasks.lock_until_file)]
@@ -110,7 +114,7 @@ def _go_on(stage: Stage, held: list[Run], file: Path) -> bool:
 
 def _far_worker(stage: Stage) -> Command:
     """Return the command in the other place, and start it there if need be."""
-    world: World = stage.world
+    world: Far = stage.world
     if world.worker is None:
         given = databases()
         given["default"]["HOST"] = world.place.here
@@ -140,6 +144,84 @@ def _go(file: Path, run: Run) -> None:
     file.with_name(f"{file.name}-{run.lease}").touch()
 
 
+SLOW, RESET, FORGOTTEN = "slow network", "reset connections", "connections forgotten by a proxy"
+
+
+class Proxied:
+    """A server behind two proxies: that of the web processes, and that of the workers."""
+
+    def __init__(self, server: OwnServer, web: Proxy, workers: Proxy) -> None:
+        self.server = server
+        self.web = web
+        self.workers = workers
+        given = databases()
+        given["default"]["PORT"] = workers.port
+        self.env = {"TEST_DATABASES": json.dumps(given)}
+
+
+@contextmanager
+def behind_proxies(folder: Path) -> Iterator[Proxied]:
+    """Run a server that everybody reaches through proxies."""
+    with server_of_its_own(folder) as server:
+        address = server.database["HOST"], int(server.database["PORT"])
+        with (
+            proxy(*address) as web,
+            proxy(*address) as workers,
+            at_database(**{**server.database, "PORT": web.port}),
+        ):
+            yield Proxied(server, web, workers)
+
+
+def slow(stage: Stage) -> None:
+    """Let each packet be late for some seconds."""
+    world: Proxied = stage.world
+    stage.occupy(0.5)
+    with stage.havoc.fault(SLOW, explains=False):
+        world.web.delay = world.workers.delay = (0.05, 0.3)
+        time.sleep(3.0)
+        world.web.delay = world.workers.delay = None
+    stage.all_up()
+
+
+def reset(stage: Stage) -> None:
+    """Reset or half close connections at random."""
+    world: Proxied = stage.world
+    in_transaction(stage)
+    with stage.havoc.fault(RESET):
+        for _ in range(12):
+            links = sorted(world.web.links | world.workers.links, key=id)
+            for link in stage.choice.sample(links, min(len(links), stage.choice.randint(1, 4))):
+                stage.choice.choice([link.reset, link.close_one_way])()
+            time.sleep(stage.choice.uniform(0.0, 0.2))
+    connections.close_all()
+    stage.all_up()
+
+
+def forget(stage: Stage) -> None:
+    """Forget the connections of the workers, supervisors and jobs, until the first two have noticed."""
+    world: Proxied = stage.world
+    stage.occupy()
+    in_transaction(stage, 0.5)
+    before = {command: len(news(command)) for command in stage.commands}
+    pids = stage.at_work()
+    with stage.havoc.fault(FORGOTTEN):
+        links = world.workers.forget()
+        stage.measure(
+            {
+                LISTENER_FOUND: lambda: all(
+                    any(found(command, pid, before[command]) for command in stage.commands) for pid in pids
+                ),
+                HEARTBEAT_FOUND: lambda: all(
+                    found(command, command.process.pid, before[command]) for command in stage.commands
+                ),
+            },
+            seconds=120.0,
+        )
+        for link in links:  # the proxy closes what has not been used for a while: the jobs notice that
+            link.reset()
+    stage.all_up()
+
+
 SCENARIOS = [
     Scenario(
         name="a worker cut off",
@@ -160,6 +242,29 @@ SCENARIOS = [
             LISTENER_FOUND: 30.0,
             HEARTBEAT_FOUND: 30.0,
             SESSIONS_ENDED: LEASE + 5.0,
+        },
+    ),
+    Scenario(
+        name="a bad network",
+        promises=("forgotten-connection",),
+        expects="""
+            A slow network only makes everything slower. If connections are reset or half closed, the
+            processes connect again, and only atomic jobs whose transactions were lost run again, without an
+            attempt less. If a proxy forgets all connections of the workers but acknowledges what arrives, the
+            workers and supervisors notice within 90 seconds, and jobs when the proxy closes their
+            connections. Atomic jobs run again, and all work on.
+        """,
+        faults=(slow, reset, forget),
+        # Longer than the deadline of an answer: after it, other jobs would run elsewhere as well.
+        settings={"LEASE": 120.0, "HEARTBEAT": 1.0},
+        world=behind_proxies,
+        check=only_atomic_jobs_ran_again,
+        within={
+            SLOW: 3.0,
+            RESET: 3.0,
+            FORGOTTEN: 5.0,
+            LISTENER_FOUND: 90.0,
+            HEARTBEAT_FOUND: 90.0,
         },
     ),
 ]

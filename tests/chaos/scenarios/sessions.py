@@ -1,4 +1,4 @@
-"""The server takes sessions away, has no free ones, and has locked the tables."""
+"""The server takes sessions away, has none free, their role has short timeouts, or a pooler has them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
-from django.db import connection
+from django.db import Error, connection, connections
 
+from django_pgqueue.models import Worker
 from tests.app import ledger_tasks as tasks
 from tests.support.own_server import OwnServer
+from tests.support.poolers import lacks_pgbouncer
+from tests.support.sessions import open_raw
+from tests.support.waiting import until
 
+from ..harness.accounts import Run
 from ..harness.audit import Audit
 from ..harness.scenario import Scenario
-from ..harness.stage import Stage
-from ..harness.worlds import at_database, server_of_its_own
+from ..harness.stage import PATIENCE, Stage
+from ..harness.worlds import at_database, behind_a_pooler, server_of_its_own
+from .processes import SHORT_LEASE, kill_process, kill_supervisor
 from .server import in_transaction
 
 __all__ = ["SCENARIOS", "only_atomic_jobs_ran_again", "terminate_all"]
@@ -128,6 +134,98 @@ def _terminate(pids: list[int]) -> None:
         cursor.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", [pids])
 
 
+WAITED, RAN = "lock_timeout", "statement_timeout"
+TABLE_LOCKED = 1.5
+"""Seconds: much longer than the role may wait, and shorter than a worker waits in its own sessions."""
+
+
+def wait_for_a_lock(stage: Stage) -> None:
+    """Let the role wait for locks for less time than the table of jobs is locked."""
+    _end_while_locked(stage, WAITED)
+
+
+def run_for_too_long(stage: Stage) -> None:
+    """Let each statement of the role take less time than the table of jobs is locked."""
+    _end_while_locked(stage, RAN)
+
+
+def _end_while_locked(stage: Stage, setting: str) -> None:
+    """Let an atomic job end, and the load enqueue, while nobody can write to the table of jobs."""
+    with _role_has(stage, setting, 200):
+        run = in_transaction(stage, 0.5)
+        with stage.world.connect() as own, own.transaction():
+            own.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")  # not its role's
+            own.execute("LOCK TABLE pgqueue_job IN SHARE ROW EXCLUSIVE MODE")
+            time.sleep(TABLE_LOCKED)
+        until(lambda: _has_run_again(stage, run), seconds=PATIENCE, what=f"the job runs again: {run}")
+    stage.over(run.number)
+    stage.all_up()
+
+
+def _has_run_again(stage: Stage, run: Run) -> bool:
+    return any(other.number == run.number and other.lease != run.lease for other in stage.accounts().runs)
+
+
+@contextmanager
+def _role_has(stage: Stage, setting: str, milliseconds: int) -> Iterator[None]:
+    """Give the role of all new sessions a timeout, and end the old ones, before and after the block."""
+    with stage.havoc.fault(setting), stage.world.connect() as own:
+        own.execute("SET application_name = 'chaos'")  # so that it is not ended
+        own.execute(f"ALTER ROLE CURRENT_USER SET {setting} = {milliseconds}")
+        terminate_all()
+        try:
+            yield
+        finally:
+            own.execute(f"ALTER ROLE CURRENT_USER RESET {setting}")
+            terminate_all()
+
+
+_TERMINATE = """
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+"""
+
+
+def restart_pooler(stage: Stage) -> None:
+    """Stop the pooler, which closes all connections, and start it again."""
+    stage.occupy()
+    with stage.havoc.fault("pooler stopped"):
+        stage.world.stop()
+        stage.world.start()
+    _all_pooled(stage)
+
+
+def end_sessions(stage: Stage) -> None:
+    """End all sessions of the pooler at the server. Its clients find out when they use one."""
+    stage.occupy()
+    with stage.havoc.fault("sessions of the pooler ended"), open_raw() as direct:
+        direct.execute(_TERMINATE)
+    _all_pooled(stage)
+
+
+def _all_pooled(stage: Stage) -> None:
+    """Connect again, as often as the pooler gives a session that was ended, and wait for the workers."""
+    until(_is_connected, seconds=PATIENCE, what="a session through the pooler")
+    stage.all_up()
+
+
+def _is_connected() -> bool:
+    connections.close_all()
+    try:
+        return Worker.objects.count() >= 0
+    except Error:
+        return False
+
+
+def relied_on_no_session(stage: Stage, audit: Audit) -> list[str]:
+    """Return which workers had prepared a statement, and whether none of them has seen the pooler."""
+    logs = {path.name: path.read_text() for path in stage.ledger.folder.parent.glob("worker-*.log")}
+    problems = [f"{name}: a statement was prepared" for name, log in logs.items() if "prepared stat" in log]
+    if not any("is behind a transaction pooler" in log for log in logs.values()):
+        problems.append("no worker has seen the pooler")
+    return problems
+
+
 SCENARIOS = [
     Scenario(
         name="lost sessions",
@@ -142,5 +240,40 @@ SCENARIOS = [
         world=with_few_sessions,
         check=only_atomic_jobs_ran_again,
         within={TERMINATED: 3.0, EXHAUSTED: 5.0, "locked tables": 5.0, "cancelled statements": 3.0},
+    ),
+    Scenario(
+        name="timeouts of the role",
+        promises=("own-timeouts",),
+        expects="""
+            The role of the database has a short lock_timeout or statement_timeout, and a table is locked for
+            longer. Workers wait, since their sessions have timeouts of their own. Enqueues that must wait
+            longer than the role may fail. Atomic jobs whose end cannot be written in time run again, and lose
+            no attempt.
+        """,
+        faults=(wait_for_a_lock, run_for_too_long),
+        world=server_of_its_own,
+        check=only_atomic_jobs_ran_again,
+        within={WAITED: 3.0, RAN: 3.0},
+    ),
+    Scenario(
+        name="pooler",
+        promises=("pooler-calls", "pooler-worker"),
+        expects="""
+            With pgbouncer in transaction mode between everything and the server, nothing relies on a session:
+            each transaction gets another one. If the pooler is restarted, or loses its connections, running
+            jobs go on, and new jobs are done within 5 seconds. The jobs of a killed process run again as soon
+            as its supervisor sees it, and those of a killed supervisor after its lease.
+        """,
+        faults=(restart_pooler, end_sessions, kill_process, kill_supervisor),
+        settings={"BACKOFF_BASE": 0.5, "POLL_INTERVAL": 0.2, **SHORT_LEASE},
+        world=behind_a_pooler,
+        lacks=lacks_pgbouncer,
+        check=relied_on_no_session,
+        within={
+            "pooler stopped": 5.0,
+            "sessions of the pooler ended": 5.0,
+            "killed process": 5.0,
+            "killed supervisor": 8.0 + 5.0,
+        },
     ),
 ]

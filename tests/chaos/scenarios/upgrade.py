@@ -24,10 +24,9 @@ from tests.support.waiting import until
 from ..harness.audit import Audit
 from ..harness.havoc import descendants
 from ..harness.ledger import FOLDER
-from ..harness.previous import lacks_history, last_migration, manage
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
-from ..harness.worlds import database_of_the_previous_release
+from ..harness.worlds import database_of_the_previous_release, lacks_history, last_migration, manage
 
 __all__ = ["SCENARIOS"]
 
