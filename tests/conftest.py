@@ -19,9 +19,9 @@ import pytest
 
 from example_project.embedded import ensure_server, remove_server
 from tests.settings import databases
-from tests.support.clusters import kept_cluster, remove_cluster
 from tests.support.everything_pooled import leftovers_found, skip_what_needs_a_session
 from tests.support.loggers import LoggersKept
+from tests.support.servers import kept_cluster, remove_cluster
 from tests.support.sessions import connect, one, settled_server  # noqa: F401 - fixtures for all tests
 from tests.support.wording import wording  # noqa: F401
 

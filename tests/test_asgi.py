@@ -19,8 +19,7 @@ from django_pgqueue import aenqueue, enqueue
 from django_pgqueue.models import Job
 from tests.app.models import Entry
 from tests.app.tasks import noop
-from tests.support.coroutines import run
-from tests.support.waiting import DEADLINE
+from tests.support.waiting import DEADLINE, run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
 

@@ -29,7 +29,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.tasks import links
 from django_pgqueue.tasks.routing import IMPLICIT, implicit_backend, is_ours, resolve
 from django_pgqueue.tasks.task import Task
-from tests.support.coroutines import run
+from tests.support.waiting import run
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 _DJANGO = compat.DjangoTask.__module__.removesuffix(".base")

@@ -17,7 +17,7 @@ import django_pgqueue
 from django_pgqueue.formatting import MOST_BYTES, age, counted, exact, get_logger, rate, throughput
 from django_pgqueue.jobs.current import RUNNING
 from django_pgqueue.logs import JobFilter
-from tests.support.rows import claimed
+from tests.support.factories import claimed
 
 PACKAGE = Path(django_pgqueue.__file__).parent
 

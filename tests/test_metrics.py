@@ -20,7 +20,7 @@ from django_pgqueue.models import Job, Queue
 from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 from django_pgqueue.monitoring.depth import depths
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
-from tests.support.statistics import classes
+from tests.support.figures import classes
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 

@@ -31,7 +31,7 @@ from tests.support.factories import (
     ScheduleFactory,
     WorkerFactory,
 )
-from tests.support.failures import fold, note
+from tests.support.figures import fold, note
 
 from .helpers import STATES, body, pages_of, staff, url
 

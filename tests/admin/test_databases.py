@@ -22,7 +22,7 @@ from django_pgqueue.models import FailureGroup, Job, JobStat, Limit, Pause, Sche
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.testing import run_jobs
 from tests.app import tasks
-from tests.support import shown_schedules as schedules
+from tests.support import schedules
 from tests.support.factories import (
     BatchFactory,
     JobFactory,
@@ -31,7 +31,7 @@ from tests.support.factories import (
     ScheduleFactory,
     WorkerFactory,
 )
-from tests.support.failures import fold, note
+from tests.support.figures import fold, note
 
 from .helpers import Page, body, listed
 

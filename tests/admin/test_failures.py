@@ -18,7 +18,7 @@ from django_pgqueue.admin.failures import application_part, failure_block
 from django_pgqueue.models import FailureGroup, Job
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory
-from tests.support.failures import fold, note
+from tests.support.figures import fold, note
 from tests.support.wording import shown
 
 from .helpers import Page, body, post, staff, url

@@ -18,7 +18,7 @@ from tests.app.unique_tasks import render
 from tests.receipts.admin import ReceiptAdmin
 from tests.receipts.models import Order, Receipt
 from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, ScheduleFactory, WorkerFactory
-from tests.support.failures import fold, note
+from tests.support.figures import fold, note
 
 from .helpers import body, pages_of, post, staff, url
 from .hiding_site import hiding_site

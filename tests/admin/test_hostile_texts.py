@@ -36,7 +36,7 @@ from tests.support.factories import (
     ScheduleFactory,
     WorkerFactory,
 )
-from tests.support.failures import fold, note
+from tests.support.figures import fold, note
 
 from .helpers import pages_of
 

@@ -19,7 +19,7 @@ from django_pgqueue.admin.bulk import selection
 from django_pgqueue.jobs import chunks
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring import states
-from tests.support import shown_schedules as schedules
+from tests.support import schedules
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
 from .helpers import Page, url

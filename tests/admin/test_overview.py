@@ -19,7 +19,7 @@ from django_pgqueue.admin import overview as page_module
 from django_pgqueue.admin.charts import numbers
 from django_pgqueue.models import Pause, Worker
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
-from tests.support.statistics import classes
+from tests.support.figures import classes
 
 from .helpers import body, post, seen, staff, url, words
 

@@ -22,7 +22,7 @@ from django_pgqueue.redaction import REDACTED
 from tests.app import secret_tasks as tasks
 from tests.receipts.models import Order, Receipt
 from tests.support.factories import ERROR, JobFactory, ScheduleFactory
-from tests.support.failures import fold, note
+from tests.support.figures import fold, note
 
 from .helpers import body, listed, staff, url
 

@@ -19,7 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 from django_pgqueue.admin.schedules.admin import ACTIONS
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from tests.app import limit_tasks, unique_tasks
-from tests.support import shown_schedules as schedules
+from tests.support import schedules
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.wording import of_forms
 

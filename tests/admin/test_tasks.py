@@ -19,9 +19,8 @@ from django_pgqueue.tasks.keys import Concurrency, RateLimit
 from django_pgqueue.tasks.unique import Unique
 from tests.app.tasks import noop
 from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, ScheduleFactory
-from tests.support.failures import fold, note
-from tests.support.shown_schedules import FAR
-from tests.support.statistics import classes
+from tests.support.figures import classes, fold, note
+from tests.support.schedules import FAR
 
 from .helpers import body, seen, staff, url
 

@@ -25,8 +25,8 @@ from django_pgqueue.models import Queue
 from django_pgqueue.monitoring import health, queues
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
+from tests.support.figures import count
 from tests.support.sessions import Connect
-from tests.support.statistics import count
 
 from .helpers import body, seen, staff, url
 

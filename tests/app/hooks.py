@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from threading import get_ident
 from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import connection
 
 from django_pgqueue import BoundTask, current_job, enqueue, task
 from django_pgqueue.models.current import CurrentJob
+
+from .models import Entry
 
 SEEN: list[str] = []
 CALLS: list[str] = []
@@ -187,3 +189,12 @@ def endure() -> None:
 @task(max_attempts=1)
 async def aendure() -> None:
     await asyncio.sleep(20)
+
+
+if TYPE_CHECKING:
+    from django_pgqueue.alerts import Alert
+
+
+def write(alert: Alert) -> None:
+    """Write a row that a test can wait for."""
+    Entry.objects.create(key=f"{alert.kind} {'over' if alert.is_over else 'raised'}", note=alert.text)

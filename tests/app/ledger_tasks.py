@@ -15,7 +15,7 @@ from django_pgqueue import Concurrency, EventTimeout, RateLimit, RetryLater, Sno
 from tests.app import gil
 from tests.app.models import Entry
 from tests.chaos.harness.ledger import about_to_die, first_time, recorded
-from tests.support.memory_groups import enter
+from tests.support.machines import enter
 
 ATOMIC = "atomic effect"
 """The key of the rows that atomic jobs insert; their notes are the numbers of the jobs."""

@@ -1,4 +1,4 @@
-"""Tasks with limits."""
+"""Tasks with limits, and with groups."""
 
 from __future__ import annotations
 
@@ -55,3 +55,23 @@ def _run(name: str) -> None:
     if name.startswith("hold"):
         gate(f"{name} runs").set()
         assert gate(name).wait(DEADLINE)
+
+
+SERVED: list[tuple[str | None, int]] = []
+
+
+@task(group="tenant")
+def serve(tenant: str, number: int) -> None:
+    """Note whose job ran."""
+    SERVED.append((tenant, number))
+
+
+@task
+def plain(number: int) -> None:
+    """The same without a group."""
+    SERVED.append((None, number))
+
+
+@task(group=lambda address: address.split("@")[1])
+def by_domain(address: str) -> None:
+    """The group is computed."""

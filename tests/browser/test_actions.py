@@ -25,9 +25,9 @@ from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.jobs import chunks
 from django_pgqueue.models import FailureGroup, Job, JobBatch, Limit, Pause, Queue, Schedule, Worker
 from django_pgqueue.monitoring.failures import mute, unmute
-from tests.support import shown_schedules as schedules
+from tests.support import schedules
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, WorkerFactory
-from tests.support.failures import fold, note
+from tests.support.figures import fold, note
 from tests.support.waiting import until
 from tests.support.workers import working
 

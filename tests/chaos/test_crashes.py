@@ -16,7 +16,7 @@ import pytest
 from django_pgqueue import cancel, enqueue, enqueue_many
 from django_pgqueue.exceptions import TaskTimeout, TooManyCrashes, WorkerLost
 from django_pgqueue.models import Job, JobProgress, Worker
-from tests.app import process_tasks, progress_tasks, timing_tasks, worker_tasks
+from tests.app import process_tasks, step_tasks, timing_tasks, worker_tasks
 from tests.app.models import Entry
 from tests.support.commands import SLOW, Command, is_alive, parent_of
 from tests.support.workers import fresh, until
@@ -161,7 +161,7 @@ def test_the_process_of_an_isolated_job_ends_with_its_worker(start: Start) -> No
 
 
 def test_progress_and_step_of_a_job_and_of_an_isolated_one(start: Start) -> None:
-    here, isolated = [enqueue(progress_tasks.waits_for_entry, "go") for _ in range(2)]
+    here, isolated = [enqueue(step_tasks.waits_for_entry, "go") for _ in range(2)]
     Job.objects.filter(pk=isolated.pk).update(crash_count=1)
     start("--threads", "2", BACKOFF_BASE=0)
     for job, note in [(here, "here"), (isolated, "isolated")]:

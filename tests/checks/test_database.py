@@ -22,8 +22,8 @@ from django_pgqueue.checks.database import check_database, database_problems
 from django_pgqueue.maintenance.payloads import synchronize_tasks
 from tests.receipts.models import Order, Receipt
 from tests.support import databases
-from tests.support.installed import sql_files
-from tests.support.messages import text_of
+from tests.support.databases import sql_files
+from tests.support.wording import text_of
 
 
 def ids(messages: list[CheckMessage]) -> list[str | None]:

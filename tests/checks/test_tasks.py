@@ -29,8 +29,7 @@ from django_pgqueue.checks import tasks as checks
 from django_pgqueue.checks.payloads import check_references
 from django_pgqueue.models import Job, JobBatch, Queue, Worker
 from django_pgqueue.tasks.task import Task, declared_tasks
-from tests.support.messages import text_of
-from tests.support.wording import lasting
+from tests.support.wording import lasting, text_of
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 DJANGO_TASKS = compat.DjangoTask.__module__.removesuffix(".base")

@@ -35,7 +35,7 @@ from django_pgqueue.models import Job, Pause
 from django_pgqueue.redaction import REDACTED, redact, redact_call, redact_text
 from tests.app import secret_tasks
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
-from tests.support.failures import fold, note
+from tests.support.figures import fold, note
 
 from .shop import DOCS, EXAMPLES, ask_by_name, example, fresh, in_shop, setting, statements
 

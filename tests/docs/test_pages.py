@@ -28,7 +28,7 @@ from django_pgqueue.testing import factories, pytest_plugin
 from django_pgqueue.testing.calls import _ALLOWED
 from tests.browser.pictures import FOLDER, PICTURES
 from tests.chaos.scenarios import SCENARIOS
-from tests.support.installed import sql_files
+from tests.support.databases import sql_files
 
 from .shop import DOCS, EXAMPLES, PAGES
 

@@ -29,7 +29,7 @@ from django_pgqueue.exceptions import JobFinished
 from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.testing import call_task, reported_progress
-from tests.support.coroutines import run as run_async
+from tests.support.waiting import run as run_async
 from tests.support.workers import working as worker
 
 from .shop import (

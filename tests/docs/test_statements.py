@@ -17,8 +17,8 @@ from django_pgqueue.models import Job, JobStat, Pause, Schedule, ScheduleRun, Wo
 from tests.app.tasks import noop
 from tests.support.databases import alias, fresh_database, migrate
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+from tests.support.figures import classes
 from tests.support.sessions import open_raw
-from tests.support.statistics import classes
 
 from .shop import ask, ask_by_name, committed, example, fresh, in_shop, order, run, statements
 

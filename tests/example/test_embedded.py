@@ -17,7 +17,7 @@ import pytest
 
 from example_project import embedded, embedded_programs
 from example_project.embedded import EmbeddedServerError, ensure_server, remove_server, stop_server
-from tests.support.clusters import copied_clusters
+from tests.support.servers import copied_clusters
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]

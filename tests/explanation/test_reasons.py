@@ -34,9 +34,9 @@ from django_pgqueue.explanation.words import CODES
 from django_pgqueue.models import Edge, Job, JobProgress
 from tests.app.debugged_tasks import BODIES, run_body
 from tests.app.tasks import noop
-from tests.support.coroutines import run
 from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
 from tests.support.sessions import Connect
+from tests.support.waiting import run
 from tests.support.workers import run_due
 
 NOW = timezone.now

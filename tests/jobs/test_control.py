@@ -19,8 +19,8 @@ from django_pgqueue.models import Job, Queue
 from django_pgqueue.models.changes import arun_now, run_now
 from tests.app.tasks import elsewhere, noop
 from tests.support import jobs as support
-from tests.support.coroutines import run
 from tests.support.factories import JobFactory
+from tests.support.waiting import run
 from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db

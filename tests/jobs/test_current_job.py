@@ -19,8 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue import CurrentJob, cancel, current_job
 from django_pgqueue.jobs.current import RUNNING
 from django_pgqueue.models import Job
-from tests.support.factories import JobFactory
-from tests.support.rows import claimed
+from tests.support.factories import JobFactory, claimed
 
 pytestmark = pytest.mark.django_db
 

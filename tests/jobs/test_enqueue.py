@@ -27,8 +27,8 @@ from tests.app.models import Entry
 from tests.app.tasks import elsewhere, mail, noop, short_lived
 from tests.receipts.models import Order, Receipt
 from tests.receipts.tasks import send as send_receipt
-from tests.support.coroutines import run
 from tests.support.databases import alias, fresh_database
+from tests.support.waiting import run
 
 pytestmark = pytest.mark.django_db
 

@@ -30,7 +30,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import BoundTask
 from django_pgqueue.testing import dummy_jobs
 from tests.app.tasks import elsewhere, mail, noop, short_lived
-from tests.support.coroutines import run
+from tests.support.waiting import run
 
 pytestmark = pytest.mark.django_db
 

@@ -24,7 +24,7 @@ from tests.support.flows import (  # fmt: skip
     status,
 )
 from tests.support.jobs import add, cancel, claim, edit, finish, retry, value
-from tests.support.keys import set_limit
+from tests.support.limits import set_limit
 from tests.support.sessions import Connect, Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)

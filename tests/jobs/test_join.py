@@ -24,12 +24,11 @@ from django_pgqueue.models import Job, joins
 from django_pgqueue.models.joins import Poller, watch
 from django_pgqueue.testing import call_task, dummy_jobs, immediate_jobs, run_jobs
 from tests.app import inline_tasks, worker_tasks
-from tests.support.coroutines import run
 from tests.support.databases import alias
 from tests.support.factories import JobFactory
 from tests.support.poolers import pgbouncer
 from tests.support.sessions import Connect
-from tests.support.waiting import DEADLINE, until
+from tests.support.waiting import DEADLINE, run, until
 from tests.support.workers import working
 
 

@@ -17,9 +17,9 @@ from django_pgqueue import adrain_worker, apause, aresume, drain_worker, pause, 
 from django_pgqueue.models import Pause, Worker
 from tests.admin.helpers import url
 from tests.app.tasks import noop
-from tests.support.coroutines import run
 from tests.support.factories import WorkerFactory
 from tests.support.sessions import Connect
+from tests.support.waiting import run
 
 pytestmark = pytest.mark.django_db
 

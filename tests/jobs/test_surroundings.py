@@ -57,11 +57,10 @@ from django_pgqueue.tasks.routing import default_backend
 from django_pgqueue.testing import assert_enqueued, dummy_jobs, run_jobs
 from tests.app.tasks import mail, noop
 from tests.support import jobs as support
-from tests.support.coroutines import run
 from tests.support.databases import alias
 from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory
 from tests.support.sessions import Connect
-from tests.support.waiting import until
+from tests.support.waiting import run, until
 from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])

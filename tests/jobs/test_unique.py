@@ -33,7 +33,7 @@ from django_pgqueue.models.job import Step
 from django_pgqueue.tasks.links import IN_BATCH
 from tests.app.tasks import noop
 from tests.app.unique_tasks import index, once, own_key, refresh, remind, render, sync
-from tests.support.coroutines import run
+from tests.support.waiting import run
 from tests.support.workers import fresh, run_due
 
 pytestmark = pytest.mark.django_db

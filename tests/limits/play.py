@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from tests.support import jobs, keys, rates
+from tests.support import jobs, limits
 from tests.support.foreign import register, sql_claim
 from tests.support.jobs import Range, value
 from tests.support.sessions import Connection
@@ -76,7 +76,7 @@ class Play:
 
     def add(self, letters: str, key: str = "k", **options: Any) -> None:
         """Enqueue jobs of a key one by one."""
-        self._name(letters, keys.add_keyed(self.one, len(letters), key, **options))
+        self._name(letters, limits.add_keyed(self.one, len(letters), key, **options))
 
     def high(self, letters: str) -> None:
         self.add(letters, priority=5)
@@ -86,7 +86,7 @@ class Play:
 
     def many(self, letters: str, key: str = "k") -> None:
         """Enqueue jobs of a key in one statement: those behind the first one are blocked."""
-        self._name(letters, keys.add_many(self.one, *[key] * len(letters)))
+        self._name(letters, limits.add_many(self.one, *[key] * len(letters)))
 
     def plain(self, letters: str, key: str = "default", priority: int = 0) -> None:
         """Enqueue jobs without a limit key to a queue."""
@@ -96,13 +96,13 @@ class Play:
         self.plain(letters, key, priority=1)
 
     def limit(self, number: str, on_full: str | None = None, key: str = "k") -> None:
-        keys.set_limit(self.one, key, int(number), on_full)
+        limits.set_limit(self.one, key, int(number), on_full)
 
     def rate(self, numbers: str, key: str = "k") -> None:
         """Set ``<starts>/<seconds>/<burst>``, and how many may run."""
         starts, seconds, burst, *running = map(int, numbers.split("/"))
         more = {"running": running[0]} if running else {}
-        rates.set_rate(self.one, key, starts, timedelta(seconds=seconds), burst, **more)
+        limits.set_rate(self.one, key, starts, timedelta(seconds=seconds), burst, **more)
 
     def unlimited(self) -> None:
         self.one.execute("SELECT pgqueue_set_limit('limit', 'k', no_concurrency => true)")
@@ -112,7 +112,7 @@ class Play:
 
     def clock(self, seconds: str, key: str = "k") -> None:
         """Let so many seconds pass."""
-        rates.move_state(self.one, key, float(seconds))
+        limits.move_state(self.one, key, float(seconds))
 
     # --- Changes
 
@@ -156,7 +156,7 @@ class Play:
 
     def repair(self, count: str) -> Found:
         """Maintenance makes so many claimable."""
-        return keys.repair(self.one), int(count)
+        return limits.repair(self.one), int(count)
 
     def take(self, count: str) -> Found:
         """An application takes starts."""
@@ -204,11 +204,11 @@ class Play:
 
     def due(self, letter: str, *bounds: str) -> Found:
         """It is due in so many seconds: at least, at most."""
-        return _within(rates.wait_of(self.one, *self._ids(letter)), bounds)
+        return _within(limits.wait_of(self.one, *self._ids(letter)), bounds)
 
     def ahead(self, *bounds: str, key: str = "k") -> Found:
         """The state of a rate is ahead of the clock by so many seconds."""
-        return _within(rates.state_ahead(self.one, key), bounds)
+        return _within(limits.state_ahead(self.one, key), bounds)
 
     def states(self, *names: str) -> Found:
         return value(self.one, "SELECT array_agg(key ORDER BY key) FROM pgqueue_rate"), list(names)

@@ -20,7 +20,7 @@ from django_pgqueue.exceptions import InvalidKey
 from django_pgqueue.models import Job
 from django_pgqueue.models.changes import run_now
 from django_pgqueue.tasks.keys import group_key, limit_key
-from tests.app import group_tasks
+from tests.app import limit_tasks
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
 
@@ -30,7 +30,7 @@ REPLACE = Unique(key="order_id", scope="live", on_conflict="replace")
 
 #: Without types, for calls that type checkers refuse.
 ship: Any = tasks.ship
-serve: Any = group_tasks.serve
+serve: Any = limit_tasks.serve
 
 
 class Region(StrEnum):
@@ -79,8 +79,8 @@ PAIR = f'["{UUID(int=1)}",""]'
         (lambda: (keyed(("order_id", "name")), (UUID(int=1),), {}), f"{PATH}ship/{PAIR}", PAIR),
         (lambda: (made(concurrency=Concurrency(1, key=())), (7,), {}), f"{PATH}ship", None),
         (lambda: (tasks.sync, ("acme.shop",), {}), "tenant/acme", None),
-        (lambda: (group_tasks.by_domain, ("ann@acme",), {}), None, "acme"),
-        (lambda: (group_tasks.plain, (1,), {}), None, None),
+        (lambda: (limit_tasks.by_domain, ("ann@acme",), {}), None, "acme"),
+        (lambda: (limit_tasks.plain, (1,), {}), None, None),
         # Tasks share a key by its name, also if their arguments have other names.
         (lambda: (shared(ship, "order_id", 60), (7,), {}), "orders/7", None),
         (lambda: (shared(tasks.two, "name", 60.0), (7,), {}), "orders/7", None),
@@ -123,7 +123,7 @@ async def later(name: str) -> str:
             ]
         ],
         (lambda: limit_key(tasks.sync, (7,), {}), "for the limit key of .*sync raised AttributeError: 'int'"),
-        (lambda: group_key(group_tasks.by_domain, ("a",), {}), "the group of .*by_domain raised IndexError"),
+        (lambda: group_key(limit_tasks.by_domain, ("a",), {}), "the group of .*by_domain raised IndexError"),
         (
             lambda: limit_key(made(tasks.two, concurrency=Concurrency(1, key=later)), ("a",), {}),
             "must not be async",

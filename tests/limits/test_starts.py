@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.jobs import Range, add, cancel, claim, value
-from tests.support.keys import add_keyed, add_many, repair, running, set_limit
-from tests.support.rates import move_state, set_rate
+from tests.support.limits import add_keyed, add_many, move_state, repair, running, set_limit, set_rate
 from tests.support.sessions import Connect, Connection
 
 from .play import Play

@@ -21,7 +21,7 @@ from django_pgqueue.maintenance.alerts import AlertRounds, look, send
 from django_pgqueue.models import FailureGroup, RaisedAlert, Worker
 from django_pgqueue.monitoring.failures import mute, unmute
 from tests.support.factories import JobFactory, WorkerFactory
-from tests.support.failures import fold, note
+from tests.support.figures import fold, note
 from tests.support.sessions import Connect, Connection, start
 from tests.support.waiting import DEADLINE, until
 

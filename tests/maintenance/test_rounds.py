@@ -20,10 +20,10 @@ from django_pgqueue.postgres.session import Session
 from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.tasks import paths
 from tests.app import limit_tasks
+from tests.support.figures import count, counted, forget, roll_up
 from tests.support.flows import after, members, open_batch, outcome, status
 from tests.support.jobs import add, value
 from tests.support.sessions import Connect, Connection, start
-from tests.support.statistics import count, counted, forget, roll_up
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -27,7 +27,7 @@ from django_pgqueue.management.subcommands import jobs as jobs_module
 from django_pgqueue.models import Job, Pause, Schedule, ScheduleRun, Worker
 from django_pgqueue.models.changes import retry
 from tests.app import unique_tasks
-from tests.support import shown_schedules as schedules
+from tests.support import schedules
 from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
 
 from .test_subcommands import run

@@ -28,10 +28,9 @@ from django_pgqueue.monitoring.health import FIXES, MINOR
 from django_pgqueue.postgres.timeout import TimeLimitReached, time_limit
 from django_pgqueue.tasks.progress import HAS_PROGRESS
 from tests.app import limit_tasks, unique_tasks
-from tests.support import shown_schedules as schedules
+from tests.support import schedules
 from tests.support.factories import ERROR, BatchFactory, JobFactory, JobStatFactory, WorkerFactory
-from tests.support.failures import fold, note
-from tests.support.statistics import classes
+from tests.support.figures import classes, fold, note
 from tests.support.wording import lasting
 
 from .test_subcommands import REFERENCE, run

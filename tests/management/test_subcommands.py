@@ -42,7 +42,7 @@ from tests.support.factories import (
     ScheduleFactory,
     WorkerFactory,
 )
-from tests.support.failures import fold, note
+from tests.support.figures import fold, note
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "commands.md"
 

@@ -12,11 +12,11 @@ from django_pgqueue import pause
 from django_pgqueue.monitoring.depth import Depth, Flow, capped, depth_series, depths, flows
 from django_pgqueue.monitoring.spans import DAY, HOUR
 from tests.support.factories import JobFactory
+from tests.support.figures import count, forget
 from tests.support.jobs import value
-from tests.support.keys import add_many
+from tests.support.limits import add_many
 from tests.support.plans import fill
 from tests.support.sessions import Connect, Connection
-from tests.support.statistics import count, forget
 
 pytestmark = pytest.mark.django_db
 

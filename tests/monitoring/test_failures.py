@@ -13,10 +13,9 @@ from django_pgqueue.monitoring.failures import group, groups, mute, parts, unmut
 from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, TimeSpan
 from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.worker.executor.errors import fingerprint
-from tests.support.failures import fold, note
+from tests.support.figures import fold, forget, note
 from tests.support.jobs import add, cancel, claim, finish
 from tests.support.sessions import Connection
-from tests.support.statistics import forget
 
 pytestmark = pytest.mark.django_db
 

@@ -29,8 +29,8 @@ from django_pgqueue.monitoring.spans import (
 )
 from django_pgqueue.monitoring.states import StateCount, shared_counts, state_counts
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from tests.support.figures import count, roll_up
 from tests.support.sessions import Connection
-from tests.support.statistics import count, roll_up
 
 pytestmark = pytest.mark.django_db
 

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from django_pgqueue import cancel, drain_worker, enqueue, pause, resume
 from django_pgqueue.models import Job, JobStack, Worker
-from tests.app import process_tasks, stack_tasks
+from tests.app import process_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.commands import SLOW, Start, begun, children_of, databases, gone, left_behind, over
@@ -35,7 +35,7 @@ from tests.support.workers import fresh, until
 def test_a_worker_runs_jobs_and_tells_of_problems_until_ctrl_c(start: Start) -> None:
     unserved = JobFactory.create(queue_name="slow", run_after=timezone.now() - timedelta(hours=1))
     command = start(
-        "--queues", "default", ALERTS="tests.app.receivers.write", ALERTS_INTERVAL=1, ALERTS_CLEAR_AFTER=0
+        "--queues", "default", ALERTS="tests.app.hooks.write", ALERTS_INTERVAL=1, ALERTS_CLEAR_AFTER=0
     )
     (worker,) = command.workers()
     assert worker.queues == ["default"]
@@ -263,7 +263,7 @@ def test_the_first_process_of_a_container_reaps_orphans_and_stops_in_order(start
 
 def test_what_the_jobs_did_is_kept_when_their_process_ends(start: Start) -> None:
     """In a crash, and when the process is killed because a task keeps the global interpreter lock."""
-    crash = enqueue(stack_tasks.crashes)
+    crash = enqueue(process_tasks.crashes)
     command = start("--threads", "1", "--grace", "0", CRASH_LIMIT=2, TIMEOUT_GRACE=0.1)
     over(crash)
     assert fresh(crash).status == "failed"
@@ -271,7 +271,7 @@ def test_what_the_jobs_did_is_kept_when_their_process_ends(start: Start) -> None
     # The last crash was isolated, in a process of its own.
     assert functions(error["traceback"])[:2] == ["crashes", "deeper"]
     command.logged(f"job {crash.pk} did this when its process ended:")
-    held = enqueue(stack_tasks.keeps_lock)
+    held = enqueue(process_tasks.keeps_lock)
     until(lambda: fresh(held).crash_count == 1 and fresh(held).status != "running", seconds=SLOW)
     kept = JobStack.objects.get(pk=held.pk)
     assert kept.at_end

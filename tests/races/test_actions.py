@@ -25,7 +25,7 @@ from django_pgqueue.models.changes import run_now
 from django_pgqueue.testing import run_jobs
 from tests.admin.helpers import ask, post, url
 from tests.management.test_subcommands import run
-from tests.support import shown_schedules as schedules
+from tests.support import schedules
 from tests.support.factories import WorkerFactory
 from tests.support.jobs import add, claim, finish, statuses, value
 from tests.support.sessions import Connect, Connection, open_raw, who_waits_for

@@ -14,7 +14,7 @@ from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer as WorkersClaimer
 from tests.support.jobs import add, finish
-from tests.support.keys import add_keyed
+from tests.support.limits import add_keyed
 from tests.support.sessions import Connect, Connection
 from tests.support.waiting import until
 

@@ -18,7 +18,7 @@ from django_pgqueue.worker.one_process import CannotRun, run_job
 from tests.app import debugged_tasks, inline_tasks
 from tests.support.foreign import finish_one, heartbeat, register, sql_claim, unregister
 from tests.support.jobs import Range, add, claim, claim_and_tell, finish, live, value
-from tests.support.keys import add_keyed, line, running, set_limit
+from tests.support.limits import add_keyed, line, running, set_limit
 from tests.support.sessions import Connect, Connection, behind, start, who_waits_for
 from tests.support.waiting import DEADLINE, until
 from tests.support.workers import fresh

@@ -12,8 +12,20 @@ import pytest
 
 from django_pgqueue.jobs.claim import Claimed, Refusals, claim_sql
 from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, claim_and_tell, finish, live, value
-from tests.support.keys import add_keyed, add_many, line, repair, running, set_limit
-from tests.support.rates import most_in_window, move_state, set_rate, starts_of, state_ahead, wait_of
+from tests.support.limits import (
+    add_keyed,
+    add_many,
+    line,
+    most_in_window,
+    move_state,
+    repair,
+    running,
+    set_limit,
+    set_rate,
+    starts_of,
+    state_ahead,
+    wait_of,
+)
 from tests.support.sessions import Connect, Connection, behind, start
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,10 +10,9 @@ import pytest
 
 from django_pgqueue.models import FailureGroup, Ring
 from django_pgqueue.monitoring.spans import totals
-from tests.support.failures import fold, note
+from tests.support.figures import count, counted, fold, forget, note, roll_up
 from tests.support.jobs import add, claim, finish, live, over, retry, rotate, statuses, value
 from tests.support.sessions import Connect, Connection, behind, open_raw, start
-from tests.support.statistics import count, counted, forget, roll_up
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

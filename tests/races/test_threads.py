@@ -16,9 +16,8 @@ from django_pgqueue.models import joins
 from django_pgqueue.models.joins import Poller, watch
 from django_pgqueue.worker.executor.running_job import LogCapture
 from tests.app import worker_tasks
-from tests.support.coroutines import run
 from tests.support.sessions import Connect
-from tests.support.waiting import DEADLINE
+from tests.support.waiting import DEADLINE, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,7 +14,7 @@ import pytest
 
 from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job
-from tests.support.installed import definition
+from tests.support.databases import definition
 from tests.support.jobs import add, cancel, claim, finish, live, over, retry, statuses, value
 from tests.support.sessions import Connect, Connection, behind, open_raw, start
 

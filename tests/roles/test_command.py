@@ -20,12 +20,10 @@ from django_pgqueue.checks.database import database_problems
 from django_pgqueue.models import FailureGroup, Job
 from django_pgqueue.postgres import roles as roles_module
 from django_pgqueue.postgres.roles import CALLED, WORKER_ONLY, Kept, kept_roles, lacking
-from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
-from tests.support.installed import definition
+from tests.support.databases import alias, definition, fresh_database, in_schema, migrate, roles
 from tests.support.jobs import value
-from tests.support.messages import text_of
 from tests.support.sessions import Connection, open_raw
-from tests.support.wording import lasting
+from tests.support.wording import lasting, text_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,7 +18,7 @@ from django_pgqueue import enqueue
 from django_pgqueue.checks.database import database_problems
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.session import connect as open_session
-from tests.app import progress_tasks
+from tests.app import step_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.receipts.models import Order, Receipt, Reminder
@@ -139,7 +139,7 @@ def test_a_worker_process_works_with_this_role(
         )
         told = enqueue(tasks.add.using(run_after=timedelta(milliseconds=50)), 40, 2)
         owner.execute("UPDATE pgqueue_job_live SET marks = 8 WHERE id = %s", [told.pk])  # it had told some
-        waits = enqueue(progress_tasks.waits_for_entry, "go on")
+        waits = enqueue(step_tasks.waits_for_entry, "go on")
         command.logged("the server refuses to store the progress of jobs, which is left out")
         Entry.objects.create(key="go on")
         over(told, waits)

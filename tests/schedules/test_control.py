@@ -20,11 +20,11 @@ from django_pgqueue.schedules import fire as fire_module
 from django_pgqueue.schedules.fire import NEXT_LOOK, Firing
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
-from tests.support.coroutines import run
 from tests.support.factories import ScheduleFactory
 from tests.support.jobs import value
 from tests.support.schedules import ago, fire, jobs_of, outcomes, overdue
 from tests.support.sessions import Connect, Connection
+from tests.support.waiting import run
 from tests.support.workers import fresh, run_due
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -20,8 +20,8 @@ from django_pgqueue.models import Schedule
 from django_pgqueue.schedules.declare import declared_schedules, schedules_in_settings
 from tests.app import limit_tasks, tasks
 from tests.support.factories import ScheduleFactory
-from tests.support.messages import text_of
 from tests.support.sessions import Connection
+from tests.support.wording import text_of
 
 pytestmark = pytest.mark.usefixtures("registry")
 

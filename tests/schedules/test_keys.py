@@ -13,7 +13,7 @@ from django_pgqueue.exceptions import InvalidKey
 from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules import fire as fire_module
-from tests.app import group_tasks, limit_tasks, unique_tasks
+from tests.app import limit_tasks, unique_tasks
 from tests.app.tasks import noop
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, runs_of
@@ -38,8 +38,8 @@ CALLS: list[BoundTask] = [
     unique_tasks.index.bind(7), unique_tasks.index.bind(7, force=True), unique_tasks.sync.bind(1),
     unique_tasks.remind.bind(1), limit_tasks.two.bind("a"), limit_tasks.ship.bind(order_id=3),
     limit_tasks.sync.bind("acme.eu"), limit_tasks.report.bind(region=None), limit_tasks.hourly.bind("a"),
-    limit_tasks.quick.bind(5), group_tasks.serve.bind("acme", 1),
-    group_tasks.by_domain.bind("kim@example.com"), noop.bind(),
+    limit_tasks.quick.bind(5), limit_tasks.serve.bind("acme", 1),
+    limit_tasks.by_domain.bind("kim@example.com"), noop.bind(),
 ]  # fmt: skip
 
 

@@ -24,8 +24,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.operations import SQL_FOLDER, RunSQLFile
 from example_project import embedded_programs
 from tests.app.tasks import noop
-from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
-from tests.support.installed import operations, sql_files
+from tests.support.databases import alias, fresh_database, in_schema, migrate, operations, roles, sql_files
 from tests.support.jobs import add, cancel, claim, finish, live, over, retry, rotate, statuses, value
 from tests.support.sessions import Connect, Connection
 

@@ -16,7 +16,7 @@ from django_pgqueue.models import Job, JobStat, LiveJob, Queue, QueueStatus, Rin
 from django_pgqueue.models.job import Status
 from tests.app.models import Job as UsersJob
 from tests.app.tasks import noop
-from tests.support.installed import definition
+from tests.support.databases import definition
 
 LEAVES = ["pgqueue_job_live", *(f"pgqueue_job_past_{shelf}" for shelf in range(1, 9)), "pgqueue_job_kept"]
 COLUMNS = {field.column for field in Job._meta.concrete_fields}

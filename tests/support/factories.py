@@ -1,7 +1,10 @@
-"""The factories of the test kit, with a task of the tests."""
+"""The factories of the test kit with a task of the tests, and claimed rows that are in no database."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.testing import factories
 from django_pgqueue.testing.factories import ERROR, BatchFactory, QueueFactory, WorkerFactory
 
@@ -13,6 +16,7 @@ __all__ = [
     "QueueFactory",
     "ScheduleFactory",
     "WorkerFactory",
+    "claimed",
 ]
 
 
@@ -33,3 +37,16 @@ class ScheduleFactory(factories.ScheduleFactory):
     """A schedule that someone has made in the admin."""
 
     task_path = "tests.app.tasks.noop"
+
+
+def claimed(pk: int = 1, task_path: str = "tests.app.tasks.noop", **changes: Any) -> Claimed:
+    """Return a row as a claim returns it."""
+    moment = "2026-11-21 01:38:16.123456+00"
+    row = Claimed(
+        id=pk, lease=7, task_path=task_path, args="[]", kwargs="{}", queue_name="default", priority=0,
+        run_after=moment, attempts=1, forgiven_attempts=0, max_attempts=5, timeout=None, on_lost="rerun",
+        crash_count=0, metadata="{}", expires_at=None, expired=None, enqueued_at=moment, started_at=moment,
+        last_attempted_at=moment, errors="[]", waited=0.0, group_key=None,
+        context=None, marks=0,
+    )  # fmt: skip
+    return row._replace(**changes)

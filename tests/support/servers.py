@@ -1,28 +1,161 @@
-"""Servers for a single test, in addition to the server of the run: a primary, and a standby that streams from
-it.
+"""Servers for a single test, besides that of the run: one that is stopped and started again at the same
+address, and a primary with a standby that streams from it.
 
-Their files are in `var/test-<process id>-<name>`. If a run is killed, the next run removes them. The standby
-is created from a copy of the stopped primary's data, so that only the programs of a plain server are needed.
+The data of a new server is copied, which is quicker than initdb: the run keeps a copy of its own server's
+data, from before the first start, in a folder that the environment names. All pytest workers use it. A run on
+a server that DATABASE_URL names has no such data, and runs initdb for each server. A standby is made from a
+copy of the stopped primary's data, so that only the programs of a plain server are needed. Their files are
+in `var/test-<process id>-<name>`. If a run is killed, the next run removes them.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
+import environ
 import psycopg
+from django.core.management import call_command
+from django.db import connections
 
+from example_project import embedded
 from example_project.embedded import ensure_server, remove_server, stop_server
-from example_project.embedded_programs import give_to_server, run, shelter
+from example_project.embedded_programs import EmbeddedServerError, give_to_server, run, shelter
 
-from .clusters import copied_clusters, copy_data
+from .databases import alias
+from .sessions import Connection
 from .workers import until
 
-__all__ = ["Pair", "Server", "primary_and_standby"]
+__all__ = [
+    "OwnServer",
+    "Pair",
+    "Server",
+    "copied_clusters",
+    "copy_data",
+    "kept_cluster",
+    "own_server",
+    "primary_and_standby",
+    "remove_cluster",
+]
+
+FOLDER = "TEST_CLUSTER"
+
+
+@contextmanager
+def kept_cluster(folder: Path) -> Iterator[None]:
+    """Keep a copy of the data that initdb creates in this block."""
+
+    def run_and_keep(program: str, *arguments: str) -> str:
+        said = run(program, *arguments)
+        if program == "initdb":
+            (password,) = (option for option in arguments if option.startswith("--pwfile="))
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o700)
+            copy_data(arguments[1], folder / "data")
+            (folder / "password").write_text(Path(password.partition("=")[2]).read_text())
+            os.environ[FOLDER] = str(folder)
+        return said
+
+    with patch.object(embedded, "run", run_and_keep):
+        yield
+
+
+@contextmanager
+def copied_clusters() -> Iterator[None]:
+    """Copy that data wherever a server is created in this block. So all have the same password."""
+    if FOLDER not in os.environ:
+        yield
+        return
+    kept = Path(os.environ[FOLDER])
+    password = (kept / "password").read_text()
+
+    def copy(program: str, *arguments: str) -> str:
+        if program != "initdb":
+            return run(program, *arguments)
+        copy_data(f"{kept}/data/.", arguments[1])
+        return ""
+
+    secrets = SimpleNamespace(token_hex=lambda size: password)
+    with patch.object(embedded, "run", copy), patch.object(embedded, "secrets", secrets):
+        yield
+
+
+def remove_cluster() -> None:
+    """Delete the data that was kept."""
+    if folder := os.environ.pop(FOLDER, ""):
+        shutil.rmtree(folder)
+
+
+def copy_data(source: str | Path, target: str | Path) -> None:
+    """Copy the data of a server that does not run."""
+    subprocess.run(["cp", "-a", str(source), str(target)], check=True)  # keeps the owner and the permissions
+
+
+class OwnServer:
+    """A running PostgreSQL with the tables of the default database's apps."""
+
+    def __init__(self, folder: Path) -> None:
+        with copied_clusters():
+            self.url = ensure_server(folder, durable=False)
+        self.database: dict[str, Any] = {
+            **environ.Env.db_url_config(self.url), "ENGINE": "django.db.backends.postgresql"
+        }  # fmt: skip
+        with alias("own", **self.database):
+            call_command("migrate", database="own", run_syncdb=True, verbosity=0)
+        with self.connect() as connection:
+            row = connection.execute("SHOW data_directory").fetchone()
+            assert row is not None
+            self.data = Path(row[0])
+
+    def connect(self) -> Connection:
+        """Open a separate connection. The caller closes it."""
+        return psycopg.connect(self.url, autocommit=True)
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server. ``fast`` closes all connections, and ``immediate`` is a crash."""
+        run("pg_ctl", "stop", "-D", str(self.data), "-m", mode)
+
+    def is_running(self) -> bool:
+        """Return whether the server runs, or starts."""
+        try:
+            run("pg_ctl", "status", "-D", str(self.data))
+        except EmbeddedServerError:
+            return False
+        return True
+
+    def listen_at(self, address: str) -> None:
+        """Restart the server, so that clients can also reach it at this address."""
+        with (self.data / "pg_hba.conf").open("a") as rules:
+            rules.write("host all all samenet scram-sha-256\n")
+        self.stop()
+        self.start("-c", f"listen_addresses=127.0.0.1,{address}")
+
+    def start(self, *more: str) -> None:
+        """Start the server with its previous options, including the port, and these."""
+        _, *options = shlex.split((self.data / "postmaster.opts").read_text())
+        del options[options.index("-D") : options.index("-D") + 2]
+        log = str(self.data / "server.log")
+        run("pg_ctl", "start", "-D", str(self.data), "-l", log, "-o", shlex.join([*options, *more]), "-w")
+
+
+@contextmanager
+def own_server(folder: Path) -> Iterator[OwnServer]:
+    """Run a server in a folder, and remove it at the end of the block."""
+    try:
+        yield OwnServer(folder)
+    finally:
+        connections.close_all()
+        remove_server(folder)
+
 
 ROOT = Path(__file__).resolve().parents[2]
 

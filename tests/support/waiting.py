@@ -1,13 +1,17 @@
-"""Wait for an event. Tests do not sleep, and a test fails if its event does not happen."""
+"""Wait for an event or for async code. Tests do not sleep, and a test fails if its event does not happen."""
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
-__all__ = ["DEADLINE", "until"]
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+__all__ = ["DEADLINE", "run", "until"]
 
 DEADLINE = 20.0  # seconds
 
@@ -25,3 +29,15 @@ def until(found: Callable[[], T | None], *, seconds: float = DEADLINE, what: str
         time.sleep(pause)
         pause = min(1.2 * pause, 0.05)
     return answer
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Call ``asyncio.run``, and close the connections of its thread."""
+
+    async def closing() -> T:
+        try:
+            return await main
+        finally:
+            await sync_to_async(connections.close_all)()
+
+    return asyncio.run(closing())

@@ -7,13 +7,17 @@ this folder afresh, and the reviewer reads the difference. What changes from run
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from typing import Any, ClassVar
 
 import django
 import pytest
+from django.core.checks import CheckMessage
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.amber import AmberSnapshotExtension
+
+__all__ = ["text_of"]
 
 #: What is another in each run, and what stands for it.
 PASSING = (
@@ -124,3 +128,10 @@ class _Reader(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.depth and not self.unseen:
             self.parts.append(data.replace("\n", " "))
+
+
+def text_of(messages: Iterable[CheckMessage]) -> str:
+    """Return the messages as one text. Each must have a hint."""
+    found = list(messages)
+    assert all(each.msg.strip() and each.hint for each in found)
+    return "\n".join(f"{each.id}: {each.msg}\n    HINT: {each.hint}" for each in found)

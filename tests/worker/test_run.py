@@ -14,8 +14,8 @@ from django_pgqueue.compat import TaskResultStatus, task_backends
 from django_pgqueue.models import Job, JobStat, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
-from tests.support.coroutines import run
 from tests.support.databases import alias, in_schema, migrate
+from tests.support.waiting import run
 from tests.support.workers import fresh, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)

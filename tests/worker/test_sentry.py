@@ -20,8 +20,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.postgres.session import connect
 from django_pgqueue.telemetry import sentry
 from tests.app import worker_tasks as tasks
-from tests.support.factories import JobFactory
-from tests.support.rows import claimed
+from tests.support.factories import JobFactory, claimed
 from tests.support.workers import run_due
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "settings" / "sentry.py"

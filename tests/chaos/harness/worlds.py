@@ -20,8 +20,8 @@ from django.db import connections
 
 from tests.support.commands import ROOT, django_environment
 from tests.support.databases import fresh_database
-from tests.support.own_server import OwnServer, own_server
 from tests.support.poolers import Pooler, between
+from tests.support.servers import OwnServer, own_server
 
 __all__ = [
     "NAME",

@@ -22,7 +22,7 @@ from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
 from tests.app.tasks import noop
 from tests.app.unique_tasks import remind
-from tests.support.clocks import Clock, lacks_faketime
+from tests.support.machines import Clock, lacks_faketime
 from tests.support.waiting import until
 
 from ..harness.accounts import explanation

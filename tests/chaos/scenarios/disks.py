@@ -12,8 +12,8 @@ from django.db import DatabaseError, connections, transaction
 
 from tests.app import ledger_tasks as tasks
 from tests.app.models import Entry
-from tests.support.own_server import OwnServer
-from tests.support.small_disks import SmallDisk, lacks_small_disks, small_disk
+from tests.support.machines import SmallDisk, lacks_small_disks, small_disk
+from tests.support.servers import OwnServer
 from tests.support.waiting import until
 
 from ..harness.audit import Audit

@@ -14,7 +14,7 @@ from django.db.models import Q
 from django_pgqueue.models import Job, Limit
 from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
-from tests.support.rates import most_in_window
+from tests.support.limits import most_in_window
 
 from ..harness.accounts import CLOCK, Accounts, Fault, Run
 from ..harness.audit import Audit

@@ -13,9 +13,9 @@ from django.db import connection, connections
 from django_pgqueue.tasks.task import Task
 from tests.app import ledger_tasks as tasks
 from tests.support.commands import Command, databases
-from tests.support.far_place import FarPlace, far_place, lacks_far_place
-from tests.support.own_server import OwnServer
+from tests.support.machines import FarPlace, far_place, lacks_far_place
 from tests.support.proxies import Proxy, proxy
+from tests.support.servers import OwnServer
 
 from ..harness.accounts import Run
 from ..harness.havoc import descendants

@@ -12,7 +12,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
 from tests.support.commands import SLOW, Command
-from tests.support.memory_groups import lacks_memory_group, memory_group
+from tests.support.machines import lacks_memory_group, memory_group
 from tests.support.waiting import until
 
 from ..harness.accounts import REPORT, Fault, Run

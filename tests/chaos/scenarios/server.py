@@ -16,8 +16,7 @@ from django_pgqueue.models.changes import run_now
 from django_pgqueue.tasks.task import Task
 from tests.app import ledger_tasks as tasks
 from tests.support.databases import alias
-from tests.support.own_server import OwnServer
-from tests.support.servers import Pair, primary_and_standby
+from tests.support.servers import OwnServer, Pair, primary_and_standby
 from tests.support.waiting import until
 
 from ..harness.accounts import Fault, Run

@@ -12,8 +12,8 @@ from django.db import Error, connection, connections
 
 from django_pgqueue.models import Worker
 from tests.app import ledger_tasks as tasks
-from tests.support.own_server import OwnServer
 from tests.support.poolers import lacks_pgbouncer
+from tests.support.servers import OwnServer
 from tests.support.sessions import open_raw
 from tests.support.waiting import until
 

@@ -17,7 +17,7 @@ from django.db.migrations.state import ProjectState
 
 from django_pgqueue.operations import _with_lock_retry
 from tests.support.commands import ROOT, SLOW, Command, django_environment
-from tests.support.installed import on_tables_in_use
+from tests.support.databases import on_tables_in_use
 from tests.support.sessions import open_raw
 from tests.support.waiting import until
 

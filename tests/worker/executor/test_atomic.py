@@ -26,7 +26,7 @@ from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.executor.task_signals import Announcer
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
-from tests.support.rows import claimed
+from tests.support.factories import claimed
 from tests.support.sessions import Connect
 from tests.support.workers import fresh, run_due, until, working
 

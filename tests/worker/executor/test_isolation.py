@@ -21,6 +21,7 @@ from django_pgqueue.worker import isolation
 from tests.app import context_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
+from tests.support.commands import django_environment
 from tests.support.workers import fresh, run_due, until, working
 
 # Each word is sent after the previous one was read, so that it arrives separately.
@@ -125,7 +126,8 @@ def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.M
 def test_an_isolated_job_has_its_context_and_hooks_and_reports_its_end_and_its_logs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.support.hook_settings")
+    for name, value in django_environment(AROUND_ATTEMPT=["tests.app.hooks.outer"]).items():
+        monkeypatch.setenv(name, value)
     with translation.override("de"):
         job = enqueue(context_tasks.tell_and_snooze.using(metadata={"tenant": "acme"}))
     with connection.cursor() as cursor:

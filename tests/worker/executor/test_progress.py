@@ -17,8 +17,8 @@ from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.worker.executor.progress import ProgressWriter
 from django_pgqueue.worker.executor.progress import ReportedProgress as Telling
 from django_pgqueue.worker.executor.running_job import RunningJob
-from tests.app import progress_tasks as tasks
-from tests.support.rows import claimed
+from tests.app import step_tasks as tasks
+from tests.support.factories import claimed
 from tests.support.sessions import Connect
 from tests.support.workers import fresh, make_producer, ran, run_due, until, working
 

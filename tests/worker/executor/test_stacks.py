@@ -18,7 +18,7 @@ from django_pgqueue.models import JobStack
 from django_pgqueue.postgres import session as sessions
 from django_pgqueue.worker.producer import connection as producer_connection
 from django_pgqueue.worker.producer import inbox
-from tests.app import stack_tasks, worker_tasks
+from tests.app import process_tasks, worker_tasks
 from tests.app.worker_tasks import DEADLINE, gate
 from tests.support.sessions import Connect
 from tests.support.wording import shown
@@ -47,10 +47,10 @@ def call_worker(job: Job) -> None:
 @pytest.mark.parametrize(
     ("task", "first"),
     [
-        (stack_tasks.waits, ["waits", "pieces", "innermost", "wait"]),
-        (stack_tasks.waits_with_timeout, ["waits_with_timeout", "pieces", "innermost", "wait"]),
-        (stack_tasks.waits_async, ["waits_async", "outer", "numbers", "sleep"]),
-        (stack_tasks.computes_async, ["computes_async", "innermost", "wait"]),
+        (process_tasks.waits, ["waits", "pieces", "innermost", "wait"]),
+        (process_tasks.waits_with_timeout, ["waits_with_timeout", "pieces", "innermost", "wait"]),
+        (process_tasks.waits_async, ["waits_async", "outer", "numbers", "sleep"]),
+        (process_tasks.computes_async, ["computes_async", "innermost", "wait"]),
     ],
     ids=["sync", "with a timeout", "async, while it waits", "async, while it computes"],
 )
@@ -67,7 +67,7 @@ def test_the_frames_of_the_task_and_no_others_without_values(task: Any, first: l
 
 
 def test_an_isolated_job_is_shown_from_its_process() -> None:
-    job = enqueue(stack_tasks.sleeps_long)
+    job = enqueue(process_tasks.sleeps_long)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
     with working():
@@ -85,7 +85,7 @@ def test_a_worker_without_notifications_finds_the_request(
         producer_connection, "connect",
         lambda alias: sessions.Session(sessions.connect(alias).connection, pooled=True, commit="on", role=""),
     )  # fmt: skip
-    job = enqueue(stack_tasks.waits, "a")
+    job = enqueue(process_tasks.waits, "a")
     with working():
         assert gate("a runs").wait(DEADLINE)
         assert "innermost" in job.stack(DEADLINE)
@@ -95,7 +95,7 @@ def test_a_worker_without_notifications_finds_the_request(
 def test_a_request_that_is_locked_does_not_hold_up_the_worker(connect: Connect) -> None:
     """Race: someone has asked, and asks again in a transaction that stays open."""
     asker = connect()
-    job, other = enqueue(stack_tasks.waits, "a"), enqueue(stack_tasks.waits, "b")
+    job, other = enqueue(process_tasks.waits, "a"), enqueue(process_tasks.waits, "b")
     with working(threads=2):
         assert gate("a runs").wait(DEADLINE)
         assert gate("b runs").wait(DEADLINE)
@@ -110,7 +110,7 @@ def test_a_request_that_is_locked_does_not_hold_up_the_worker(connect: Connect) 
 
 
 def test_the_request_of_an_earlier_attempt_is_not_answered_by_this_one() -> None:
-    job, other = enqueue(stack_tasks.waits, "a"), enqueue(stack_tasks.waits, "b")
+    job, other = enqueue(process_tasks.waits, "a"), enqueue(process_tasks.waits, "b")
     with working(threads=2):
         assert gate("a runs").wait(DEADLINE)
         assert gate("b runs").wait(DEADLINE)
@@ -134,12 +134,12 @@ def test_the_request_of_an_earlier_attempt_is_not_answered_by_this_one() -> None
 )
 def test_what_cannot_be_shown(ask: Callable[[Job], Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        ask(enqueue(stack_tasks.waits, "a"))
+        ask(enqueue(process_tasks.waits, "a"))
 
 
 def test_a_worker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "write_stacks", lambda session, jobs: None)
-    job = enqueue(stack_tasks.waits, "a")
+    job = enqueue(process_tasks.waits, "a")
     with working():
         assert gate("a runs").wait(DEADLINE)
         with pytest.raises(TimeoutError, match=r"has not answered within 0\.1 s"):
@@ -148,7 +148,7 @@ def test_a_worker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_shows_it() -> None:
-    job, out = enqueue(stack_tasks.waits, "a"), StringIO()
+    job, out = enqueue(process_tasks.waits, "a"), StringIO()
     with working():
         assert gate("a runs").wait(DEADLINE)
         call_command("pgqueue", "stack", str(job.pk), stdout=out)
@@ -160,7 +160,7 @@ def test_stacks_of_yesterday_are_deleted() -> None:
     JobStack.objects.create(job_id=5, lease=1)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgqueue_stack SET requested_at = now() - interval '25 hours'")
-    job = enqueue(stack_tasks.waits, "a")
+    job = enqueue(process_tasks.waits, "a")
     with working():
         assert gate("a runs").wait(DEADLINE)
         job.stack()
@@ -170,7 +170,7 @@ def test_stacks_of_yesterday_are_deleted() -> None:
 
 def test_a_job_whose_process_is_replaced_keeps_the_stack_of_that_moment(settings: Any) -> None:
     settings.PGQUEUE = {**settings.PGQUEUE, "TIMEOUT_GRACE": 0.0}
-    job = enqueue(stack_tasks.waits_with_timeout, "a")
+    job = enqueue(process_tasks.waits_with_timeout, "a")
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgqueue_job_live SET timeout = 1, max_attempts = 1 WHERE id = %s", [job.pk])
     with working():
@@ -182,7 +182,7 @@ def test_a_job_whose_process_is_replaced_keeps_the_stack_of_that_moment(settings
 
 
 def test_the_page_of_the_job_shows_it(admin_client: Client) -> None:
-    job = enqueue(stack_tasks.waits, "a")
+    job = enqueue(process_tasks.waits, "a")
     page = reverse("admin:django_pgqueue_job_change", args=[job.pk])
     with working():
         assert gate("a runs").wait(DEADLINE)
@@ -202,7 +202,7 @@ def test_the_page_of_the_job_shows_it(admin_client: Client) -> None:
 
 
 def test_in_a_request_that_is_one_transaction_it_is_only_requested(admin_client: Client) -> None:
-    job = enqueue(stack_tasks.waits, "a")
+    job = enqueue(process_tasks.waits, "a")
     with working():
         assert gate("a runs").wait(DEADLINE)
         with transaction.atomic():

@@ -29,7 +29,7 @@ from django_pgqueue.worker.executor.threads import BACKLOG_SECONDS, CALL_SECONDS
 from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
 from tests.app import worker_tasks as tasks
-from tests.support.rows import claimed
+from tests.support.factories import claimed
 from tests.support.workers import DEADLINE, until, working
 
 ASYNC = "tests.app.worker_tasks.ameet"

@@ -25,7 +25,7 @@ from django_pgqueue.worker.producer.demand import (
     Slots,
 )
 from tests.app import worker_tasks as tasks
-from tests.support.rows import claimed
+from tests.support.factories import claimed
 from tests.support.workers import fresh, make_producer, run_due, until, working
 
 QUICK = 1e-5

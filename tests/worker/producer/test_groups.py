@@ -11,8 +11,8 @@ from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.worker.producer.demand import Demand
 from django_pgqueue.worker.producer.inbox import Orders
 from django_pgqueue.worker.producer.ranges import FORGET_AFTER, SLICE, FirstDue, Groups, Mark, Places, in_turn
-from tests.app import group_tasks as tasks
-from tests.support.rows import claimed
+from tests.app import limit_tasks as tasks
+from tests.support.factories import claimed
 from tests.support.workers import run_due
 
 CLOCK = "2026-11-21 01:38:16.123456+00"
@@ -131,13 +131,13 @@ def test_rows_start_in_turn() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.promise("groups-one-round")
 def test_many_jobs_of_one_group_do_not_delay_the_only_job_of_another() -> None:
-    tasks.SEEN.clear()
+    tasks.SERVED.clear()
     enqueue_many(tasks.serve.bind("big", number) for number in range(3_000))
     enqueue(tasks.serve, "small", 0)
     enqueue_many(tasks.serve.bind(f"tenant {number}", 0) for number in range(20))
     run_due(threads=1)
-    assert len(tasks.SEEN) == 3_021
-    places = {group: place for place, (group, _) in reversed(list(enumerate(tasks.SEEN)))}
+    assert len(tasks.SERVED) == 3_021
+    places = {group: place for place, (group, _) in reversed(list(enumerate(tasks.SERVED)))}
     # The first claim may know only one group, and take more of it.
     assert max(places.values()) <= 200
 
@@ -149,13 +149,13 @@ def test_jobs_with_and_without_a_group_in_one_queue_all_run_and_each_kind_in_its
 ) -> None:
     # On a busy machine, jobs look long, and those that were claimed ahead are requeued behind the others.
     monkeypatch.setattr(Demand, "hoards", lambda *_: False)
-    tasks.SEEN.clear()
+    tasks.SERVED.clear()
     for number in range(40):
         enqueue(tasks.serve.using(group_key="a" if number % 4 else "b"), "given", number)
         enqueue(tasks.plain, number)
     enqueue(tasks.serve.using(run_after=timedelta(hours=1)), "later", 0)
     run_due(threads=1)
     for kind in ("given", None):
-        assert sorted(number for group, number in tasks.SEEN if group == kind) == list(range(40))
-    plain = [number for group, number in tasks.SEEN if group is None]
+        assert sorted(number for group, number in tasks.SERVED if group == kind) == list(range(40))
+    plain = [number for group, number in tasks.SERVED if group is None]
     assert plain == sorted(plain)

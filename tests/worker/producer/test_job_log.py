@@ -26,7 +26,7 @@ from django_pgqueue.worker.producer import reporter
 from django_pgqueue.worker.producer.reporter import Reporter, UnknownTasks, log_job
 from tests.app import deadly_tasks as deadly
 from tests.app import worker_tasks as tasks
-from tests.support.rows import claimed
+from tests.support.factories import claimed
 from tests.support.workers import fresh, run_due, until, working
 
 LOGGER = "django_pgqueue.job"

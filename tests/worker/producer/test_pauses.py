@@ -19,7 +19,7 @@ from django_pgqueue.worker.producer import demand, idle, inbox
 from django_pgqueue.worker.producer.inbox import Orders
 from tests.app import worker_tasks as tasks
 from tests.app.tasks import noop
-from tests.support.rows import claimed
+from tests.support.factories import claimed
 from tests.support.workers import DEADLINE, RunningWorker, fresh, make_producer, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)

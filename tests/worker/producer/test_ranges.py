@@ -13,7 +13,7 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer
 from django_pgqueue.worker.producer.inbox import Orders
 from django_pgqueue.worker.producer.ranges import FORGET_AFTER, MOST_QUIET, FirstDue, Key, Places, Turns
-from tests.support.rows import claimed
+from tests.support.factories import claimed
 
 CLOCK = datetime(2030, 1, 1, 12, tzinfo=UTC)  # of the database
 

@@ -34,8 +34,8 @@ from django_pgqueue.worker.producer.reporter import (
 )
 from tests.app import worker_tasks as tasks
 from tests.app.unique_tasks import hold_and_snooze
+from tests.support.factories import claimed
 from tests.support.jobs import add
-from tests.support.rows import claimed
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import fresh, run_due, until, working
 

@@ -1,4 +1,4 @@
-"""Statistics of minutes as workers write them, and what maintenance does with them."""
+"""Statistics and failures, as workers note them, and what maintenance does with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_pgqueue.worker.producer.reporter import STAT_SQL
 from .jobs import value
 from .sessions import Connection
 
-__all__ = ["classes", "count", "counted", "forget", "roll_up"]
+__all__ = ["classes", "count", "counted", "fold", "forget", "note", "roll_up"]
 
 
 def classes(**counts: int) -> list[int]:
@@ -73,3 +73,21 @@ def counted(connection: Connection) -> dict[str, tuple[int, int]]:
         ) AS part GROUP BY level
     """
     return {level: (done, waited) for level, done, waited in connection.execute(query)}
+
+
+def note(connection: Connection, fingerprint: str = "f", ago: str = "0", **more: Any) -> None:
+    """Add a note of failed attempts, of one job that failed unless ``more`` has other columns."""
+    row = {
+        "fingerprint": fingerprint, "task_path": "tests.app.tasks.noop", "queue_name": "default",
+        "version": "", "failed": 1, "retried": 0, "job_id": 1, "error_class": "builtins.ValueError",
+        "message": "broken", "traceback": "Traceback", **more,
+    }  # fmt: skip
+    columns, places = ", ".join(row), ", ".join(f"%({name})s" for name in row)
+    at = "clock_timestamp() - %(ago)s::interval"
+    query = f"INSERT INTO pgqueue_failure_note (at, {columns}) VALUES ({at}, {places})"
+    connection.execute(query, {**row, "ago": ago})
+
+
+def fold(connection: Connection, most: int = 1000, limit: int = 1000) -> int:
+    """Add the notes to the groups, and return how many there were."""
+    return int(value(connection, "SELECT _pgqueue_fold_failures(%s, %s)", most, limit))
