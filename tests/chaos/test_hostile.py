@@ -168,27 +168,30 @@ def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start:
     assert command.wait() == 0, command.log
 
 
-def test_killers_take_no_job_with_them(start: Start) -> None:
-    """The crash counts of the neighbors are in ``test_crashes.py``."""
-    ways = [
+@pytest.mark.parametrize(
+    ("task", "how"),
+    [
         (tasks.die, "exit"),
         (tasks.die, "segfault"),
         (tasks.adie, "SIGKILL"),
         (tasks.die_in_thread, "abort"),
-    ]
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> None:
     command = start("--threads", "2", BACKOFF_BASE=0.1, CRASH_LIMIT=2)
     before = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10)).ids
     over(*before)
     beside = enqueue(worker_tasks.wait_for_entry, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
-    killers = [enqueue(task, how) for task, how in ways]
+    killer = enqueue(task, how)
     after = enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(30)).ids
-    over(*killers, *after)
+    over(killer, *after)
     Entry.objects.create(key="go")
     over(beside)
-    for killer in map(fresh, killers):
-        assert killer.status == "failed", command.log
-        assert killer.errors[-1]["class"].endswith("TooManyCrashes")
+    failed = fresh(killer)
+    assert failed.status == "failed", command.log
+    assert failed.errors[-1]["class"].endswith("TooManyCrashes")
     assert Job.objects.filter(pk__in=[beside.pk, *after], status="done", attempts=1).count() == 31
     # A job that was done when the process died, but not reported yet, runs once more.
     assert Entry.objects.filter(key="after").count() >= 30
