@@ -24,7 +24,7 @@ from ..lists import within_span
 from ..overview import overview
 from ..workflow import WorkflowPages
 from .fields import with_clock
-from .filters import FILTERS, LIVE_SHELF, clock, on_shelves
+from .filters import FILTERS, claimable, clock, on_shelves
 from .progress import PROGRESS_COLUMNS, progress_view
 from .search import HELD, HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
 from .texts import MOST_OF_CALL
@@ -100,9 +100,9 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
             return None
         jobs: QuerySet[Job] = changelist.root_queryset
         status = changelist.chosen("status")
-        if status == Status.PENDING or (changelist.chosen("due") and status not in Status.values):
-            waits = [state for state in Status if state.is_claimable]
-            return jobs.filter(shelf=LIVE_SHELF, status__in=waits)
+        due = changelist.chosen("due")
+        if status == Status.PENDING or (due and status not in Status.values):
+            return claimable(jobs, due, Now())
         if status == Status.RUNNING:
             return None
         chosen = {name.partition("__")[0] for name in changelist.get_filters_params()}

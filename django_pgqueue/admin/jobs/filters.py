@@ -185,6 +185,13 @@ class FinishedFilter(EnqueuedFilter):
         return super().queryset(request, queryset.filter(shelf__gt=LIVE_SHELF) if self.value() else queryset)
 
 
+def claimable(jobs: QuerySet[Any], due: str, moment: Any) -> QuerySet[Any]:
+    """Return the jobs that wait for a worker: all, or those that are due "now", or "later"."""
+    waiting = jobs.filter(shelf=LIVE_SHELF, status__in=[state for state in Status if state.is_claimable])
+    bounds = {"now": {"run_after__lte": moment}, "later": {"run_after__gt": moment}}
+    return waiting.filter(**bounds.get(due, {}))
+
+
 class DueFilter(admin.SimpleListFilter):
     """Filter the jobs that wait for a worker, or for their time: ready ones, or those that are due later."""
 
@@ -197,13 +204,7 @@ class DueFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the jobs that a worker may claim now, or later."""
-        if self.value() not in {"now", "later"}:
-            return queryset
-        live = queryset.filter(shelf=LIVE_SHELF, status__in=[Status.PENDING, Status.RETRY])
-        moment = clock(request)
-        return (
-            live.filter(run_after__lte=moment) if self.value() == "now" else live.filter(run_after__gt=moment)
-        )
+        return claimable(queryset, self.value() or "", clock(request)) if self.value() else queryset
 
 
 PAUSE = 5  # seconds until a list or a page is read again

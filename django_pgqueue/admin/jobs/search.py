@@ -153,8 +153,10 @@ class JobChangeList(KeysetChangeList):
         """
         if self.meaning == "fingerprint" or self.is_scan:
             return NEWEST
-        status = self.chosen("status") or (Status.PENDING.value if self.chosen("due") else "")
-        return order_of_jobs(self.root_queryset.db, status, self.chosen("queue"))
+        alias, status, queue = self.root_queryset.db, self.chosen("status"), self.chosen("queue")
+        if self.chosen("due") and status in {"", Status.PENDING}:
+            return order_of_due(alias, queue)
+        return order_of_jobs(alias, status, queue)
 
     def get_results(self, request: HttpRequest) -> None:
         """Read one page, within the window for its filters."""
@@ -171,6 +173,8 @@ class JobChangeList(KeysetChangeList):
         status, window = self.chosen("status"), self.window
         if self.query:
             window = WINDOW_OF_SCAN
+        elif self.chosen("due"):
+            window = WINDOW_OF_WAITING
         elif status in Status.values:
             window = WINDOW_OF_WAITING if Status(status).is_claimable else WINDOW_OF_STATUS
         self.window = min(self.window, window)
@@ -313,6 +317,35 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
     if state in HELD:
         return KeysetOrder(("run_after", "id"), held)
     return KeysetOrder(_FINISHED, over) if state.is_terminal else KeysetOrder(_TO_RUN, waiting)
+
+
+_PRIORITIES = """
+    SELECT name, kind.is_grouped, first.priority
+    FROM {queues} AS name, (VALUES (false), (true)) AS kind (is_grouped),
+        _pgqueue_first_of_priorities(name, kind.is_grouped, 101, -101) AS first
+    LIMIT {most}
+"""
+
+
+def order_of_due(alias: str, queue: str) -> KeysetOrder:
+    """Return the order for jobs that are due now, or later: each priority of a queue is a range of the index.
+    With very many priorities, the index is read from the first one to the last.
+    """
+    queues = "CAST(%s AS text)" if queue else "_pgqueue_claimable_queues()"
+    sql = _PRIORITIES.format(queues=queues, most=2 * MOST_QUEUES + 1)
+    ranges = fetch_rows(alias, sql, [queue] if queue else [])
+    if len(ranges) > 2 * MOST_QUEUES:
+        return order_of_jobs(alias, Status.PENDING, queue)
+    return KeysetOrder(
+        _TO_RUN,
+        lambda jobs: (
+            [
+                jobs.filter(_GROUPED if is_grouped else ~_GROUPED, queue_name=name, priority=priority)
+                for name, is_grouped, priority in ranges
+            ]
+            or [jobs.none()]
+        ),
+    )
 
 
 # A condition for jobs in whose arguments a text occurs, as far as the admin shows them. The database can
