@@ -176,11 +176,11 @@ def test_the_view_of_health() -> None:
     assert (response.status_code, response.content) == (503, b"default: unhealthy: no worker claims jobs\n")
     WorkerFactory.create(queues=["default"])
     assert get(views.health, path=f"{DEFAULT}&queue=mail").content == (
-        b"default: unhealthy: mail: served by 0 of at least 1 worker\n"
+        b"default: unhealthy: mail: 0 workers serve it, at least 1 should\n"
     )
     odd = get(views.health, path=f"{DEFAULT}&queue=%1b[2J%0adefault:%20healthy%e2%80%ae")
     assert odd.content == (
-        rb"default: unhealthy: \x1b[2J\ndefault: healthy\u202e: served by 0 of at least 1 worker" + b"\n"
+        rb"default: unhealthy: \x1b[2J\ndefault: healthy\u202e: 0 workers serve it, at least 1 should" + b"\n"
     ), "a name is no line, and no terminal obeys it"
     response = get(views.health, path="/?queue=default&database=default")
     assert (response.status_code, response.content[:17]) == (200, b"default: healthy:")

@@ -93,7 +93,7 @@ def test_ids_of_another_database(shell: Any, bodies: dict[str, Any]) -> None:
     bodies.update(good=lambda: 42)
     job = enqueue(tasks.run_body.using(database="other"), "good")
     assert shell(f"print(run_here('other:{job.pk}'))") == "42"
-    assert shell(f"why('other:{job.pk}')").partition("): ")[2].startswith("It is done since ")
+    assert shell(f"why('other:{job.pk}')").partition("): ")[2].startswith("It was done at ")
     with pytest.raises(ValueError, match="'first' is not the id of a job"):
         shell("why('first')")
     with pytest.raises(Job.DoesNotExist, match=f"There is no job {job.pk} in the database 'default'"):
@@ -119,4 +119,4 @@ def test_why(shell: Any, bodies: dict[str, Any]) -> None:
     assert asked(failed).endswith(f"KeyError: 'x' (in the step 'load'). To run it again: retry({failed.pk})")
     run_due()
     assert re.search(r"It runs: attempt 1, for \d+ s, on ", str(fresh(job).result))
-    assert asked(job).startswith("It is done since ")
+    assert asked(job).startswith("It was done at ")

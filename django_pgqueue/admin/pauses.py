@@ -110,13 +110,13 @@ class PauseAdmin(RowActions[Pause]):
 
         It asks first if an accident would start the jobs of more than one queue or task.
         """
-        pauses, text = list(rows), _("{name} is {details}. Its jobs would start again.")
+        pauses, text = list(rows), _("{name} is {details}. Workers would start these jobs again.")
         hurts = len(pauses) > 1 or any(row.kind == Pause.Kind.ALL for row in pauses)
         if hurts and not is_confirmed(request):
             effects = [RowEffect(about(target(row), text, details=details(row))) for row in pauses]
             return ask(self, request, _("Resume"), effects, pauses)
         ended = [row for row in pauses if resume(**_arguments(row), using=self.writes_to)]
-        words = ngettext("%(count)d pause was ended.", "%(count)d pauses were ended.", len(ended))
+        words = ngettext("%(count)d pause has ended.", "%(count)d pauses have ended.", len(ended))
         note_and_tell(self, request, ended, str(_("Resumed.")), words % {"count": len(ended)}, DELETION)
         return None
 

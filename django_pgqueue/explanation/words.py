@@ -111,7 +111,7 @@ _SENTENCES: dict[str, Any] = {
         "There is no job with this id. Either the transaction that made it has not committed or was "
         "rolled back, or the job is in another database, or it is finished and no longer kept."
     ),
-    "done": gettext_lazy("It is done since %(at)s."),
+    "done": gettext_lazy("It was done at %(at)s."),
     "cancelled": gettext_lazy("It was cancelled at %(at)s%(why)s."),
     "running": gettext_lazy("It runs: %(details)s."),
     "worker_lost": gettext_lazy(
@@ -285,8 +285,8 @@ def _no_worker(facts: Facts) -> Sentence:
         )
     elif facts["served"]:
         text = _(
-            "No worker serves the queue %(queue)s in the database %(database)s. Those that are registered "
-            "serve: %(served)s."
+            "No worker serves the queue %(queue)s in the database %(database)s. The workers that are running "
+            "serve other queues: %(served)s."
         )
     else:
         text = _("No worker serves the queue %(queue)s in the database %(database)s.")

@@ -301,9 +301,9 @@ def _of_queue(depth: Depth, serving: int | None, limit: Thresholds) -> Iterator[
         yield HealthProblem("depth", name, text % {"queue": name, "most": limit.depth})
     if serving is not None and serving < limit.workers:
         text = ngettext(
-            "%(queue)s: served by %(serving)d of at least %(least)d worker",
-            "%(queue)s: served by %(serving)d of at least %(least)d workers",
-            limit.workers,
+            "%(queue)s: %(serving)d worker serves it, at least %(least)d should",
+            "%(queue)s: %(serving)d workers serve it, at least %(least)d should",
+            serving,
         )
         numbers = {"queue": name, "serving": serving, "least": limit.workers}
         yield HealthProblem("unserved", name, text % numbers)

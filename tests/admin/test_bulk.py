@@ -95,7 +95,7 @@ def test_many_jobs_change_in_the_background(root: Client) -> None:
     assert "It has not started yet." in live
     assert f'data-pgqueue-key="{job.pk}"' in live
     assert ran().result == {"changed": 5, "of": 5, "words": "5 jobs run again."}
-    assert "It runs no more." in body(root, url("progress"), keys=str(job.pk))
+    assert "The job has ended." in body(root, url("progress"), keys=str(job.pk))
     assert states([*failed, other, late]) == ["pending"] * 5 + ["failed"] * 2
     began = (
         "Started in the background. Action: Retry. Filters: status=failed, queue=default. "
@@ -294,7 +294,9 @@ def test_an_order_that_was_changed_or_is_old_is_refused(
     else:
         order[change] = "cancel" if change == "action" else "99"
     Job.objects.filter(pk=job.pk).update(args=[order, seal])
-    assert refused(job).startswith("This order is more than" if change == "old" else "The seal of this order")
+    assert refused(job).startswith(
+        "This action is more than" if change == "old" else "The signature of this action"
+    )
     assert states(jobs) == ["pending"] * 3
 
 
@@ -323,7 +325,7 @@ def test_without_a_worker_that_would_start_it_the_request_does_it(
         pause(**pauses[why])
     jobs = JobFactory.create_batch(5, scheduled=True)
     page = ask(root, "cancel_jobs", jobs[0], query="queue=default", across=True)
-    assert "No worker would start this in the background now. So it runs while you wait" in page.content
+    assert "No worker can run this in the background now. It runs in this request" in page.content
     words = "5 jobs were cancelled, or asked to stop if they were running."
     assert page.confirm(root) == (words, "success")
     assert states(jobs) == ["cancelled"] * 5

@@ -269,7 +269,7 @@ def test_the_page_of_a_pause_resumes_it_and_the_history_has_both(root: Client) -
     page = body(root, f"{PAUSES}{found.pk}/change/")
     assert "deletelink" not in page
     assert f'action="{PAUSES}{found.pk}/resume/"' in page
-    assert post(root, f"{PAUSES}{found.pk}/resume/") == ("1 pause was ended.", "success")
+    assert post(root, f"{PAUSES}{found.pk}/resume/") == ("1 pause has ended.", "success")
     assert [entry.change_message for entry in LogEntry.objects.all()] == ["Resumed.", '[{"added": {}}]']
 
 
@@ -288,7 +288,7 @@ def test_one_pause_is_resumed_at_once_and_several_or_all_after_a_question(
         data = {"action": "resume_selected", "_selected_action": [each.pk for each in pauses]}
         return post(root, PAUSES, **data) if len(pauses) == 1 else confirm(root, PAUSES, **data)
 
-    assert resume(pause(queue="mail")) == ("1 pause was ended.", "success")
+    assert resume(pause(queue="mail")) == ("1 pause has ended.", "success")
     several = pause(queue="mail", author="ann", reason="<down>"), pause(task="shop.tasks.sync")
     everything = pause(everything=True)
     assert seen(root, PAUSES, "result_list").replace("delete_selected", "") == wording(name="list")

@@ -327,7 +327,7 @@ STORIES: dict[str, Story] = {
         opens, fills(until_0="2020-01-01", until_1="00:00"), button("^save$"),
         sees("Enter a time in the future"),
         fills(until_0=f"{IN_THREE_DAYS:%Y-%m-%d}", until_1=f"{IN_THREE_DAYS:%H:%M:%S}"), button("^save$"),
-        are(until=IN_THREE_DAYS, reason=REASON), opens, button("^resume"), says("1 pause was ended."), gone,
+        are(until=IN_THREE_DAYS, reason=REASON), opens, button("^resume"), says("1 pause has ended."), gone,
     )),
     "resume queues": Story(
         "pause_changelist resume_selected", "operator",

@@ -68,13 +68,13 @@ def test_each_threshold() -> None:
     assert health("default").problems == (
         HealthProblem("age", "default", f"default: {late}"),
         HealthProblem("depth", "many", "many: more than 3 jobs are ready"),
-        HealthProblem("unserved", "many", "many: served by 0 of at least 1 worker"),
-        HealthProblem("unserved", "slow", "slow: served by 1 of at least 2 workers"),
+        HealthProblem("unserved", "many", "many: 0 workers serve it, at least 1 should"),
+        HealthProblem("unserved", "slow", "slow: 1 worker serves it, at least 2 should"),
     )
     assert health("default", ["mail"]).is_healthy
     assert health("default", ["mail"], age=100).probe_line == f"unhealthy: mail: {late}"
     assert [each.text for each in health("default", ["idle"]).problems] == [
-        "idle: served by 0 of at least 1 worker"
+        "idle: 0 workers serve it, at least 1 should"
     ]
     pause(everything=True)
     assert health("default").is_healthy, "the jobs wait on purpose"
@@ -265,7 +265,7 @@ def test_problems_of_the_health_come_first() -> None:
         "idle: paused, and 1 job waits"
     )
     with override_settings(PGQUEUE={"HEALTH": {"*": {"workers": 0}, "wanted": {"workers": 1}}}):
-        assert verdict("default").problems[0].text == "wanted: served by 0 of at least 1 worker"
+        assert verdict("default").problems[0].text == "wanted: 0 workers serve it, at least 1 should"
 
 
 @pytest.mark.parametrize("part", ["depths", "Crew", "lost_jobs", "series"])

@@ -49,7 +49,7 @@ def test_a_worker_runs_jobs_and_tells_of_problems_until_ctrl_c(start: Start) -> 
     told(*("age raised", "unserved raised"))
     assert cancel(unserved)
     told(*("age over", "unserved over"))
-    assert "slow: served by 0 of at least 1 worker" in Entry.objects.values_list("note", flat=True)
+    assert "slow: 0 workers serve it, at least 1 should" in Entry.objects.values_list("note", flat=True)
     command.send(signal.SIGINT)
     assert command.wait() == 0, command.log
     assert not Worker.objects.exists()

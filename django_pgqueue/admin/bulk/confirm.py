@@ -146,7 +146,7 @@ def _page(
         where = _("This runs for at most %(seconds)s seconds. After that, repeat it for the rest.")
         if is_list:
             where = _(
-                "No worker would start this in the background now. So it runs while you wait, for at most "
+                "No worker can run this in the background now. It runs in this request, for at most "
                 "%(seconds)s seconds. After that, repeat it for the rest."
             )
         where %= {"seconds": formatting.number(int(SECONDS))}

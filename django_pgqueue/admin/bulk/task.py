@@ -71,11 +71,14 @@ class Order(Shown):
             signing.Signer(salt=SALT).unsign(f"{_text(order)}:{seal}")
         except signing.BadSignature:
             raise Refused(
-                _("The seal of this order is not valid: the order was changed, or SECRET_KEY differs here.")
+                _(
+                    "The signature of this action is not valid: the action was changed, or SECRET_KEY is"
+                    " another one here."
+                )
             ) from None
         opened = cls(**order)
         if server_now(alias) - datetime.fromisoformat(opened.as_of) > LONGEST:
-            raise Refused(_("This order is more than a day old. Select the jobs again."))
+            raise Refused(_("This action is more than a day old. Select the jobs again."))
         return opened
 
     def access(self) -> tuple[Any, HttpRequest, list[Effect]]:

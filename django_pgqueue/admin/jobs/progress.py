@@ -120,7 +120,7 @@ def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
         for job in jobs.filter(pk__in=keys, shelf=0)
         if admin.has_view_permission(request, job) and _changes(job)
     }
-    over = _("It runs no more. Show how it is now.")
+    over = _("The job has ended. Reload the page.")
     parts = [
         live_progress(found[key], request.path)
         if key in found

@@ -180,8 +180,9 @@ def _tables(tables: list[Any]) -> Judgment:
         numbers = {"name": LIVE, "live": number(live.live_rows), "dead": number(live.dead_rows)}
         finding = _("%(name)s has %(live)s live and %(dead)s dead rows.") % numbers
     rule = _(
-        "Act when %(name)s has more than %(limit)s dead rows, or another table that many and half of its live"
-        " rows: look for old transactions above, then for autovacuum: is it on, and are its workers busy?"
+        "Act when %(name)s has more than %(limit)s dead rows, or another table has more than %(limit)s plus"
+        " half the number of its live rows. Look for old transactions above, then for autovacuum: is it on,"
+        " and are its workers busy?"
     )
     return _act_if(bool(late)), finding, rule % {"name": LIVE, "limit": number(MOST_DEAD)}
 
@@ -232,7 +233,9 @@ def _wakeups(rows: list[Any]) -> Judgment:
 
 def _ring(rows: list[Any]) -> Judgment:
     [(shelf, seconds, retention)] = rows
-    finding = _("Jobs have ended in part %(shelf)d of 8 for %(time)s; they are kept for %(retention)s.") % {
+    finding = _(
+        "History moved on to part %(shelf)d of 8 %(time)s ago. Finished jobs are kept for %(retention)s."
+    ) % {
         "shelf": shelf, "time": age(seconds), "retention": age(retention),
     }  # fmt: skip
     rule = _(
