@@ -28,3 +28,4 @@ SELECT queue.queue_name, coalesce(newest.ready, 0), coalesce(newest.scheduled, 0
 FROM counted CROSS JOIN queue LEFT JOIN ended USING (queue_name)
 LEFT JOIN depth AS newest ON newest.queue_name = queue.queue_name AND newest.minute = counted.newest
 WHERE counted.newest > statement_timestamp() - interval '3 minutes'
+ORDER BY queue.queue_name

@@ -189,8 +189,9 @@ LIST = Room("the list of jobs", make_listed, [
             "q=args.0%3Dnone&status=blocked",
         )
     ),
-    Django("jobs that are due later are found without those that are due", partial(list_jobs, query="due=later"),
-           {JOBS: 50}, 0, patched={**LISTED, "django_pgqueue.admin.lists.PATIENCE": 2.0}),
+    Django("jobs that are due later are found without those that are due",
+           partial(list_jobs, query="due=later"), {JOBS: 50}, 0,
+           patched={**LISTED, "django_pgqueue.admin.lists.PATIENCE": 2.0}),
     Django("a running worker has an index", partial(list_jobs, query="worker=3&status=running"),
            {JOBS: 2 * (RUNNING // 10 + PAGE) + 10}, PAGE,
            patched={name: value for name, value in LISTED.items() if re.search("_names|_paths", name)}),
