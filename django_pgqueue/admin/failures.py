@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext, pgettext
 from django.views.decorators.http import require_POST
 
 from .. import formatting
-from ..models import FailureGroup, Job
+from ..models import FailureGroup, Job, Queue
 from ..models.job import Status
 from ..monitoring.failures import GroupFigures, group, groups, mute, parts, unmute
 from ..monitoring.health import PATIENCE
@@ -26,7 +26,8 @@ from ..postgres.timeout import TimeLimitReached, time_limit, within
 from . import display
 from .base import DatabaseAdmin
 from .charts import MEDIA, Chart, chosen_span, numbers, span_tabs, sparkline
-from .console import console_page, hides
+from .console import console_page, hides, page_url, task_url
+from .display import linked
 from .history import note_and_tell
 from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .jobs.texts import breakable
@@ -114,7 +115,11 @@ class FailurePages(DatabaseAdmin[Job]):
         tables = []
         for kind, some in by.items():
             rows = [
-                (breakable(part.name), formatting.number(part.failed), formatting.number(part.retried))
+                (
+                    linked(self._url(request, kind, part.name), breakable(part.name)),
+                    formatting.number(part.failed),
+                    formatting.number(part.retried),
+                )
                 for part in some
                 if part.name
             ]
@@ -163,6 +168,12 @@ class FailurePages(DatabaseAdmin[Job]):
         told = words if changed else _("Nothing changed: another user was first.")
         note_and_tell(self, request, [known] if changed else [], words, told)
         return HttpResponseRedirect(self.address("failure", known.pk))
+
+    def _url(self, request: HttpRequest, kind: str, name: str) -> str:
+        """Return the page of a task or a queue; empty for a version, or if this user may not view it."""
+        if kind == "task":
+            return task_url(self.admin_site, request, name)
+        return page_url(self.admin_site, request, Queue, "change", name) if kind == "queue" else ""
 
     def _check_failures(self, request: HttpRequest) -> None:
         if not self.has_view_failures_permission(request):

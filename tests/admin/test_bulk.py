@@ -187,6 +187,18 @@ def test_a_filter_by_time_counts_back_from_the_confirmation(root: Client) -> Non
         assert admin.get_changelist_instance(request).get_queryset(request).count() == found
 
 
+def test_its_page_is_titled_by_what_it_does_and_hides_the_signature(root: Client) -> None:
+    jobs = JobFactory.create_batch(3, queue_name="tenants")
+    job = confirmed(root, ask(root, "cancel_jobs", jobs[0], query="queue=tenants", across=True))
+    page = body(root, url("change", job.pk))
+    assert "<h2>Cancel 3 jobs of tenants</h2>" in page
+    _order, seal = Job.objects.get(pk=job.pk).args
+    assert seal not in page
+    strange_ones: list[Any] = [{}, {"action": "none"}, {"action": "cancel", "counted": "x"}, [], 7]
+    for strange in strange_ones:
+        assert bulk.title(strange) == ""
+
+
 def test_it_stops_when_it_is_cancelled_and_goes_on_when_it_is_retried(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,9 +106,23 @@ def test_all_jobs_of_a_group_are_retried_or_cancelled_after_a_question(
     fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form))
     asked = Page(address, client.post(address, fields).content.decode())
     assert "2 jobs are selected" in asked.html
-    assert asked.confirm(client)[1] == "success"
+    done = client.post(asked.address, asked.fields)
+    assert done["Location"] == url("failure", "f")
+    assert f"2 jobs {'run again' if action == 'retry' else 'were cancelled'}" in body(
+        client, done["Location"]
+    )
     assert {Job.objects.get(pk=job.pk).status for job in jobs} == {after}
     assert Job.objects.get(pk=other.pk).status != after
+
+
+def test_a_job_leads_to_its_group_and_the_group_to_its_task_and_queue(root: Client, one: Any) -> None:
+    job = JobFactory.create(failed=True, error_fingerprint="f")
+    assert f'href="{url("failure", "f")}"' in body(root, url("change", job.pk))
+    group = body(root, url("failure", "f"), span="7d")
+    links = re.findall(r'<th scope="row"><a href="([^"]+)"', group)
+    assert any("/queue/" in link for link in links)
+    assert any("/jobstat/" in link for link in links)
+    assert {root.get(link).status_code for link in links} <= {200, 302}
 
 
 def test_a_group_is_muted_and_unmuted(root: Client, one: Any) -> None:

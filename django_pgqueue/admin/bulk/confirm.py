@@ -52,6 +52,7 @@ from .selection import Shown, affected, bounds, count
 logger = get_logger(__name__)
 
 SALT = "django_pgqueue.admin.confirm"
+GROUP = "group"  # the field of the group of failures whose page has started the action, and shows again
 MOST_AT_ONCE = 500  # jobs that change in the request, each with an entry in its history
 SECONDS = 10.0  # for an action in the request
 _LEAST = 1.0  # seconds for a statement, also at the end: most chunks need less
@@ -85,7 +86,8 @@ def act_on_many(
     denied = any(effect.is_denied for effect in meant)
     parts = affected(jobs, shown, acting)
     act_here(admin, request, action, parts, form, expected=shown.expected, denied=denied)
-    return None
+    group = request.POST.get(GROUP)
+    return HttpResponseRedirect(admin.address("failure", group)) if group else None
 
 
 def _meaning(request: HttpRequest) -> str:
@@ -162,6 +164,7 @@ def _page(
             ("action", f"{shown.action}_jobs"),
             ("select_across", int(across)),
             (FIELD, signing.dumps(asdict(shown), salt=SALT)),
+            *((GROUP, group) for group in request.POST.getlist(GROUP)),
             # Django requires at least one.
             *((ACTION_CHECKBOX_NAME, pk) for pk in (ticked[:1] if across else ticked)),
         ],

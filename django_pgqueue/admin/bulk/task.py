@@ -33,7 +33,7 @@ from ...tasks.decorator import task
 from ..history import action_words, is_noted, note_each
 from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING
-from .actions import ACTIONS, Effect, permitted
+from .actions import ACTIONS, Counted, Effect, permitted
 from .selection import Shown, affected
 
 SALT = "django_pgqueue.admin.bulk"
@@ -112,6 +112,23 @@ class Order(Shown):
             words = _("The user %(user)s may no longer do this.") % {"user": request.user.get_username()}
             raise Refused(words)
         return admin, request, acting
+
+
+def title(order: Any) -> str:
+    """Return what an action does, from the argument of its job: "Cancel 14,900 jobs of tenants". Empty if it
+    is none.
+    """
+    try:
+        action, counted, is_exact = ACTIONS[order["action"]], int(order["counted"]), order["is_exact"]
+        queue = QueryDict(order["query"]).get("queue", "") if order["ids"] is None else ""
+    except (KeyError, TypeError, ValueError, AttributeError):  # a job from SQL may have any argument
+        return ""
+    words = {"action": action.label, "number": Counted(counted, is_exact), "queue": queue}
+    if queue:
+        one, many = _("%(action)s %(number)s job of %(queue)s"), _("%(action)s %(number)s jobs of %(queue)s")
+    else:
+        one, many = _("%(action)s %(number)s job"), _("%(action)s %(number)s jobs")
+    return (one if counted == 1 and is_exact else many) % words
 
 
 def identity(admin: Any) -> str:

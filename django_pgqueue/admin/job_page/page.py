@@ -43,6 +43,7 @@ from ...postgres.timeout import TimeLimitReached
 from ...redaction import REDACTED, names_of_call, redact, redact_call, redact_text
 from ...tasks.links import HAS_CHILDREN
 from .. import display
+from ..bulk import task as bulk
 from ..charts import MEDIA, Chart, percentiles
 from ..console import absent_text, hidden_of, page_url, visible_jobs
 from ..display import linked
@@ -84,12 +85,18 @@ class JobPage(JobDisplay):
             **context,
             "pgqueue": sections,
             "pgqueue_pause": 0 if obj.is_finished else PAUSE,
-            "pgqueue_heading": breakable(str(obj)),
+            "pgqueue_heading": _title(obj) or breakable(str(obj)),
             "pgqueue_address": request.build_absolute_uri(self.address("change", obj.pk)),
             "pgqueue_clone": self.address("clone", obj.pk) if may_clone else "",
             "pgqueue_ask_stack": self.address("stack", obj.pk) if obj.status == Job.Status.RUNNING else "",
             "pgqueue_own_links": links_of(obj) if show.full else [],
         }
+
+
+def _title(job: Job) -> str:
+    """Return the title of an action on many jobs; empty for any other job."""
+    is_action = job.task_path == bulk.run.module_path and isinstance(job.args, list) and job.args
+    return bulk.title(job.args[0]) if is_action else ""
 
 
 FOLDER = "admin/django_pgqueue/job/panels"

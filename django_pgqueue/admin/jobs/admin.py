@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet, TextField
+from django.db.models import Case, OuterRef, QuerySet, Subquery, TextField, Value, When
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
-from django.db.models.functions import Cast, Left, Now
+from django.db.models.functions import Cast, Concat, Left, Now
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext_lazy as _
 
-from ...models import Job
+from ...models import Job, Worker
 from ...models.job import Status
 from ..ask import RowActions, held, listed
 from ..bulk.actions import ACTIONS, extendable, permitted
@@ -35,11 +35,22 @@ _IN_LIST = (
     "waiting_reason", "cancel_requested_at", *PROGRESS_COLUMNS,
 )  # fmt: skip
 
+#: ``str()`` of a worker.
+_NAME = Concat(
+    Cast("host", TextField()),
+    Case(
+        When(pid__gt=0, then=Concat(Value(":"), Cast("pid", TextField()), output_field=TextField())),
+        default=Value(""),
+        output_field=TextField(),
+    ),
+    output_field=TextField(),
+)
+
 _ON_PAGE = (
     ("state_now", "queue", "priority"), "progress", "why", "limits", "times", "arguments",
     "keyword_arguments", "noted", "unique", "group_key", "carried", "outcome",
 )  # fmt: skip
-_OF_ATTEMPTS = ("tries", "by_worker", "crash_count", "timeout", "on_lost", "error_fingerprint")
+_OF_ATTEMPTS = ("tries", "by_worker", "crash_count", "timeout", "on_lost", "fingerprint")
 
 
 class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
@@ -54,7 +65,9 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         "There are no jobs yet. A job is a call of a task, which a worker runs. Your code makes "
         "one: enqueue(task, ...)"
     )
-    list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
+    list_display = (
+        "id", "task", "call", "state_and_note", "queue_and_priority", "timing", "tries", "worker_name",
+    )  # fmt: skip
     list_display_links = ("id", "task")
     list_filter = FILTERS
     search_fields = ("id", "task_path", "args", "kwargs", "errors")
@@ -85,6 +98,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
             error_class=KeyTextTransform("class", last),
             error_words=Left(KeyTextTransform("message", last), MOST_OF_CALL),
             args_text=Left(Cast("args", TextField()), MOST_OF_CALL),
+            worker_text=Subquery(Worker.objects.filter(pk=OuterRef("worker")).values(name=_NAME)),
             kwargs_text=Left(Cast("kwargs", TextField()), MOST_OF_CALL),
         )
         return shown

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.core.exceptions import ValidationError
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Now
@@ -24,6 +25,7 @@ from ...monitoring.workers import is_dead, with_vitals
 from ...redaction import beginning, redact, redact_text
 from .. import display
 from ..base import ReadOnlyAdmin
+from ..bulk import task
 from ..console import site_url
 from ..display import column, linked
 from ..job_page.formatter import Formatter, payload_model_of, shown_arguments
@@ -51,7 +53,7 @@ _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
     "crash_count": lambda job: job.crash_count,
     "timeout": lambda job: job.timeout is not None,
     "on_lost": lambda job: job.on_lost,
-    "error_fingerprint": lambda job: job.error_fingerprint,
+    "fingerprint": lambda job: job.error_fingerprint,
 }
 
 
@@ -85,9 +87,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
 
     task = column(_("task"), lambda job: texts.breakable(job.task_path))
     call = column(_("arguments"), lambda job: texts.call(job.args_text, job.kwargs_text, job.task_path))
-    arguments = column(
-        _("arguments"), lambda job: job.args and texts.json_value(shown_arguments(job)["args"])
-    )
+    arguments = column(_("arguments"), lambda job: job.args and texts.json_value(_positional(job)))
     keyword_arguments = column(
         _("keyword arguments"), lambda job: texts.json_value(shown_arguments(job)["kwargs"])
     )
@@ -102,7 +102,11 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     limits = column(_("limits"), lambda job: shown_limits(job.show, job.limits))
     unique = column(_("unique"), lambda job: shown_unique(job.show))
     by_worker = column(_("worker"), lambda job: job.show.worker(job.worker))
+    worker_name = column(
+        _("worker"), lambda job: job.worker_text or (job.worker and texts.short_name(job.worker)) or "-"
+    )
     tries = column(_("attempts"), lambda job: _tries(job))
+    fingerprint = column(_("error fingerprint"), lambda job: _fingerprint(job))
     queue_and_priority = column(
         _("queue"),
         lambda job: display.with_more(
@@ -175,8 +179,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     def timing(self, job: Job) -> str:
         """When it runs or when it ended, and how long it waited and ran."""
         words, moment = _main(job)
-        attempt = gettext("attempt %(number)d") % {"number": job.attempts} if job.attempts > 1 else ""
-        more = filter(None, [_waited(job, formatting.span), _ran(job, formatting.span), attempt])
+        more = filter(None, [_waited(job, formatting.span), _ran(job, formatting.span)])
         return display.with_more(display.timed(words, moment), ", ".join(more))
 
     @admin.display(description=_("times"))
@@ -212,6 +215,18 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         has_settings = Queue.objects.using(job._state.db).filter(pk=job.queue_name).exists()
         name: str = job.queue_name
         return linked(job.show.url(Queue, "change", name) if has_settings else "", name)
+
+
+def _positional(job: Job) -> Any:
+    """Return the arguments, redacted; of an action on many jobs, without the signature."""
+    args = shown_arguments(job)["args"]
+    return args[:1] if job.task_path == task.run.module_path and isinstance(args, list) else args
+
+
+def _fingerprint(job: Any) -> str:
+    """Return the fingerprint of the last error, with a link to its group of failures."""
+    url = job.show.url(Job, "failures")
+    return linked(f"{url}{quote(job.error_fingerprint)}/" if url else "", job.error_fingerprint)
 
 
 def _tries(job: Job) -> str:
