@@ -61,6 +61,18 @@ def payload(text: str) -> None:
     mark()
 
 
+@task
+def order(number: int) -> None:
+    """Take a number, and do nothing with it."""
+    mark()
+
+
+@task(search=("number",))
+def searched_order(number: int) -> None:
+    """The same, with the number in the index of arguments."""
+    mark()
+
+
 @task(max_attempts=2, backoff=0)
 def flaky(number: int) -> None:
     """Fail the first time. Both attempts leave a mark, so that the time begins with the first of them.
@@ -83,10 +95,12 @@ KINDS: dict[str, AnyTask] = {
     "a_sleep": a_sleep,
     "payload": payload,
     "flaky": flaky,
+    "order": order,
+    "searched_order": searched_order,
 }
 
 #: The kinds that take the number of the job.
-NUMBERED = ("stamp", "flaky")
+NUMBERED = ("stamp", "flaky", "order", "searched_order")
 
 _tried: set[int] = set()
 

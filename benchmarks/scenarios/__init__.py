@@ -56,6 +56,7 @@ NAMES = {
     "fan-in": "fan_in",
     "members": "fan_in",
     "typed_payloads": "typed_payloads",
+    "search": "search",
     # Only with --full, or by name.
     "sizes": "sizes",
     "steady": "steady",

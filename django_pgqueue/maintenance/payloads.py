@@ -28,7 +28,7 @@ from ..models import JobPayload
 from ..postgres import fetch_rows, fetch_value
 from ..postgres.aliases import same_database
 from ..schedules.policy import stored_policy
-from ..tasks.keys import limit_name
+from ..tasks.keys import limit_name, searched_places
 from ..tasks.paths import discover
 from ..tasks.payload import key_fields, tasks_of_models
 from ..tasks.task import Task, declared_tasks, find_task
@@ -163,6 +163,7 @@ def _row(task: Task[..., Any], relation: int | None = None) -> dict[str, Any]:
         "limit_name": None if rule is None else limit_name(task),
         "unique_options": of_unique,
         "computed_keys": computed,
+        "search": searched_places(task),
         "model": None if model is None else model._meta.label,
         "relation": relation,
         "limit_column": columns.get("limit_key"),

@@ -764,6 +764,7 @@ class Migration(migrations.Migration):
                 ("limit_name", models.CharField(max_length=200, null=True, verbose_name="name of the limit")),
                 ("unique_options", models.JSONField(null=True, verbose_name="unique")),
                 ("computed_keys", models.JSONField(default=list, verbose_name="computed keys")),
+                ("search", models.JSONField(null=True, verbose_name="indexed arguments")),
                 ("model", models.CharField(max_length=255, null=True, verbose_name="model")),
                 ("relation", models.CharField(max_length=255, null=True, verbose_name="table")),
                 (
@@ -1012,6 +1013,10 @@ class Migration(migrations.Migration):
                                 null=True,
                                 verbose_name="enqueued after",
                             ),
+                        ),
+                        (
+                            "searched",
+                            ArrayColumn("text", blank=True, null=True, verbose_name="indexed arguments"),
                         ),
                         ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
                         (

@@ -19,7 +19,8 @@ BEGIN
         queue_name = excluded.queue_name, priority = excluded.priority, max_attempts = excluded.max_attempts,
         timeout = excluded.timeout, on_lost = excluded.on_lost, expires_after = excluded.expires_after,
         metadata = excluded.metadata, limit_name = excluded.limit_name, unique_options = excluded.unique_options,
-        computed_keys = excluded.computed_keys, model = excluded.model, relation = excluded.relation,
+        computed_keys = excluded.computed_keys, search = excluded.search, model = excluded.model,
+        relation = excluded.relation,
         limit_column = excluded.limit_column, group_column = excluded.group_column, keeps = excluded.keeps
     WHERE to_jsonb(kind) - 'swept_to' <> to_jsonb(excluded) - 'swept_to';
     GET DIAGNOSTICS changed = ROW_COUNT;

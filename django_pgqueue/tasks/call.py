@@ -20,7 +20,7 @@ from ..conf import before_enqueue
 from ..encoding import check_size, encode_arguments, encode_metadata
 from ..exceptions import JobExists, PgQueueError, WrongBackend
 from ..postgres.aliases import same_database, write_alias
-from .keys import group_key, limit_key
+from .keys import group_key, limit_key, searched_places
 from .links import Link, Links
 from .payload import key_arguments, payload_of_call
 from .routing import is_ours
@@ -45,6 +45,8 @@ class CallOptions(NamedTuple):
     row: tuple[Any, ...]  # what `Call.row` has after the arguments
     links: dict[str, Any] | None = None
     """`after`, `if_failed` and `batch`, as the SQL functions take them; None: nothing of it."""
+    search: dict[str, int | None] | None = None
+    """The indexed arguments and their places; None: there are none."""
     keeper: Any = None
     """What takes the calls of a backend for tests, instead of the statements that write them."""
 
@@ -84,6 +86,8 @@ class Call(NamedTuple):
             more["limit_key"] = self.limit_key
         if self.group_key is not None:
             more["group_key"] = self.group_key
+        if self.options.search is not None:
+            more["search"] = self.options.search
         if unique is not None:
             more |= {"unique_key": self.unique_key, **unique_options(unique)}
         text = json.dumps(more) if more else None
@@ -142,6 +146,7 @@ def call_options(task: Task[..., Any]) -> CallOptions:
             policy.expires_after, policy.max_attempts, policy.timeout, policy.on_lost,
         ),
         links=None if task.links is None else link_options(task.links, alias, keeper),
+        search=searched_places(task),
         keeper=keeper,
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ Declaring a task reads neither settings nor TASKS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import timedelta
 from typing import (
@@ -63,6 +63,7 @@ class TaskOptions(PayloadTaskOptions, total=False):
     """The options of a task whose calls have arguments."""
 
     unique: Unique | bool | None
+    search: Sequence[str]
 
 
 _NAMES = (*TaskOptions.__annotations__, "takes_context", "payload")
@@ -129,7 +130,8 @@ def task(function: Any = None, /, **options: Any) -> Any:
     `rate_limit`: how many may start in a period (see `RateLimit`); `group`: whose jobs take turns (the name
     of an argument, several, or a callable); `atomic`: run the function and the finish of its job in one
     transaction; `unique`: which calls are not enqueued again (see `Unique`); `capture_logs`: True, or a level
-    such as "WARNING", to keep what its jobs log with them.
+    such as "WARNING", to keep what its jobs log with them; `search`: the names of up to eight arguments that
+    are indexed, so that jobs are found at once by their values.
 
     With `takes_context` the function receives a JobContext as its first argument, `context`. With `payload`,
     a model that inherits from `JobPayload`, the function takes an instance of it, and each row of its table

@@ -18,12 +18,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
+from .. import conf
 from ..compat import InvalidTask
 from ..exceptions import InvalidKey
 from ..formatting import storable
 from .misuse import hints, rate_hint
 from .options import CENTURY, is_whole, length, one_of, wrong
-from .signatures import bind_call
+from .signatures import argument_names, bind_call, parameters_of_call
 
 Key: TypeAlias = str | tuple[str, ...] | Callable[..., object] | None
 """The name of an argument; several names; ``()``, which is the same for all calls; or a callable that takes
@@ -58,6 +59,42 @@ def check_key(key: Key, option: str, path: str, known: Collection[str] | None) -
                 f"{path}() has no argument {name!r}, which {option} names. Its arguments are: "
                 f"{', '.join(known) or 'none'}. For one key of all calls, write name={name!r}, key=()."
             )
+
+
+MOST_SEARCH = 8  # indexed arguments of a task; each makes an enqueue and a finish slower
+
+
+def checked_search(task: Any) -> tuple[str, ...]:
+    """Return the names of the arguments that a task indexes. Raise InvalidTask."""
+    names = task.search
+    is_names = isinstance(names, (list, tuple)) and all(isinstance(name, str) and name for name in names)
+    if not is_names or len(names) > MOST_SEARCH or len({*names}) < len(names):
+        raise wrong("search", f"a list of at most {MOST_SEARCH} names of arguments, each once", names)
+    if names and task.payload is not None:
+        raise InvalidTask("search is for arguments. With a payload, add an index to a field of its model.")
+    known = argument_names(task) if names else None
+    for name in names:
+        if known is not None and name not in known:
+            raise InvalidTask(
+                f"{task.module_path}() has no argument {name!r}, which search names. Its arguments are: "
+                f"{', '.join(known) or 'none'}."
+            )
+    return tuple(names)
+
+
+def searched_places(task: Any) -> dict[str, int | None] | None:
+    """Return the indexed arguments of a task, and the place of each if it may be positional; None: there are
+    none. What REDACT hides is not among them, and nothing is if it has patterns or a callable.
+    """
+    redact = conf.current().redact
+    if not task.search or not redact.are_names:
+        return None
+    by_place = [
+        each.name for each in parameters_of_call(task.func, takes_context=task.takes_context).values()
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]  # fmt: skip
+    names = [name for name in task.search if not redact.hide(name)]
+    return {name: by_place.index(name) if name in by_place else None for name in names} or None
 
 
 def key_value(task: Any, what: str, key: Key, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:

@@ -6,7 +6,7 @@ Declaring a task reads neither settings nor TASKS. Without ``backend=`` the back
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
@@ -140,6 +140,8 @@ class Task(Habits, GenericTask[P, R]):
     """The group of a call, instead of the one that `group` computes."""
     links: Links | None = None
     """What a call waits for, and the batch that it belongs to; see `using`."""
+    search: Sequence[str] = ()
+    """The arguments that are indexed, so that its jobs are found by their values."""
     capture_logs: bool | str | None = None
     """Whether, or from which level, its logs are kept with its jobs; None: as CAPTURE_LOGS says."""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -372,6 +374,7 @@ def _checked_values(task: Any) -> dict[str, Any]:
         "concurrency": concurrency,
         "rate_limit": rate_limit,
         "unique": check_unique(task, task.unique),
+        "search": keys.checked_search(task),
         "payload": payload,
     }
 

@@ -27,3 +27,8 @@ def short_lived() -> None:
 def elsewhere(number: int) -> int:
     """A task whose jobs are in the other database."""
     return number
+
+
+@task(search=("order_id", "customer"))
+def searched(order_id: object, customer: object = "") -> None:
+    """Do nothing. Its jobs are found by their arguments."""

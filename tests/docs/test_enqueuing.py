@@ -293,3 +293,10 @@ def test_payloads(invoices: Any) -> None:
 def test_the_tests_of_a_project_with_payloads(invoices: Any, name: str) -> None:
     cases: type[TestCase] = invoices("tests").InvoiceTests
     getattr(cases(name), name)()
+
+
+def test_jobs_are_found_by_an_indexed_argument() -> None:
+    searching = example("searching")
+    jobs = [enqueue(searching.pack_parcel, 17), enqueue(searching.pack_parcel, order_id=17, express=True)]
+    enqueue(searching.pack_parcel, 18)
+    assert {*searching.jobs_of_order(17)} == {*jobs}

@@ -153,7 +153,7 @@ def make_history(one: Connection, **columns: str) -> None:
 
 def make_listed(one: Connection) -> None:
     """The history, and live jobs in each state."""
-    make_history(one, worker="n % 5000", kwargs="jsonb_build_object('n', n)")
+    make_history(one, worker="n % 5000", kwargs="jsonb_build_object('n', n)", searched="ARRAY['n=' || n]")
     fill(one, LIVE, MANY, analyze=False, status="CASE n % 9 WHEN 0 THEN 'retry' ELSE 'pending' END")
     fill(one, LIVE, RUNNING, analyze=False, status="'running'", worker="n % 10", last_attempted_at=NOW)
     fill(one, LIVE, MANY, analyze=False, status="'blocked'", wait_position="n", limit_key="'a'")
@@ -192,6 +192,8 @@ LIST = Room("the list of jobs", make_listed, [
     Django("jobs that are due later are found without those that are due",
            partial(list_jobs, query="due=later"), {JOBS: 50}, 0,
            patched={**LISTED, "django_pgqueue.admin.lists.PATIENCE": 2.0}),
+    Django("an indexed argument is found among all jobs", partial(list_jobs, query="q=n%3D5"), {JOBS: 40}, 3,
+           patched=LISTED),
     Django("a running worker has an index", partial(list_jobs, query="worker=3&status=running"),
            {JOBS: 2 * (RUNNING // 10 + PAGE) + 10}, PAGE,
            patched={name: value for name, value in LISTED.items() if re.search("_names|_paths", name)}),

@@ -110,7 +110,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         No index tells jobs that wait for their first attempt from those that wait for their next one. So
         the first of these states alone is a filter, too.
         """
-        if changelist.meaning in {*INDEXED, "id"}:
+        if changelist.meaning in {*INDEXED, "argument", "id"}:
             return None
         jobs: QuerySet[Job] = changelist.root_queryset
         status = changelist.chosen("status")
@@ -141,10 +141,10 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         term = search_term.strip()
         if not term:
             return queryset, False
-        meaning = getattr(request, MEANING, "") or meaning_of(queryset, term)
+        full = self.has_view_arguments_permission(request)
+        meaning = getattr(request, MEANING, "") or meaning_of(queryset, term, full=full)
         setattr(request, MEANING, meaning)  # an action finds the same jobs again (bulk/task.py)
         period = request.GET.get("finished", "")
-        full = self.has_view_arguments_permission(request)
         return search(queryset, term, period, full=full, meaning=meaning, now=clock(request)), False
 
     def get_urls(self) -> list[URLPattern]:

@@ -26,7 +26,7 @@ from django.utils.translation import gettext_lazy as _
 from ... import conf
 from ...encoding import whole_number
 from ...jobs import limits
-from ...models.job import Status
+from ...models.job import Status, is_indexed
 from ...postgres import fetch_rows, fetch_value
 from ...postgres.aliases import same_database
 from ...redaction import names_of_call
@@ -61,16 +61,19 @@ CHOOSES = ("queue", "task")
 MOST_KEYS = 50  # that are suggested
 
 
-def meaning_of(jobs: QuerySet[Any], term: str) -> str:
-    """Return what a term is among these jobs: "batch", "fingerprint", "group", "key", "path", "id" or
-    "text"."""
+def meaning_of(jobs: QuerySet[Any], term: str, *, full: bool = False) -> str:
+    """Return what a term is among these jobs: "argument" (that is in the index), "batch", "fingerprint",
+    "group", "key", "path", "id" or "text". ``full``: whether this user may view arguments; nobody else may
+    learn what is in the index.
+    """
     kind, value = _named(term)
     if kind in {"fingerprint", "group"} or (kind == "batch" and whole_number(value) is not None):
         return kind
     if kind == "key" and fetch_value(jobs.db, f"SELECT EXISTS ({limits.SQL})", *[value] * 4):
         return kind
-    if read_path(term):
-        return "path"
+    if path := read_path(term):
+        entry = _entry(path) if full else ""
+        return "argument" if entry and jobs.filter(is_indexed(entry)).exists() else "path"
     try:
         alias, number = parse_id(term)
     except ValueError:
@@ -115,10 +118,13 @@ def search(
         return jobs.filter(shelf=LIVE_SHELF, group_key=value)
     if meaning == "key":
         return limits.with_key(jobs, value)
+    full = full and conf.current().redact.are_names  # the database does not know what else is redacted
+    path = read_path(term) if full and meaning in {"path", "argument"} else None
+    if meaning == "argument":
+        entry = _entry(path)
+        return jobs.filter(is_indexed(entry)) if entry else jobs.none()
     if not is_span(period):
         jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=(now or Now()) - PERIOD))
-    full = full and conf.current().redact.are_names  # the database does not know what else is redacted
-    path = read_path(term) if meaning == "path" and full else None
     return at_path(jobs, *path) if path else _with_text(jobs, term, full)
 
 
@@ -151,7 +157,7 @@ class JobChangeList(KeysetChangeList):
         """Return the order for the chosen status and queue. What a search has found comes in the order of the
         key: in others, its condition would be planned for each queue, which takes longer than to read jobs.
         """
-        if self.meaning == "fingerprint" or self.is_scan:
+        if self.meaning in {"argument", "fingerprint"} or self.is_scan:
             return NEWEST
         alias, status, queue = self.root_queryset.db, self.chosen("status"), self.chosen("queue")
         if self.chosen("due") and status in {"", Status.PENDING}:
@@ -210,7 +216,8 @@ class JobChangeList(KeysetChangeList):
         return self.meaning in {"path", "text"}
 
 
-# A search term that names a place in the arguments, and the value there: ``kwargs.order_id=17``, or
+# A search term that names a place in the arguments, and the value there: ``kwargs.order_id=17``, which may be
+# written ``order_id=17``, or
 # ``args.0.customer="Ann Lee"``. The value is a number, a text, ``true``, ``false`` or ``null``, as the page
 # of a job shows it. In quotation marks, it is a text in any case. Lists and objects are not compared: a part
 # of them may be redacted, and would be found out. For the same reason, a place that has a redacted name on
@@ -218,13 +225,15 @@ class JobChangeList(KeysetChangeList):
 
 _KEY = r"""\.(?:"[^"]*"|[^.="\s]+)"""
 _TERM = re.compile(rf"(args|kwargs)((?:{_KEY})+)\s*=\s*(\S.*)", re.DOTALL)
+_NAMED = re.compile(r"[^\W\d]\w*\s*=\s*\S.*", re.DOTALL)
 
 
 def read_path(term: str) -> tuple[str, list[str], str, bool] | None:
     """Return the column, the names and numbers on the way from there, the value, and whether it is in
     quotation marks; None if a term does not name a place and a value.
     """
-    match = _TERM.fullmatch(term.strip())
+    term = term.strip()
+    match = _TERM.fullmatch(f"kwargs.{term}" if _NAMED.fullmatch(term) else term)
     if match is None:
         return None
     column, way, text = match.groups()
@@ -239,6 +248,17 @@ def read_path(term: str) -> tuple[str, list[str], str, bool] | None:
     except ValueError:
         pass
     return column, keys, text, False
+
+
+def _entry(path: tuple[str, list[str], str, bool] | None) -> str:
+    """Return what the index of arguments has of a place and a value; empty if it can have none of them, or if
+    they are redacted.
+    """
+    redact = conf.current().redact
+    if path is None or path[0] != "kwargs" or len(path[1]) > 1 or not redact.are_names:
+        return ""
+    [name] = path[1]
+    return "" if redact.hide(name) else f"{name}={path[2]}"
 
 
 def at_path(jobs: QuerySet[Any], column: str, keys: list[str], text: str, is_quoted: bool) -> QuerySet[Any]:

@@ -53,6 +53,9 @@ BEGIN
         IF declared.unique_options IS NOT NULL AND options -> 'unique_key' IS DISTINCT FROM 'null' THEN
             options := declared.unique_options || options;
         END IF;
+        IF declared.search IS NOT NULL THEN
+            options := jsonb_build_object('search', declared.search) || options;
+        END IF;
         options := nullif(options - 'max_json_bytes' - ARRAY(
             SELECT name FROM unnest('{limit_key,group_key,unique_key}'::text[]) AS name WHERE options -> name = 'null'
         ), '{}');
@@ -165,13 +168,14 @@ BEGIN
         INSERT INTO pgqueue_job_live (
             id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
             max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status, waiting_reason,
-            marks, batch, parents
+            marks, batch, parents, searched
         ) VALUES (
             new_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
             enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options ->> 'limit_key',
             CASE WHEN p_options ? 'limit_key' AND run_after <= enqueued_at AND reason IS NULL THEN new_id END,
             p_options ->> 'group_key', p_options -> 'context',
-            CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''), marks, batch, parents
+            CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''), marks, batch, parents,
+            CASE WHEN p_options ? 'search' THEN _pgqueue_searched(p_options -> 'search', p_args, p_kwargs) END
         );
         id := new_id;
         outcome := 'created';

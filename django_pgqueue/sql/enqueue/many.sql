@@ -86,7 +86,7 @@ BEGIN
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
         max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status, waiting_reason, marks,
-        batch, parents
+        batch, parents, searched
     )
     SELECT given.id, given.task_path, given.args, given.kwargs, given.metadata, given.queue_name,
         given.priority, timed.due, timed.due + given.expires_after * interval '1 second', now,
@@ -97,7 +97,9 @@ BEGIN
         CASE WHEN given.reason IS NOT NULL THEN 'blocked' ELSE coalesce(given.status, 'pending') END,
         CASE WHEN given.reason IS NOT NULL THEN given.reason
             WHEN given.status = 'blocked' THEN 'waits for its limit key' ELSE '' END,
-        coalesce(given.marks, all_marks), coalesce(given.batch, p_batch), given.parents::bigint[]
+        coalesce(given.marks, all_marks), coalesce(given.batch, p_batch), given.parents::bigint[],
+        CASE WHEN given.options ? 'search'
+            THEN _pgqueue_searched(given.options -> 'search', given.args, given.kwargs) END
     FROM unnest(
         ids, p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,
         p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options, statuses, link.marks, link.batches,

@@ -96,7 +96,7 @@ $$;
 -- statement for each job.
 CREATE FUNCTION _pgqueue_options_problem(p_options jsonb) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    plain constant text[] := '{limit_key,group_key,context,after,after_items,if_failed,batch}';
+    plain constant text[] := '{limit_key,group_key,context,after,after_items,if_failed,batch,search}';
     of_unique constant text[] := '{unique_key,unique_scope,unique_window,on_conflict}';
     of_context constant text[] := '{language,trace,user,vars}';
     context jsonb := p_options -> 'context';
@@ -118,6 +118,11 @@ BEGIN
         WHEN length(p_options ->> 'group_key') > 200
             THEN format('group_key has %s characters, but a job can store only 200: use a hash of it',
                 length(p_options ->> 'group_key'))
+
+        WHEN jsonb_typeof(p_options -> 'search') <> 'object'
+            OR jsonb_path_exists(p_options -> 'search', '$.* ? (@.type() != "null" && @.type() != "number")')
+            THEN format('search %s must be an object with the names of arguments and their places',
+                left((p_options -> 'search')::text, 100))
 
         WHEN jsonb_typeof(context) <> 'object'
             THEN format('context %s must be a JSON object', left(context::text, 100))
@@ -179,3 +184,15 @@ BEGIN
                 p_options -> 'on_conflict')
     END;
 END $$;
+
+-- Return the arguments of a call that are indexed, such as order_id=17: texts, numbers, booleans and null, each cut to
+-- 200 characters. p_search has the names of the arguments, and the place of each, or null. NULL: there are none.
+CREATE FUNCTION _pgqueue_searched(p_search jsonb, p_args jsonb, p_kwargs jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT nullif(ARRAY(
+        SELECT left(named.name || '=' || coalesce(given.value #>> '{}', 'null'), 200)
+        FROM jsonb_each_text(p_search) AS named (name, place),
+            LATERAL (SELECT coalesce(p_kwargs -> named.name, p_args -> named.place::integer) AS value) AS given
+        WHERE jsonb_typeof(given.value) IN ('string', 'number', 'boolean', 'null')
+    ), '{}')
+$$;

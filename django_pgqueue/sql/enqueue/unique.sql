@@ -40,6 +40,8 @@ DECLARE
     conflict text := coalesce(p_options ->> 'on_conflict', 'existing');
     windowed boolean;  -- the key is taken by its window, so it does not matter what became of the twin
     due timestamptz;
+    terms text[] := CASE WHEN p_options ? 'search'
+        THEN _pgqueue_searched(p_options -> 'search', p_args, p_kwargs) END;
     ends timestamptz := p_enqueued_at + (p_options ->> 'unique_window')::double precision * interval '1 second';
 BEGIN
     PERFORM set_config('lock_timeout', CASE own_timeout WHEN '0' THEN '10s' ELSE own_timeout END, true);
@@ -61,7 +63,7 @@ BEGIN
             INSERT INTO pgqueue_job_live (
                 id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
                 max_attempts, timeout, on_lost, unique_key, unique_scope, limit_key, wait_position, group_key,
-                context, status, waiting_reason, marks, batch, parents
+                context, status, waiting_reason, marks, batch, parents, searched
             ) VALUES (
                 p_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after,
                 p_expires_at, p_enqueued_at, p_max_attempts, p_timeout, p_on_lost, key, scope, concurrency_key,
@@ -69,7 +71,7 @@ BEGIN
                     AND p_reason IS NULL THEN p_id END,
                 p_options ->> 'group_key', p_options -> 'context',
                 CASE WHEN p_reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(p_reason, ''), p_marks, p_batch,
-                p_parents
+                p_parents, terms
             ) ON CONFLICT DO NOTHING;
             IF FOUND THEN
                 id := p_id;
@@ -98,7 +100,7 @@ BEGIN
                     WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
                 limit_key = concurrency_key, wait_position = NULL, group_key = p_options ->> 'group_key',
                 context = p_options -> 'context', task_path = p_task_path, args = p_args, kwargs = p_kwargs,
-                metadata = p_metadata,
+                metadata = p_metadata, searched = terms,
                 queue_name = p_queue_name, priority = p_priority, run_after = due, expires_at = p_expires_at,
                 max_attempts = p_max_attempts, timeout = p_timeout, on_lost = p_on_lost,
                 -- It has not failed with these arguments, so it gets a new budget, as with a retry by hand.

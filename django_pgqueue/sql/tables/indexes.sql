@@ -52,6 +52,10 @@ CREATE INDEX pgqueue_job_kept_batch ON pgqueue_job_kept (batch, id) WHERE batch 
 -- a parent ends, but this finds its children then, too. Jobs without parents are not in it.
 CREATE INDEX pgqueue_job_parents ON pgqueue_job USING gin (parents) WHERE parents IS NOT NULL;
 
+-- The jobs with an indexed argument, in each leaf: searched @> ARRAY['order_id=17']. Jobs of tasks that index none are
+-- not in it.
+CREATE INDEX pgqueue_job_searched ON pgqueue_job USING gin (searched) WHERE searched IS NOT NULL;
+
 -- The jobs that wait for others, for maintenance. A statement that is to use it repeats the whole predicate.
 CREATE INDEX pgqueue_job_waits ON pgqueue_job_live (id)
     WHERE status = 'blocked' AND starts_with(waiting_reason, 'waits for job');

@@ -40,6 +40,7 @@ CREATE TABLE pgqueue_job (
     unique_scope varchar(8),
     context jsonb,
     parents bigint[],  -- the jobs and batches that it was enqueued after
+    searched text[],  -- the arguments that are indexed, such as order_id=17; NULL: none, as with most tasks
     expires_at timestamptz,
     status varchar(16) NOT NULL DEFAULT 'pending',
     attempts integer NOT NULL DEFAULT 0,

@@ -23,6 +23,7 @@ CREATE TABLE pgqueue_task (
     limit_name varchar(200),    -- of its jobs, or of their keys; NULL: no limit
     unique_options jsonb,       -- with the key, if that is fixed; NULL: not unique
     computed_keys jsonb NOT NULL DEFAULT '[]',  -- the options that only the code of the task can compute from a call
+    search jsonb,               -- its indexed arguments: names, and their places or null; NULL: none
     -- If its calls are rows of a table of their own
     model varchar(255),         -- app_label.ModelName
     relation regclass,          -- NULL: no such table yet
