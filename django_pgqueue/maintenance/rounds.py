@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,7 +25,7 @@ SWEEP_EVERY = 10.0  # seconds
 NETS_EVERY = 10.0  # seconds
 NETS_SOON = 0.5  # seconds, if there is more to do
 AGAIN = 10.0  # seconds until a round that failed is done again
-COUNT_SPREAD = 3.0  # seconds after the start of a minute within which one of the supervisors counts
+COUNT_EVERY = 20.0  # seconds; the first one in a minute counts, on the clock of the server
 REPAIR_EVERY = 1.0  # seconds, while jobs wait in lines
 ROTATE_AT_MOST = 60.0  # seconds
 #: How long runs are kept, in addition to the last one of each schedule. A schedule never fires a run that
@@ -113,7 +112,7 @@ class Rounds:
     def _count_depth(self, session: Session) -> float:
         with session.aside("the count of live jobs"):
             session.value("SELECT _pgqueue_count_depth()")
-        return 60 - time.time() % 60 + random.uniform(0, COUNT_SPREAD)
+        return COUNT_EVERY * _jitter()
 
     # Nets under composition. The functions that end jobs settle what waits for them. Some of it they leave to
     # these rounds: children after the first 1,000 of a parent, and what another session had locked for too

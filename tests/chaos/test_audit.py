@@ -20,9 +20,10 @@ from tests.support.workers import run_due
 
 from .harness.accounts import read
 from .harness.audit import Audit, abandoned, left_behind
-from .harness.ledger import BEGIN, FAULT, FOLDER, IN_DOUBT, INTEND, ROLLED_BACK, Ledger
+from .harness.ledger import BEGIN, COMMITTED, END, FAULT, FOLDER, IN_DOUBT, INTEND, ROLLED_BACK, Ledger
 from .harness.load import Load
 from .harness.scenario import recoveries
+from .scenarios.limits import Interval, at_once
 
 Change = Callable[[Ledger], object]
 
@@ -170,8 +171,71 @@ def test_a_run_that_a_fault_explains_is_a_duplicate(ledger: Ledger) -> None:
     assert recoveries(read(ledger.folder)).keys() == {"test"}
 
 
+@pytest.mark.parametrize(
+    ("error", "attempt"), [("Snooze", 1), ("Suspended", 1), ("Snooze", 0), ("KeyError", 1)]
+)
+def test_a_job_may_ask_to_run_again_and_spends_no_attempt(ledger: Ledger, error: str, attempt: int) -> None:
+    run_again(ledger, attempt=attempt)
+    job = Job.objects.get(args__0=0)
+    ledger.write(END, lease=1, job=job.pk, pid=os.getpid(), how="raised", error=error)
+    may = error != "KeyError" and attempt == 1
+    assert (problems(ledger) == []) is may
+
+
+def test_a_broken_connection_takes_no_attempt(ledger: Ledger) -> None:
+    run_again(ledger, attempt=0)
+    job = Job.objects.get(args__0=0)
+    ledger.write(END, lease=1, job=job.pk, pid=os.getpid(), how="raised", error="OperationalError")
+    fault(ledger)
+    assert any("a fault (test) took an attempt" in problem for problem in problems(ledger))
+
+
+@pytest.mark.parametrize(("number", "before"), [(2, 5), (2, 4), (0, 5)])
+def test_an_atomic_job_that_has_lost_its_transaction_too_often_loses_an_attempt(
+    ledger: Ledger, number: int, before: int
+) -> None:
+    job = Job.objects.get(args__0=number).pk
+    for lost in range(before + 1):
+        run_again(ledger, attempt=0, number=number, job=job, lease=lost, before=60.0 - lost)
+    fault(ledger)
+    took = [problem for problem in problems(ledger) if "took an attempt" in problem]
+    assert bool(took) == ((number, before) != (2, 5))
+
+
+@pytest.mark.parametrize(
+    ("number", "crashes", "hits"), [(2, 1, "all"), (2, 0, "all"), (0, 1, "all"), (2, 1, "one")]
+)
+def test_an_atomic_job_that_has_crashed_before_loses_an_attempt_with_its_connection(
+    ledger: Ledger, number: int, crashes: int, hits: str
+) -> None:
+    job = Job.objects.get(args__0=number).pk
+    execute(f"UPDATE pgqueue_job SET crash_count = {crashes} WHERE id = {job}")
+    run_again(ledger, attempt=0, number=number, job=job)
+    fault(ledger, pids=None if hits == "all" else [os.getpid()])
+    took = [problem for problem in problems(ledger) if "took an attempt" in problem]
+    assert bool(took) == ((number, crashes, hits) != (2, 1, "all"))
+
+
 def test_a_job_without_an_owner_is_found(ledger: Ledger) -> None:
     job = enqueue(tasks.sync_effect, 77, 0.0)
     execute(f"UPDATE pgqueue_job SET status = 'running', worker = 12, lease = 3 WHERE id = {job.pk}")
     assert abandoned() == [f"job {job.pk} is running without a live owner (process None)"]
     assert any("a live job was left behind" in problem for problem in left_behind(read(ledger.folder)))
+
+
+def test_half_a_record_is_not_read(ledger: Ledger) -> None:
+    before = read(ledger.folder)
+    with (ledger.folder / "1.jsonl").open("w") as file:
+        file.write('{"word": "fau')
+    assert read(ledger.folder) == before
+    assert {END, COMMITTED} <= {line.split('"')[3] for line in _lines(ledger)}
+
+
+def _lines(ledger: Ledger) -> list[str]:
+    return (ledger.folder / f"{os.getpid()}.jsonl").read_text().splitlines()
+
+
+def test_overlaps_are_counted() -> None:
+    assert at_once([Interval(0, 2), Interval(1, 3), Interval(2, 4)]) == 2
+    assert at_once([Interval(0, 2), Interval(2, 4)]) == 1
+    assert at_once([]) == 0

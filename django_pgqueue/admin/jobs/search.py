@@ -47,14 +47,14 @@ NAMED = INDEXED | {"group"}
 MEANING = "pgqueue_meaning"  # the attribute of a request that says what its term is
 #: A text search covers this period, unless the filter by time is used.
 PERIOD = PERIODS["week"][0]
-#: The help of the field, for users who may search arguments, and for others; and what unfolds below.
+#: The help of the field, for users who may search arguments, and for others, and what unfolds below.
 HELP = _("An id, a text, or a value in the arguments, such as kwargs.order_id=17.")
 HELP_WITHOUT_ARGUMENTS = _("An id, a task, a key or the class of an error, such as batch:26.")
 MORE = _(
-    #: The help of the field, for users who may search arguments, and for others; and what unfolds below it
-    "finds its members. fingerprint: and that of a failure finds the jobs that failed in the same way. "
-    "queue: and task: choose a filter. Everything else is searched in live jobs, and in jobs that finished "
-    "within the last 7 days or the chosen time."
+    "key: and a whole limit key or unique key finds the jobs that run or wait with it. group: and a group "
+    "finds its live jobs. batch: and the id of a batch finds its members. fingerprint: and that of a failure "
+    "finds the jobs that failed in the same way. queue: and task: choose a filter. Everything else is "
+    "searched in live jobs, and in jobs that finished within the last 7 days or the chosen time."
 )
 #: The filters that a term may choose.
 CHOOSES = ("queue", "task")
