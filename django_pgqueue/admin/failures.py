@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
@@ -103,8 +104,11 @@ class FailurePages(DatabaseAdmin[Job]):
         fingerprint = unquote(fingerprint)
         try:
             found = group(alias, fingerprint, span)
-            if found is None:
-                raise Http404(_("There is no such group of failures. It may have been forgotten."))
+            if found is None:  # its jobs may still be there
+                text = _("There is no such group of failures. It may have been forgotten.")
+                self.message_user(request, text, messages.WARNING)
+                query = urlencode({"q": f"fingerprint:{fingerprint}"})
+                return HttpResponseRedirect(f"{self.address('changelist')}?{query}")
             by, jobs = parts(alias, fingerprint, span), jobs_of(alias, fingerprint)
         except TimeLimitReached:
             title = _("Failures")

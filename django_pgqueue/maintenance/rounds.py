@@ -25,7 +25,6 @@ SWEEP_EVERY = 10.0  # seconds
 NETS_EVERY = 10.0  # seconds
 NETS_SOON = 0.5  # seconds, if there is more to do
 AGAIN = 10.0  # seconds until a round that failed is done again
-COUNT_EVERY = 20.0  # seconds; the first one in a minute counts, on the clock of the server
 REPAIR_EVERY = 1.0  # seconds, while jobs wait in lines
 ROTATE_AT_MOST = 60.0  # seconds
 #: How long runs are kept, in addition to the last one of each schedule. A schedule never fires a run that
@@ -61,7 +60,7 @@ class Rounds:
         self.schedules = Firing()
         self._next = {
             self._recover: 0.0, self._sweep: 0.0, self._rotate: 0.0, self._spread_nets: 0.0,
-            self._count_depth: 0.0, self._repair_wait_queues: _NEVER,
+            self._repair_wait_queues: _NEVER,
         }  # fmt: skip
         # What the last round has reached: a batch, a job that waits, a limit key.
         self._batch, self._child, self._limit_key = 0, 0, ""
@@ -108,11 +107,6 @@ class Rounds:
                 logger.info("history: %s", did)
                 return 1.0  # there may be more to do
         return min(ROTATE_AT_MOST, max(1.0, conf.current().retention.total_seconds() / 60)) * _jitter()
-
-    def _count_depth(self, session: Session) -> float:
-        with session.aside("the count of live jobs"):
-            session.value("SELECT _pgqueue_count_depth()")
-        return COUNT_EVERY * _jitter()
 
     # Nets under composition. The functions that end jobs settle what waits for them. Some of it they leave to
     # these rounds: children after the first 1,000 of a parent, and what another session had locked for too

@@ -85,7 +85,9 @@ def test_a_group(root: Client, one: Any, wording: SnapshotAssertion) -> None:
     assert "<script>alert" not in page
     assert "<form" not in body(staff("view_job"), url("failure", "f")).split('id="content-main"')[1]
     assert "Failure without an error" in body(root, url("failure", "g_2Fh"))
-    assert root.get(url("failure", "nobody")).status_code == 404
+    gone = root.get(url("failure", "nobody"), follow=True)
+    assert gone.redirect_chain == [(f"{url('changelist')}?q=fingerprint%3Anobody", 302)]
+    assert "There is no such group of failures" in gone.content.decode()
 
 
 @pytest.mark.parametrize(

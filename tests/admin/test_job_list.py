@@ -43,7 +43,7 @@ def following(link: str) -> Any:
 
 
 def test_what_the_list_says_of_each_job(root: Client, wording: SnapshotAssertion) -> None:
-    WorkerFactory.create(id=7)
+    WorkerFactory.create(id=7, pid=1000)
     now = timezone.now()
     spans = {"run_after": -210, "enqueued_at": 250, "last_attempted_at": 310, "finished_at": 7210}
     at = {name: now - timedelta(seconds=seconds) for name, seconds in spans.items()}

@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from django_pgqueue import pause
+from django_pgqueue.maintenance.rounds import IN_USE_SQL
 from django_pgqueue.monitoring.depth import Depth, Flow, capped, depth_series, depths, flows
 from django_pgqueue.monitoring.spans import DAY, HOUR
 from tests.support.factories import JobFactory
@@ -101,6 +102,7 @@ def test_each_minute_is_counted_once(one: Connection) -> None:
     JobFactory.create(retrying=True, queue_name="mail")
     JobFactory.create(running=True, queue_name="mail")
     JobFactory.create(status="blocked", waiting_reason="at most 1", queue_name="slow")
+    one.execute("DELETE FROM pgqueue_depth")
     assert value(one, "SELECT _pgqueue_count_depth()")
     JobFactory.create()
     assert not value(one, "SELECT _pgqueue_count_depth()"), "unless a minute has just begun"
@@ -123,6 +125,21 @@ def test_two_supervisors_count_a_minute_once(one: Connection, connect: Connect) 
         one.execute("DELETE FROM pgqueue_depth")
         assert value(one, "SELECT _pgqueue_count_depth()")
         assert not value(other, "SELECT _pgqueue_count_depth()")
+
+
+def test_a_count_that_the_server_refuses_does_not_hold_up_maintenance(one: Connection) -> None:
+    with one.transaction(force_rollback=True):
+        one.execute("DELETE FROM pgqueue_depth; ALTER TABLE pgqueue_depth ADD CHECK (ready < 0)")
+        assert not value(one, "SELECT _pgqueue_count_depth()")
+        assert one.execute(IN_USE_SQL).fetchone() == (False, False, False)
+
+
+def test_a_round_of_maintenance_counts(one: Connection) -> None:
+    JobFactory.create()
+    with one.transaction(force_rollback=True):
+        one.execute("DELETE FROM pgqueue_depth")
+        one.execute(IN_USE_SQL)
+        assert value(one, "SELECT count(*) FROM pgqueue_depth") >= 1
 
 
 def test_a_chart_has_the_newest_count_of_each_step(one: Connection) -> None:

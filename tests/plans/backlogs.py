@@ -9,7 +9,6 @@ from typing import Any
 
 from django_pgqueue.admin.jobs.search import order_of_jobs, search
 from django_pgqueue.jobs.claim import claim_sql
-from django_pgqueue.maintenance.rounds import IN_USE_SQL
 from django_pgqueue.management._job_filters import Filters
 from django_pgqueue.management.subcommands.jobs import readable
 from django_pgqueue.models import Job
@@ -21,7 +20,7 @@ from tests.support.limits import release, repair, set_limit
 from tests.support.plans import CLAIM_INDEX, HISTORY, LIVE, claim_parameters, fill, plan
 from tests.support.sessions import Connection
 
-from .table import JOBS, PINNED, Plan, Room, Statement
+from .table import JOBS, PINNED, Plan, Room, Statement, count_depth, what_is_in_use
 
 BATCH = 50
 
@@ -236,8 +235,8 @@ LINES = Room("wait queues", make_lines, [
               lambda one: count(claimed(one, BATCH, Range("keyed"))),
               {JOBS: 12 * BATCH}, BATCH),
     # Also with blocked jobs that wait for no other job.
-    Statement("asking what upkeep is needed reads two rows", lambda one: one.execute(IN_USE_SQL).fetchone(),
-              {JOBS: 4}, (False, False, True)),
+    Statement("asking what upkeep is needed reads two rows", what_is_in_use,
+              {JOBS: 4}, (False, False, True), before=count_depth),
     Statement("a release reads the first of each line",
               lambda one: release(one, "long", *(f"key/{number}" for number in range(1, BATCH + 1))),
               {JOBS: 8 * BATCH}, 1),

@@ -6,14 +6,13 @@ import json
 from functools import partial
 from typing import Any
 
-from django_pgqueue.maintenance.rounds import IN_USE_SQL
 from django_pgqueue.models import Job
 from tests.receipts.models import Receipt
 from tests.support.jobs import add, cancel, finish, retry, value
 from tests.support.plans import LIVE, fill, plan
 from tests.support.sessions import Connection
 
-from .table import JOBS, PINNED, Plan, Room, Statement
+from .table import JOBS, PINNED, Plan, Room, Statement, count_depth, what_is_in_use
 
 # --- Running jobs: ten thousand of each kind
 
@@ -93,8 +92,8 @@ RUNNING = Room("running jobs", make_running, [
     Statement("plain jobs read nothing of what others have", run_plain,
               {(*COMPOSED, "pgqueue_step", "pgqueue_progress"): 0}, (50, 10)),
     # Also with jobs that have no line.
-    Statement("asking what upkeep is needed reads three rows", lambda one: one.execute(IN_USE_SQL).fetchone(),
-              {"pgqueue": 6}, (True, True, False)),
+    Statement("asking what upkeep is needed reads three rows", what_is_in_use,
+              {"pgqueue": 8}, (True, True, False), before=count_depth),
     Statement("members that end look at one that lives", partial(finished, after=MEMBERS),
               {(LIVE, "pgqueue_job_batch"): 4 * 50 + 10, COMPOSED: 6}, 50),
     Statement("parents that end read their edges and their children", end_parents, {"pgqueue_edge": 16 * 50},

@@ -11,10 +11,21 @@ from unittest.mock import ANY
 import pytest
 from django.db import connection as of_django
 
+from django_pgqueue.maintenance.rounds import IN_USE_SQL
 from tests.support.plans import MODES, counted, nodes
 from tests.support.sessions import Connection
 
-__all__ = ["JOBS", "MODES", "PINNED", "Plan", "Room", "Statement", "connected"]
+__all__ = [
+    "JOBS",
+    "MODES",
+    "PINNED",
+    "Plan",
+    "Room",
+    "Statement",
+    "connected",
+    "count_depth",
+    "what_is_in_use",
+]
 
 #: The jobs of all shelves, with their indexes.
 JOBS = "pgqueue_job"
@@ -104,3 +115,13 @@ def rolled_back(connection: Connection) -> Iterator[Connection]:
         yield connection
     finally:
         connection.execute("ROLLBACK")
+
+
+def count_depth(connection: Connection) -> Any:
+    """Count the depth of this minute, so that the next round does not."""
+    return connection.execute("SELECT _pgqueue_count_depth()").fetchone()
+
+
+def what_is_in_use(connection: Connection, _: Any) -> Any:
+    """Ask what maintenance is needed."""
+    return connection.execute(IN_USE_SQL).fetchone()
