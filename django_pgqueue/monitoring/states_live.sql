@@ -2,7 +2,9 @@
 -- more of its jobs are counted as there are retries. NULL pending jobs: too many retries hide them.
 WITH retrying AS (
     SELECT count(*) AS jobs FROM (
-        SELECT FROM pgqueue_job_live AS job WHERE job.status = 'retry' LIMIT %(most)s
+        -- Not status = 'retry': to find these, the planner may read the index of the claim, which has many others.
+        SELECT FROM pgqueue_job_live AS job
+        WHERE job.status IN ('retry', 'blocked') AND job.status > 'blocked' LIMIT %(most)s
     ) AS part
 ), claimable AS (
     SELECT count(*) AS jobs FROM (

@@ -333,7 +333,7 @@ STORIES: dict[str, Story] = {
         "pause_changelist resume_selected", "operator",
         several(Pause, lambda name: pause(queue=name), "name"), steps(
         ticks("resume_selected", "pause_changelist"), are(kind="queue"), button(SURE),
-        says("2 pauses were ended."), gone,
+        says("2 pauses have ended."), gone,
     )),
     "replace a worker": Story("worker_replace", "operator", workers(1), steps(
         opens, button("^replace"), sees("would start no more jobs"), are(drain=""), button(SURE),

@@ -149,7 +149,7 @@ def walk(page: Page) -> list[Any]:
     names = page.evaluate(NUMBER)
     assert len(names) > 5
     way, faults = [], []
-    for _step in range(len(names) + 20):
+    for _step in range(len(names) + 60):  # a field for a time has a stop for each of its parts
         page.keyboard.press("Tab")
         number, kind, found = page.evaluate(FOCUSED)
         if number < 0:

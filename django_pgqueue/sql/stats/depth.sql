@@ -28,9 +28,11 @@ BEGIN
         ready := 0;
         later := 0;
         oldest := NULL;
+        -- Not status = 'retry': to find these, the planner may read the index of the claim, which has many others.
         SELECT count(*) INTO retrying FROM (
             SELECT FROM pgqueue_job_live AS job
-            WHERE job.status = 'retry' AND job.queue_name = name AND job.run_after > moment LIMIT most
+            WHERE job.status IN ('retry', 'blocked') AND job.status > 'blocked' AND job.queue_name = name
+                AND job.run_after > moment LIMIT most
         ) AS part;
         FOR first IN
             SELECT probe.priority, probe.run_after, probe.id, kind.is_grouped
