@@ -40,7 +40,7 @@ HARMLESS = {
     },
     "it writes settings of this transaction": {"_pgqueue_wake_once"},
     "it reads the catalogs, which everybody may read": {"_pgqueue_payload_paths"},
-    "it does nothing for a role that may not": {"_pgqueue_note_failures"},
+    "it does nothing for a role that may not": {"_pgqueue_count_depth", "_pgqueue_note_failures"},
     "it ends only sessions of the same role": {"_pgqueue_end_sessions"},
     "it does nothing or raises an error before it needs a right, and has those of its caller": {
         "_pgqueue_link",
