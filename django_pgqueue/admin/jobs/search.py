@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from django.db.models import BooleanField, Q, QuerySet, TextField
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.http import HttpRequest
-from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from ... import conf
@@ -152,6 +151,8 @@ class JobChangeList(KeysetChangeList):
 
     pause = PAUSE
     meaning = ""
+    more_help: Any = ""  # below the field, with what it suggests
+    suggestions: Sequence[str] = ()
 
     def get_order(self) -> KeysetOrder:
         """Return the order for the chosen status and queue. What a search has found comes in the order of the
@@ -169,12 +170,10 @@ class JobChangeList(KeysetChangeList):
         full = self.model_admin.has_view_arguments_permission(request)
         help_text: Any = self.search_help_text
         if help_text is HELP:  # and not that of a project
-            words = HELP if full and conf.current().redact.are_names else HELP_WITHOUT_ARGUMENTS
-            self.search_help_text = format_html(
-                '{} <details class="pgqueue-more-help"><summary>{}</summary>{}</details>'
-                '<datalist id="pgqueue-suggestions">{}</datalist>',
-                words, _("More"), MORE, format_html_join("", '<option value="{}">', self._suggestions()),
-            )  # fmt: skip
+            # A text, because themes put it into an attribute.
+            is_full = full and conf.current().redact.are_names
+            self.search_help_text = str(HELP if is_full else HELP_WITHOUT_ARGUMENTS)
+            self.more_help, self.suggestions = MORE, list(self._suggestions())
         self.meaning = getattr(request, MEANING, "")
         status, window = self.chosen("status"), self.window
         if self.query:
@@ -193,17 +192,17 @@ class JobChangeList(KeysetChangeList):
             raise OtherAddress({SEARCH_VAR: "", kind: value})
         return super().get_filters(request)
 
-    def _suggestions(self) -> Iterator[tuple[str]]:
+    def _suggestions(self) -> Iterator[str]:
         """Yield terms that the field suggests: the choices of the filters, and the limit keys of running
         jobs, which have an index.
         """
         specs: list[Any] = list(self.filter_specs)
         for name in CHOOSES:
             for choices in (each.lookup_choices for each in specs if name in each.expected_parameters()):
-                yield from ((f"{name}:{value}",) for value, _label in choices)
+                yield from (f"{name}:{value}" for value, _label in choices)
         running = self.root_queryset.filter(shelf=LIVE_SHELF, status="running", limit_key__isnull=False)
         for key in sorted(set(running.order_by().values_list("limit_key", flat=True)[:MOST_KEYS])):
-            yield (f"key:{key}",)
+            yield f"key:{key}"
 
     def chosen(self, name: str) -> str:
         """Return the value of a filter; empty if it is not used."""
