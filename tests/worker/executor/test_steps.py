@@ -27,6 +27,7 @@ RAN = tasks.RAN
 
 @pytest.fixture(autouse=True)
 def _nothing_ran() -> Iterator[None]:
+    RAN.clear()  # of tests of other modules
     yield
     RAN.clear()
     tasks.FAILURES.clear()
