@@ -49,8 +49,9 @@ def said(line: str) -> str:
     text = re.sub(r"\b\d+ s ago", "<s> ago", lasting(text))
     text = re.sub(r"\bin \d+ (d|h|min|s)\b( \d+ (h|min|s)\b)?", "in <while>", text)
     text = re.sub(r"[\d.]+ jobs/min", "<rate>", re.sub(r"\b\d+\.\d{3,}", "<number>", text))
-    # What is as wide as its values is as narrow as can be.
-    return re.sub(r" {2,}", "  ", text) if "<rate>" in text else re.sub(r" {3,}(?=<time>)", "  ", text)
+    # What is as wide as its values is as narrow as can be: "in 18 h" is wider than "in 9 h".
+    varies = "<rate>" in text or "in <while>" in text
+    return re.sub(r" {2,}", "  ", text) if varies else re.sub(r" {3,}(?=<time>)", "  ", text)
 
 
 def hours(count: float) -> Any:
