@@ -86,7 +86,9 @@ def check_backends(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
 
 @check()
 def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Iterator[CheckMessage]:
-    """E007, E008, E027, W002, W014: tasks that workers could not import. W006: contradictory limits."""
+    """E007, E008, E027, W002, W014: tasks that workers could not import. W006: contradictory limits. W016: an
+    index of arguments that stays empty.
+    """
     if settings_are_broken():
         return
     broken: set[str] = set()
@@ -108,7 +110,7 @@ def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Itera
                 f"{problem}",
                 f'Try: python manage.py shell -c "import {name}"',
             )
-    yield from (*_paths(broken), *_not_imported(broken), *_limits())
+    yield from (*_paths(broken), *_not_imported(broken), *_limits(), *_hidden())
 
 
 @check()
@@ -282,6 +284,22 @@ def _limits() -> Iterator[CheckMessage]:
                 f"{other.module_path} and {task.module_path} declare different limits under the name "
                 f"{name!r}. Only one of them can apply: {_declared(other)}, or {_declared(task)}.",
                 "Declare the same numbers and the same on_full, or give one limit another name.",
+            )
+
+
+def _hidden() -> Iterator[CheckMessage]:
+    """Find tasks with ``search`` whose arguments REDACT keeps out of the index."""
+    redact = conf.current().redact
+    searching = {task.module_path: task for task in declared_tasks() if task.search}
+    for path, task in sorted(searching.items()):
+        hidden = [name for name in task.search if not redact.are_names or redact.hide(name)]
+        if hidden:
+            why = "hides it" if redact.are_names else "has patterns or a callable"
+            yield message(
+                "W016",
+                f"{path} names {', '.join(hidden)} in search, but REDACT {why}. So the index has no values "
+                "of it, and no search finds a job by them.",
+                f"Remove it from search, or change {conf.NAME}['REDACT'].",
             )
 
 

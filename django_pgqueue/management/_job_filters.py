@@ -19,7 +19,7 @@ from .. import conf
 from ..formatting import did_you_mean, storable
 from ..jobs.limits import with_key
 from ..models import Job
-from ..models.job import Status
+from ..models.job import Status, is_indexed
 from ..postgres.clock import server_now
 from ..redaction import names_of_call
 from ..tasks.registry import declared_queues, known_tasks, queues_in_use
@@ -71,6 +71,12 @@ class Argument:
         for place, paths in places.items():
             found |= Q(self._at("args", str(place)), task_path__in=paths)
         return found
+
+    @property
+    def entry(self) -> str:
+        """What the index of arguments has of it; empty if it has nothing of such a place."""
+        is_whole = not (self.way or self.name.isdecimal())
+        return f"{self.name}={json.loads(self.values[-1])}" if is_whole else ""
 
     def _at(self, column: str, first: str) -> RawSQL:
         # The column has no table: in a subquery, Django gives it another name.
@@ -141,6 +147,16 @@ class Filters:
         for argument in self.arg:
             jobs = jobs.filter(argument.condition(self.task))
         return with_key(jobs, self.key) if self.key else jobs
+
+    def indexed_jobs(self, alias: str) -> QuerySet[Job]:
+        """Return those of the chosen jobs that have the arguments in their index (``search=``); all of the
+        chosen if there are none.
+        """
+        jobs = self.jobs(alias)
+        for entry in filter(None, (argument.entry for argument in self.arg)):
+            indexed = jobs.filter(is_indexed(entry))
+            jobs = indexed if indexed.exists() else jobs
+        return jobs
 
 
 def statuses(text: str) -> tuple[Status, ...]:

@@ -379,6 +379,17 @@ def test_tasks_that_declare_the_same_limit_may_share_it(monkeypatch: pytest.Monk
     del declared
 
 
+@pytest.mark.parametrize("redact", [["key"], ["password"], ["re:x"]])
+def test_w016_an_index_of_arguments_that_redact_keeps_empty(
+    redact: list[str], monkeypatch: pytest.MonkeyPatch, wording: Any
+) -> None:
+    monkeypatch.setattr(checks, "_paths", list)
+    declared = limited("pack", search=["key"])
+    with override_settings(PGQUEUE={"REDACT": redact}):
+        assert text_of(checks.check_tasks([])) == wording
+    del declared
+
+
 def test_a_module_of_good_tasks(app_with_tasks: Any) -> None:
     configs = app_with_tasks("from django_pgqueue import task\n@task\ndef run(x): ...\n")
     assert found(checks.check_tasks(configs)) == []

@@ -19,6 +19,7 @@ from django_pgqueue.models import Job, Schedule
 from tests.admin.helpers import opened, staff
 from tests.app import tasks
 from tests.app.tasks import noop, searched
+from tests.management.test_subcommands import run
 from tests.support.factories import JobFactory
 
 pytestmark = pytest.mark.django_db
@@ -120,6 +121,26 @@ def test_the_console_finds_them_without_a_scan(monkeypatch: pytest.MonkeyPatch) 
     page = opened(q="order_id=17", task="tests.app.tasks.noop")
     assert ([row.pk for row in page.result_list], page.is_scan) == ([other.pk], True), "it indexes nothing"
     assert opened(q="kwargs.number=17").is_scan
+
+
+def test_the_command_finds_them_in_the_index() -> None:
+    job = enqueue(searched, 17, customer="Ann Lee")
+    other = JobFactory.create(kwargs={"order_id": 17}, task_path="tests.app.tasks.noop")
+    nested = JobFactory.create(kwargs={"order_id": {"id": 17}})
+    enqueue(searched, "17", customer="Bob")
+
+    def listed(*options: str) -> list[int]:
+        return [int(pk) for pk in run("jobs", "--quiet", *options).split()]
+
+    assert listed("--arg", "order_id=17", "--arg", "customer=Ann Lee") == [job.pk]
+    assert listed("--arg", "order_id=17", "--arg", "other=5") == []
+    assert listed("--arg", 'order_id="17"') == [job.pk + 3], "not the number"
+    assert listed("--arg", "order_id=17", "--task", "tests.app.tasks.noop") == [other.pk], (
+        "it indexes nothing"
+    )
+    assert listed("--arg", "order_id.id=17") == [nested.pk]
+    assert other.pk not in listed("--arg", "order_id=17"), "those of the index only"
+    assert "3 jobs were" in run("cancel", "--arg", "order_id=17", "--yes"), "all of them"
 
 
 def test_nobody_finds_what_is_redacted_for_them() -> None:

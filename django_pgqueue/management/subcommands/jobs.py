@@ -35,7 +35,7 @@ from ...redaction import beginning, redact, redact_call, redact_text
 from ...tasks.progress import Progress
 from ...worker.one_process import run_job
 from .._arguments import at_least, job_id, of_one_database, seconds
-from .._job_filters import add_filters, check_names, filters_of, with_ids
+from .._job_filters import Filters, add_filters, check_names, filters_of, with_ids
 from .._output import Block, Columns, Output, Table, bar, how_soon, plain_lines, shortened
 from .._parser import INTERRUPTED, argument, subcommand
 
@@ -89,7 +89,7 @@ def _list(options: dict[str, Any]) -> Output:
     alias = options["database"]
     filters = filters_of(options, alias)
     limit = min(MOST, options["limit"])
-    jobs, lowest = _newest(readable(filters.jobs(alias)).annotate(**_CALL), options["after"], limit + 1)
+    jobs, lowest = _newest(filters, alias, options["after"], limit + 1)
     more, jobs, is_cut = len(jobs) > limit, jobs[:limit], lowest is not None
     with time_limit(alias, PATIENCE):
         _add_worker_names(alias, jobs)
@@ -116,19 +116,20 @@ def _list(options: dict[str, Any]) -> Output:
     return Output([table, "", rest] if after else [table], document)
 
 
-def _newest(chosen: QuerySet[Any], after: int | None, most: int) -> tuple[list[Any], int | None]:
+def _newest(filters: Filters, alias: str, after: int | None, most: int) -> tuple[list[Any], int | None]:
     """Return the newest of these jobs. They are read in ranges of ids, so that what no index finds does not
     take longer than ``PATIENCE`` either: then the id above which all jobs were read is returned, too.
     """
     ends, size = monotonic() + PATIENCE, _FIRST_RANGE
     found: list[Any] = []
-    with time_limit(chosen.db, PATIENCE):
-        least, newest = Job.objects.using(chosen.db).aggregate(least=Min("pk"), most=Max("pk")).values()
+    with time_limit(alias, PATIENCE):
+        chosen = readable(filters.indexed_jobs(alias)).annotate(**_CALL)
+        least, newest = Job.objects.using(alias).aggregate(least=Min("pk"), most=Max("pk")).values()
     upper = (newest or 0) + 1 if after is None else min(after, (newest or 0) + 1)
     while upper > (least or 0) and len(found) < most:
         began, lower = monotonic(), upper - size
         try:
-            with time_limit(chosen.db, max(0.0, ends - began)):
+            with time_limit(alias, max(0.0, ends - began)):
                 some = chosen.filter(pk__gte=lower, pk__lt=upper).order_by("-pk")
                 found += some[: most - len(found)]
         except TimeLimitReached:
