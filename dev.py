@@ -41,6 +41,7 @@ COMMANDS = {
     "bench": ("bench", ["-m", "benchmarks"]),
     "chaos": ("chaos", ["-m", "tests.chaos.harness.program"]),
     "demo": ("demo", [MANAGE, "demo"]),
+    "examples": ("test", ["-m", "tests.support.examples"]),
     "manage": ("demo", [MANAGE]),
     "messages": ("test", ["-m", "tests.support.catalogs"]),
     "mutate": ("test", ["-m", "tests.mutations.program"]),

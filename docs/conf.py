@@ -12,6 +12,8 @@ from pathlib import Path
 
 import django
 from django.conf import settings
+from pygments.lexers.sql import PostgresLexer
+from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # these pages are about this checkout, whatever is installed
@@ -61,3 +63,7 @@ nitpick_ignore_regex = [
     ),
     ("py:.*", r"(.*\.)?(After|BatchLike|IfFailed|JobQuerySet|JobBatch|Progress|current\.T|Tracked)"),
 ]
+
+
+def setup(app: Sphinx) -> None:
+    app.add_lexer("sql", PostgresLexer)

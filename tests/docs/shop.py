@@ -26,7 +26,6 @@ from django_pgqueue.worker.process import build_producer
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
 DEADLINE = 20.0  # seconds
-PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 
 #: With the shop installed. Jobs run in the transaction of the test, if the test is not `committed`.
 in_shop = [pytest.mark.usefixtures("shop"), pytest.mark.django_db(databases="__all__")]

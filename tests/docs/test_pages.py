@@ -1,4 +1,4 @@
-"""The pages: every example is on one, and their tables say what the code says."""
+"""The pages: their pictures are there, and their tables say what the code says."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.browser.pictures import FOLDER, PICTURES
 from tests.chaos.scenarios import SCENARIOS
 from tests.support.databases import sql_files
 
-from .shop import DOCS, EXAMPLES, PAGES
+from .shop import DOCS
 
 
 def test_every_picture_of_the_admin_is_on_its_page_in_light_and_dark() -> None:
@@ -39,26 +39,6 @@ def test_every_picture_of_the_admin_is_on_its_page_in_light_and_dark() -> None:
     assert (
         set(re.findall(r"_static/console/(\S+)", page)) == names == {path.name for path in FOLDER.iterdir()}
     )
-
-
-def test_every_example_is_on_a_page() -> None:
-    included = {
-        (page.parent / name).resolve()
-        for page in PAGES
-        for name in re.findall(r"\{literalinclude\} (\S+)", page.read_text())
-    }
-    assert included, "no page includes an example"
-    assert [path for path in included if not path.exists()] == []
-    structure = {"__init__.py", "manage.py", "urls.py"}
-    files = {path for path in EXAMPLES.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    # Others are parts of the sites in tests/wagtail.
-    examples = {path for path in included if path.is_relative_to(EXAMPLES)}
-    assert {path for path in files if path.name not in structure} == examples
-
-
-def test_python_and_sql_on_the_pages_come_from_files_that_run() -> None:
-    written_here = re.compile(r"^ *(?:```|:::)\{?(?:python|sql|code-block)\}?.*", re.MULTILINE)
-    assert [page for page in PAGES if written_here.search(page.read_text())] == []
 
 
 #: The functions whose names begin with no underscore: users call them.

@@ -87,7 +87,8 @@ def holders() -> Iterator[Holder]:
 
 def sections(path: Path) -> dict[str, str]:
     """Return the text of a page below each of its headings, by the anchor of the heading."""
-    parts = re.split(r"^#+ (.+)$", path.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^ *```.*?^ *```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)
     return {_anchor(heading): text for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 

@@ -1,0 +1,64 @@
+"""The pages show the examples as they are tested, with all that they need."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.examples import BLOCK, DOCS, EXAMPLES, PAGES, ROOT, Page, Source
+
+UPDATE = "run: python3 dev.py examples"
+
+
+def test_the_pages_show_the_examples_as_they_are() -> None:
+    assert [path for path in PAGES if Page(text := path.read_text()).updated() != text] == [], UPDATE
+
+
+def test_every_example_is_on_a_page() -> None:
+    shown = {source.path for path in PAGES for source in Page(path.read_text()).sources()}
+    structure = {"__init__.py", "manage.py", "urls.py"}
+    files = {path for path in EXAMPLES.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    # Others are parts of the sites in tests/wagtail.
+    assert {path for path in files if path.name not in structure} == {
+        path for path in shown if path.is_relative_to(EXAMPLES)
+    }
+
+
+def test_python_and_sql_on_the_pages_come_from_files_that_run() -> None:
+    written_here = re.compile(r"^ *(?:```|:::)\{?(?:python|sql|code-block|literalinclude)\}?.*", re.MULTILINE)
+    pages = {path: BLOCK.sub("", path.read_text()) for path in PAGES if path.is_relative_to(DOCS)}
+    assert [path for path, text in pages.items() if written_here.search(text)] == []
+
+
+def bound(tree: ast.AST) -> Iterator[str]:
+    """The names that code binds: imports, definitions, arguments and variables."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif name := getattr(node, "name", ""):
+            yield name
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_page_shows_every_name_that_its_examples_use(path: Path) -> None:
+    used: defaultdict[Path, set[str]] = defaultdict(set)
+    known: defaultdict[Path, set[str]] = defaultdict(set)
+    for block in BLOCK.finditer(path.read_text()):
+        source = Source(block["source"])
+        if source.language == "python":
+            shown = "\n".join(line.removeprefix(block["margin"]) for line in block[0].splitlines()[2:-2])
+            tree = ast.parse(shown)
+            used[source.path] |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+            known[source.path] |= {*bound(tree)}
+    missing = {file.name: names - known[file] - {*dir(builtins)} for file, names in used.items()}
+    assert {name: names for name, names in missing.items() if names} == {}
