@@ -18,6 +18,7 @@ from inspect import iscoroutinefunction, signature
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, NamedTuple, TypeVar
 
+from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -284,6 +285,15 @@ def callable_at(setting: str, path: str, *arguments: str) -> Callable[..., Any]:
         pass
     given: Callable[..., Any] = found
     return given
+
+
+def check_installed() -> None:
+    """Raise ImproperlyConfigured if the app is missing in INSTALLED_APPS, as soon as the registry knows."""
+    if apps.apps_ready and not apps.is_installed(__package__):
+        raise ImproperlyConfigured(
+            'django_pgqueue is not installed: add "django_pgqueue" to INSTALLED_APPS, and run: manage.py '
+            "migrate"
+        )
 
 
 NAME = "PGQUEUE"

@@ -98,7 +98,7 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
     if missing := tables - installed:
         yield message(
             "E009",
-            f"The database {alias!r} lacks {', '.join(sorted(missing))}.",
+            f"The database {alias!r} lacks tables of django_pgqueue: {shortened(sorted(missing))}.",
             f"{migrate}. In tests, do not use --nomigrations or MIGRATION_MODULES: "
             "only migrations create these tables and their functions.",
         )
@@ -106,7 +106,7 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
     if missing := {*functions} - installed:
         yield message(
             "E010",
-            f"The database {alias!r} lacks functions of this version: {', '.join(sorted(missing))}.",
+            f"The database {alias!r} lacks functions of this version: {shortened(sorted(missing))}.",
             f"{migrate}. If there are no unapplied migrations, the functions were dropped manually: "
             f"run what manage.py sqlmigrate {_LABEL} 0002 prints for them.",
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import resolve_name
 from inspect import getsource
@@ -22,17 +23,18 @@ from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 
 from .. import conf
-from ..compat import INVALID_TASKS, InvalidTask, task_backends
+from ..compat import INVALID_TASKS, InvalidTask, InvalidTaskBackend, task_backends
 from ..conf import BUILT_IN
 from ..context import variable
 from ..exceptions import InvalidKey, UnknownTask, WrongBackend
+from ..formatting import did_you_mean
 from ..maintenance.schedules import database_of
 from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings
 from ..schedules.policy import call_keys
 from ..tasks.keys import limit_name, limit_numbers
 from ..tasks.links import LONGEST_ALIAS
 from ..tasks.paths import AT_SETUP, check_path, discover, is_task_module, second_name, task_modules
-from ..tasks.routing import default_backend, implicit_backend, is_test, our_aliases
+from ..tasks.routing import default_backend, implicit_backend, is_ours, is_test, our_aliases
 from ..tasks.signatures import check_call
 from ..tasks.task import Task, declared_tasks, find_task
 from .backends import broken_entries, check, default_elsewhere, message, settings_are_broken
@@ -86,8 +88,8 @@ def check_backends(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
 
 @check()
 def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Iterator[CheckMessage]:
-    """E007, E008, E027, W002, W014: tasks that workers could not import. W006: contradictory limits. W016: an
-    index of arguments that stays empty.
+    """E007, E008, E027, W002, W014: tasks that workers could not import. E031: tasks whose queue is not in
+    QUEUES. W006: contradictory limits. W016: an index of arguments that stays empty.
     """
     if settings_are_broken():
         return
@@ -110,7 +112,7 @@ def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Itera
                 f"{problem}",
                 f'Try: python manage.py shell -c "import {name}"',
             )
-    yield from (*_paths(broken), *_not_imported(broken), *_limits(), *_hidden())
+    yield from (*_paths(broken), *_not_imported(broken), *_queues(), *_limits(), *_hidden())
 
 
 @check()
@@ -143,8 +145,8 @@ def check_databases(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
 
 @check()
 def check_schedules(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
-    """E014, E015 and E016: schedules in the settings that are invalid, schedules that cannot be called, and
-    those that settings and code declare.
+    """E014, E015, E016 and E031: schedules in the settings that are invalid, schedules that cannot be called,
+    those that settings and code declare, and those whose queue is not in QUEUES.
     """
     if settings_are_broken() or not (conf.current().schedules or declared_schedules()):
         return
@@ -177,6 +179,8 @@ def _uncallable(declaration: Declaration) -> Iterator[CheckMessage]:
         database_of(task)
         check_call(task, declaration.args, declaration.kwargs)
         call_keys(task, declaration.args, declaration.kwargs)
+        if declaration.queue_name is not None:
+            yield from _unknown_queue(where, task.with_values({"queue_name": declaration.queue_name}))
     except UnknownTask as problem:
         hint = "Set 'task' to the dotted path of a function with @task, such as 'shop.tasks.report'."
         yield message("E015", f"{where}: {problem}", hint)
@@ -208,6 +212,24 @@ def _paths(broken: set[str]) -> Iterator[CheckMessage]:
             else:
                 hint = f"Put @task above all other decorators of def {task.func.__name__}."
                 yield message("E007", str(problem), hint)
+
+
+def _queues() -> Iterator[CheckMessage]:
+    """Find tasks whose queue QUEUES in TASKS lacks, so that each enqueue would fail."""
+    for task in declared_tasks():
+        with suppress(InvalidTaskBackend):
+            yield from _unknown_queue(f"The task {task.module_path}", task)
+
+
+def _unknown_queue(what: str, task: Task[..., Any]) -> Iterator[CheckMessage]:
+    backend = task.get_backend()
+    if is_ours(backend) and backend.queues and (name := task.queue_name) not in backend.queues:
+        yield message(
+            "E031",
+            f"{what} uses the queue {name!r}, which QUEUES of TASKS[{backend.alias!r}] lacks.",
+            did_you_mean(name, backend.queues, f"QUEUES contains {', '.join(sorted(backend.queues))}.")
+            + " Correct the name, add it to QUEUES, or remove QUEUES to allow any name.",
+        )
 
 
 def _not_imported(broken: set[str]) -> Iterator[CheckMessage]:

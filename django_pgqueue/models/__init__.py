@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from django.apps import apps
-from django.core.exceptions import ImproperlyConfigured
+from ..conf import check_installed
 
-if apps.apps_ready and not apps.is_installed("django_pgqueue"):
-    # Django would name a model that the user has never heard of.
-    raise ImproperlyConfigured(
-        'django_pgqueue is not installed: add "django_pgqueue" to INSTALLED_APPS, and run: manage.py migrate'
-    )
-
+# ruff: noqa: E402 - this comes before the models: Django would name one that the user has never heard of.
+check_installed()
 
 from .batch import BatchCounts, Edge, JobBatch, Tally
 from .current import CurrentJob

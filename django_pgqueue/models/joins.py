@@ -37,12 +37,14 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import InterfaceError, OperationalError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
+from django.utils.text import Truncator
 
 from ..exceptions import duration
 from ..formatting import get_logger
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..postgres.session import LOST_CONNECTION, Session, connect
+from ..redaction import redact_text
 from ..tasks.links import Link
 from ..tasks.routing import is_test
 
@@ -54,6 +56,7 @@ SLICE = 1.0
 FIRST_PAUSE = 0.005  # seconds until the first look; doubled after each look
 LONGEST_PAUSE = 0.25
 LINGER = 1.0
+_MOST_OF_ERROR = 300  # characters
 
 
 class Joins:
@@ -74,8 +77,8 @@ class Joins:
         """Wait until the job has finished, refresh it, and return it. Look at ``status`` then.
 
         Raise ``TimeoutError`` if it is not over after ``timeout`` (seconds or a timedelta; None: wait
-        forever), ``Job.DoesNotExist`` if it was not committed or is no longer kept, and
-        ``TransactionManagementError`` in a transaction of its database.
+        forever); it names the last error, if an attempt has failed. Raise ``Job.DoesNotExist`` if it was not
+        committed or is no longer kept, and ``TransactionManagementError`` in a transaction of its database.
         """
         waiting = _Wait(self, timeout)
         while not waiting.is_finished():
@@ -180,7 +183,8 @@ class _Wait:
             state += f" until {job.run_after.isoformat(sep=' ', timespec='seconds')}"
         why = getattr(job, "waiting_reason", "")  # which a batch has not
         reason = f" ({why})" if why and lost is None else ""
-        return f"{_name(job)} is not over after {self._seconds:g} s: {state}{reason}."
+        error = "" if lost else _last_error(job)
+        return f"{_name(job)} is not over after {self._seconds:g} s: {state}{reason}.{error}"
 
 
 def _check_transaction(connection: BaseDatabaseWrapper, job: Any) -> bool:
@@ -203,6 +207,15 @@ def _name(job: Any) -> str:
         return f"Batch {job}"
     path = "" if "task_path" in job.get_deferred_fields() else f" ({job.task_path})"
     return f"Job {job.pk}{path}"
+
+
+def _last_error(job: Any) -> str:
+    """Return a sentence about the last attempt that has failed; "" if none has, and for a batch."""
+    if not (errors := getattr(job, "errors", [])):
+        return ""
+    name, text = errors[-1].get("class", "").rpartition(".")[2], errors[-1].get("message", "")
+    shown = Truncator(redact_text(text, job.task_path)).chars(_MOST_OF_ERROR)
+    return f" The error of attempt {errors[-1].get('attempt', len(errors))}: {name}: {shown}"
 
 
 _pollers: dict[str, Poller] = {}

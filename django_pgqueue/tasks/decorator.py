@@ -21,6 +21,7 @@ from typing import (
     overload,
 )
 
+from ..conf import check_installed
 from .keys import Concurrency, Key, RateLimit
 from .misuse import check_names
 from .options import Backoff, Duration, ExceptionTypes, LogLevel, OnLost
@@ -137,9 +138,11 @@ def task(function: Any = None, /, **options: Any) -> Any:
     a model that inherits from `JobPayload`, the function takes an instance of it, and each row of its table
     is a job.
 
-    Raise InvalidTask for a function that a worker could not find, and for invalid values.
+    Raise InvalidTask for a function that a worker could not find, and for invalid values, and
+    ImproperlyConfigured if the app is not in INSTALLED_APPS.
     """
 
+    check_installed()
     check_names("task", options, _NAMES)
 
     def declare(func: Any) -> Task[..., Any]:

@@ -416,5 +416,6 @@ class DjangoMadeTask(Task[P, R]):
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
+        conf.check_installed()
         Task.__post_init__(self)  # a slotted dataclass has no zero-argument super() before Python 3.14
         self._validate_for_backend()

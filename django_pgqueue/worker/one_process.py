@@ -277,7 +277,7 @@ class LeaseKeeper:
         if self._thread.is_alive():
             self._thread.join()
         try:
-            if self._heartbeat.session is not None:
+            if self._heartbeat.session is not None and self._thread.ident is not None:  # it was registered
                 self._registration.unregister(self._heartbeat.session)
         except psycopg.Error as error:
             logger.warning("the worker could not sign off: %s", error)

@@ -13,7 +13,7 @@ import pytest
 import pytest_django
 from django.conf import settings
 from django.core.checks import CheckMessage, run_checks
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 from django.test import override_settings
 
@@ -86,11 +86,15 @@ def test_a_later_drop_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.django_db(transaction=True)
 def test_an_empty_database_until_it_is_migrated(
-    empty: str, monkeypatch: pytest.MonkeyPatch, wording: Any
+    empty: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wording: Any
 ) -> None:
     """A warning only, so that ``migrate`` works; but workers refuse to start."""
     assert text_of(check_database(None, databases=[empty])) == wording
     assert ids(database_problems(empty)) == ["pgqueue.E009"]
+    for one_process in (False, True):
+        with pytest.raises(CommandError, match=r"is not migrated: .* Run: python manage\.py migrate"):
+            call_command("runqueueworker", one_process=one_process, database=empty, skip_checks=True)
+    assert caplog.messages == []
     monkeypatch.setattr("sys.argv", ["manage.py", "migrate", "--database", empty])
     assert check_database(None, databases=[empty]) == [], "the command is not told to migrate"
     monkeypatch.undo()

@@ -17,10 +17,12 @@ import pytest
 from django.apps import apps
 from django.core.checks import CheckMessage, run_checks
 from django.core.checks.registry import registry
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connections, models
 from django.test import override_settings
 from django.test.utils import isolate_apps
+from django.utils.module_loading import import_string
 
 import django_pgqueue
 from django_pgqueue import Concurrency, RateLimit, compat, task
@@ -89,7 +91,7 @@ def app_with_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         (tmp_path / name / "__init__.py").touch()
         (tmp_path / name / "tasks.py").write_text(source)
         monkeypatch.syspath_prepend(tmp_path)
-        override = override_settings(INSTALLED_APPS=[name])
+        override = override_settings(INSTALLED_APPS=["django_pgqueue", name])
         override.enable()
         made.append(override)
         return [apps.get_app_config(name)]
@@ -388,6 +390,33 @@ def test_w016_an_index_of_arguments_that_redact_keeps_empty(
     with override_settings(PGQUEUE={"REDACT": redact}):
         assert text_of(checks.check_tasks([])) == wording
     del declared
+
+
+def test_e031_queues_that_the_setting_lacks(monkeypatch: pytest.MonkeyPatch, wording: Any) -> None:
+    monkeypatch.setattr(checks, "_paths", list)
+    tasks = {"default": {**OURS, "QUEUES": ["default", "mail"]}, "other": OURS}
+    schedules = {
+        "nightly": {"task": "tests.app.tasks.mail", "args": [1], "every": 60, "queue_name": "night"},
+        "mails": {"task": "tests.app.tasks.mail", "args": [1], "every": 60, "queue_name": "mail"},
+    }
+    declared = [
+        limited("a", queue_name="mial"), limited("b", queue_name="mail"), limited("c", queue_name="any"),
+        limited("d", queue_name="any", backend="other"), limited("e", queue_name="any", backend="gone"),
+    ]  # fmt: skip
+    with override_settings(TASKS=tasks, PGQUEUE={"SCHEDULES": schedules}):
+        said = text_of([*checks.check_tasks([]), *checks.check_schedules(None)])
+    assert said == wording
+    assert found(checks.check_tasks([])) == [], "without QUEUES, any name is fine"
+    del declared
+
+
+@pytest.mark.parametrize("decorator", [task, import_string(f"{DJANGO_TASKS}.task")])
+def test_a_task_is_not_declared_while_the_app_is_missing(decorator: Any) -> None:
+    with (
+        override_settings(INSTALLED_APPS=["tests.app"], TASKS={"default": OURS}),
+        pytest.raises(ImproperlyConfigured, match='add "django_pgqueue" to INSTALLED_APPS'),
+    ):
+        decorator(replaced)
 
 
 def test_a_module_of_good_tasks(app_with_tasks: Any) -> None:

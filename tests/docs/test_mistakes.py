@@ -12,6 +12,7 @@ from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -99,7 +100,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "current_job": lambda send: current_job(),
     "backend": lambda send: django_pgqueue.PgQueueBackend,  # type: ignore[attr-defined]
 }
-OTHERS = 10  # messages that are not about one call
+OTHERS = 11  # messages that are not about one call
 
 
 @pytest.mark.parametrize("mistake", CALLS)
@@ -165,9 +166,15 @@ def test_settings_of_the_project() -> None:
     with override_settings():
         (message,) = tasks.check_backends(None)
     says(message.msg.replace("@django_tasks.task", "@django.tasks.task"))
+    name = "shop.tasks.send_receipt"
+    lost = example("tasks").send_receipt.with_values({"queue_name": "mial"})
+    backend = {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": ["default", "mail"]}
+    with override_settings(TASKS={"default": backend}), patch.object(tasks, "declared_tasks", lambda: [lost]):
+        (message,) = (each for each in tasks.check_tasks([]) if each.id == "pgqueue.E031")
+    says(message.msg.replace(lost.module_path, name))
     program = (
         "from django.conf import settings\nsettings.configure(INSTALLED_APPS=[])\n"
-        "import django\ndjango.setup()\nfrom django_pgqueue import enqueue"
+        "import django\ndjango.setup()\nfrom django_pgqueue import task\n@task\ndef send(): ..."
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     says(done.stderr)

@@ -79,6 +79,10 @@ def test_a_job_that_is_over_already(how: str) -> None:
         ({}, r"it is pending\."),
         ({"run_after": datetime(2090, 1, 1, tzinfo=UTC)}, r"it is pending until 2090-01-01.*\+00:00\."),
         ({"waiting_reason": "its worker was lost"}, r"it is pending \(its worker was lost\)\."),
+        (
+            {"errors": [{"attempt": 1}, {"class": "a.b.Refused", "message": "no credit", "attempt": 2}]},
+            r"it is pending\. The error of attempt 2: Refused: no credit",
+        ),
     ],
 )
 def test_a_timeout_says_how_far_the_job_is(how: str, row: dict[str, Any], state: str) -> None:

@@ -31,7 +31,9 @@ def test_jobs_are_written_and_tests_run_them() -> None:
 
 
 def test_no_worker_runs_them() -> None:
-    with pytest.raises(CommandError, match="The database 'default' lacks pgqueue_alert"):
+    with pytest.raises(
+        CommandError, match="The database 'default' lacks tables of django_pgqueue: pgqueue_alert"
+    ):
         call_command("runqueueworker", burst=True)
     # As tenant_command does.
     with schema_context("acme"), pytest.raises(CommandError, match="another search path"):
