@@ -20,6 +20,7 @@ from django.views.decorators.http import require_POST
 from .. import formatting
 from ..models import FailureGroup, Job, Queue
 from ..models.job import Status
+from ..monitoring.depth import capped
 from ..monitoring.failures import GroupFigures, group, groups, mute, parts, unmute
 from ..monitoring.health import PATIENCE
 from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS, TimeSpan
@@ -223,8 +224,7 @@ def jobs_of(alias: str, fingerprint: str) -> dict[str, str]:
 
 
 def _words(words: str, count: int) -> str:
-    most = formatting.number(MOST_JOBS) + "+"
-    return words % {"number": most if count > MOST_JOBS else formatting.number(count)} if count else ""
+    return words % {"number": capped(count, MOST_JOBS)} if count else ""
 
 
 def row(admin: DatabaseAdmin[Any], group: GroupFigures, query: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The overview: is the queue well? A verdict with its reasons, tiles, charts, queues, failures and workers.
+"""The overview: is the queue well? The health with its problems, tiles, charts, queues, failures and workers.
 
 The page is read again in two parts, ``?part=now`` and ``?part=charts``, by the script ``live.js``. A part is
 the same template without its frame, so blocks that a project replaces are refreshed, too.
@@ -87,7 +87,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
     url = partial(page_url, site, request)
     state = read(alias)
     pauses = paused(site, request, alias, state.pauses or [])
-    verdict, resumes = judge(state), may_resume(site, request)
+    health, resumes = judge(state), may_resume(site, request)
 
     def last_hour() -> dict[str, Figures]:
         return {row.queue_name: row for row in breakdown(alias, HOUR, "queue", most=MOST_QUEUES)}
@@ -107,8 +107,8 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
     }
     workers = state.crew.workers if state.crew else []
     return {
-        "verdict": verdict,
-        "troubles": [_trouble(url, problem, pauses, resumes) for problem in verdict.problems],
+        "health": health,
+        "troubles": [_trouble(url, problem, pauses, resumes) for problem in health.problems],
         "notes": pauses.tasks_said,
         "tiles": _tiles(url, state, failed),
         "any_lost": bool(state.lost),

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ..formatting import date_time, number, period, rate
+from ..monitoring.depth import capped
 
 MOST_COUNTED = 1000
 A_LIFETIME = timedelta(days=50 * 365)  # what waits for an event at any time is due in almost a century
@@ -100,9 +101,7 @@ def reference(key: int, *, is_batch: bool = False) -> Reference:
 
 def count(found: int) -> str:
     """Return a number that was counted up to a limit."""
-    if found > MOST_COUNTED:
-        return _("more than %(count)s") % {"count": number(MOST_COUNTED)}
-    return number(found)
+    return capped(found, MOST_COUNTED)
 
 
 #: The reasons that are one sentence.

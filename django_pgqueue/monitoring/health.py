@@ -1,8 +1,8 @@
 """Whether a queue is healthy: its age, its depth and its workers against the thresholds of ``HEALTH``.
 
-``health()`` is for probes and alerts. ``verdict()`` also has what is no reason to wake up a user: jobs that
-have lost their worker, workers that are silent, failures that have doubled, and pauses that hold jobs back.
-Each part of it is read with its own time limit. If one is too slow, the others still count.
+``health()`` is for probes and alerts. ``full_health()`` also has what is no reason to wake up a user: jobs
+that have lost their worker, workers that are silent, failures that have doubled, and pauses that hold jobs
+back. Each part of it is read with its own time limit. If one is too slow, the others still count.
 
 A queue that is paused is not measured, since its jobs wait on purpose.
 """
@@ -31,7 +31,7 @@ from .queues import Holder, foreign_locks, lost_jobs
 from .spans import Figures, TimeSpan, per_second, series
 from .workers import Crew, Vital
 
-#: The problems that are found by ``verdict()`` only.
+#: The problems that are found by ``full_health()`` only.
 MINOR = ("lost", "silent", "failures", "grows", "paused")
 
 PATIENCE = 2.0  # seconds that one statement may take
@@ -67,7 +67,7 @@ class Health:
     held: int = 0  # how many of these are in paused queues
     oldest_ready: float = 0.0  # seconds, without paused queues
     per_second: float = 0.0
-    """How many attempts have ended a second, in this minute and the last one; only ``verdict()`` reads it."""
+    """How many attempts have ended a second, in this minute and the last one; only in ``full_health()``."""
 
     @property
     def is_healthy(self) -> bool:
@@ -168,7 +168,7 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
     return _judged(state, _major(state, queues, given), queues)
 
 
-def verdict(alias: str) -> Health:
+def full_health(alias: str) -> Health:
     """Return the state with the minor problems. This never raises an error of the database."""
     try:
         return judge(read(alias))
@@ -177,7 +177,7 @@ def verdict(alias: str) -> Health:
 
 
 def read(alias: str) -> QueueState:
-    """Read what the verdict is about."""
+    """Read all that ``judge`` needs."""
     pauses = Pause.objects.using(alias).filter(IN_FORCE).order_by("kind", "name")
     return QueueState(
         alias,
@@ -192,7 +192,7 @@ def read(alias: str) -> QueueState:
 
 
 def judge(state: QueueState) -> Health:
-    """Return the verdict on a state, worst problems first."""
+    """Return the health of a state, worst problems first."""
     problems = [*_major(state), *_minor(state)]
     # While everything is paused, this explains most of the others.
     return _judged(state, sorted(problems, key=lambda each: (each.kind, each.queue_name) != ("paused", "")))

@@ -208,7 +208,7 @@ def trends(
     return found
 
 
-# How fast jobs end: one definition and one wording, for the verdict, the pages, the charts and the terminal.
+# How fast jobs end: one definition and one wording, for the health, the pages, the charts and the terminal.
 # A rate is the number of attempts that have ended in a span, divided by how long the span has lasted so far.
 # An attempt counts however it ended, so a job that is tried twice counts twice.
 

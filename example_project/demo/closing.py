@@ -8,7 +8,7 @@ import time
 
 from django.db import DEFAULT_DB_ALIAS
 
-from django_pgqueue.monitoring.health import verdict
+from django_pgqueue.monitoring.health import full_health
 from example_project.search.models import Export
 from example_project.search.queries import search
 
@@ -62,9 +62,9 @@ def show_answers(screen: Screen, query: str = QUERY) -> None:
             screen.say(f"  {''.join(words)}")
 
 
-def show_verdict(screen: Screen) -> None:
+def show_health(screen: Screen) -> None:
     """Print what the overview of the admin says about the queue."""
-    found = verdict(DEFAULT_DB_ALIAS)
+    found = full_health(DEFAULT_DB_ALIAS)
     screen.title("Is the queue healthy?")
     screen.fact("Health", found.headline)
     for problem in found.problems:

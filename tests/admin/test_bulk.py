@@ -136,13 +136,13 @@ def test_more_than_are_counted_on_the_page_are_counted_exactly_by_the_job(
     monkeypatch.setattr(selection, "MOST_COUNTED", 3)
     jobs = JobFactory.create_batch(7, scheduled=True)
     page = ask(root, "cancel_jobs", jobs[0], across=True)
-    assert page.sentences == ["3 or more waiting jobs would be cancelled."]
+    assert page.sentences == ["3+ waiting jobs would be cancelled."]
     confirmed(root, page)
     one = ran()
     assert (one.result["changed"], one.result["of"]) == (7, 7)
     assert one.progress is not None
     assert (one.progress.done, one.progress.total) == (7, 7)
-    assert said()[0].endswith("Jobs that would change: 3 or more.")
+    assert said()[0].endswith("Jobs that would change: 3+.")
 
 
 def test_only_what_was_shown_changes_and_the_rest_is_told(root: Client) -> None:

@@ -224,11 +224,11 @@ def test_of_many_jobs_some_are_counted_and_all_of_them_change(
     waiting, running = JobFactory.create_batch(4), JobFactory.create(running=True)
     page = ask(root, "retry_jobs", waiting[0], across=True)
     assert page.sentences == [
-        "3 or more waiting jobs would be due now, with all their attempts again.",
+        "3+ waiting jobs would be due now, with all their attempts again.",
         "2 jobs whose task is paused would have all their attempts again when the pause ends.",
         "1 running job does not change.",
     ]
-    assert "6 or more jobs are selected." in page.html
+    assert "6+ jobs are selected." in page.html
     assert page.confirm(root) == ("6 jobs run again.", "success")
     assert statuses(*blocked, running) == ["blocked", "blocked", "running"]
 
@@ -239,7 +239,7 @@ def test_what_takes_too_long_to_count_is_not_taken_for_nothing(
     monkeypatch.setattr(selection, "within", lambda *_: None)
     jobs = JobFactory.create_batch(5)
     page = ask(root, "cancel_jobs", jobs[0], query="status=pending", across=True)
-    assert page.sentences == ["0 or more waiting jobs would be cancelled."]
+    assert page.sentences == ["? waiting jobs would be cancelled."]
     assert page.confirm(root)[0] == "5 jobs were cancelled, or asked to stop if they were running."
 
 
@@ -312,8 +312,8 @@ def test_numbers_are_grouped_and_plurals_fit() -> None:
     one, many = actions.Counted(1), actions.Counted(9_959)
     assert done.sentence(one) == "1 done job would run a second time."
     assert done.sentence(many) == "9,959 done jobs would run a second time."
-    assert done.sentence(many._replace(is_exact=False)) == "9,959 or more done jobs would run a second time."
-    assert done.sentence(one._replace(is_exact=False)) == "1 or more done jobs would run a second time."
+    assert done.sentence(many._replace(is_exact=False)) == "9,959+ done jobs would run a second time."
+    assert done.sentence(one._replace(is_exact=False)) == "1+ done jobs would run a second time."
     for states in (actions.RETRY, actions.RUN, actions.CANCEL):
         assert {status for effect in states for status in effect.states} == set(Job.Status)
 

@@ -395,7 +395,7 @@ def test_an_action_on_all_that_a_slow_search_finds_is_not_counted(
     monkeypatch.setattr(search, "_with_text", asleep)
     data = {"action": "retry_jobs", "_selected_action": [job.pk], "select_across": 1, "index": 0}
     page = root.post(f"{url('changelist')}?q=needle&status=failed", data).content.decode()
-    assert "0 or more failed jobs would run again." in page
+    assert "? failed jobs would run again." in page
 
 
 def timeout() -> str:

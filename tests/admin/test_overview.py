@@ -104,6 +104,8 @@ def test_each_problem_leads_to_its_cure(
     assert [seen(client, OVERVIEW, "pgqueue-verdict") for client in (root, staff("view_job"))] == wording
     queues = seen(root, OVERVIEW, "pgqueue-queues-now")
     assert ("everything is paused" in queues) is (happen is all_held)
+    notes = seen(root, OVERVIEW, "pgqueue-notes")
+    assert ("Task shop.tasks.sync is paused." in notes) is (happen is all_held), "it is none of the problems"
 
 
 def busy() -> None:

@@ -1,4 +1,4 @@
-"""Whether a queue is healthy, and the verdict on it in one sentence."""
+"""Whether a queue is healthy, and its health in one sentence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django_pgqueue import enqueue, pause
 from django_pgqueue.monitoring import depth as depth_module
 from django_pgqueue.monitoring import health as module
 from django_pgqueue.monitoring.depth import Depth
-from django_pgqueue.monitoring.health import HealthProblem, health, judge, read, verdict
+from django_pgqueue.monitoring.health import HealthProblem, full_health, health, judge, read
 from django_pgqueue.monitoring.workers import Crew, Vital, busy_text
 from django_pgqueue.postgres.session import SUPERVISOR
 from django_pgqueue.postgres.session import connect as open_session
@@ -125,7 +125,7 @@ def test_a_database_that_does_not_answer_is_not_healthy(
 
     monkeypatch.setattr(module, "depths", fail)
     assert health("default").probe_line == line
-    assert verdict("default").line == line.replace("unhealthy", "1 problem")
+    assert full_health("default").line == line.replace("unhealthy", "1 problem")
     assert [problem.kind for problem in health("default").problems] == ["unreachable"]
 
 
@@ -142,7 +142,7 @@ def test_a_threshold_above_the_usual_limit_is_counted_exactly(monkeypatch: pytes
     assert seen == [50_001, depth_module.MOST]
 
 
-# -- the verdict
+# -- the health with the minor problems
 
 
 def minute(back: int) -> Any:
@@ -151,16 +151,16 @@ def minute(back: int) -> Any:
 
 def test_all_is_well() -> None:
     WorkerFactory.create_batch(2)
-    assert verdict("default").line == "Healthy: 2 workers, 0 jobs/min, no job is ready"
+    assert full_health("default").line == "Healthy: 2 workers, 0 jobs/min, no job is ready"
     JobFactory.create(run_after=ago(minutes=2))
     JobStatFactory.create(minute=minute(1), done=60_000)
-    found = verdict("default")
+    found = full_health("default")
     assert found.is_healthy
     assert found.line.startswith("Healthy: 2 workers, ")
     assert found.line.endswith(" jobs/s, the oldest ready job waits 2 min")
     seconds = (timezone.now() - minute(1)).total_seconds()
     assert read("default").per_second == pytest.approx(60_000 / seconds, rel=0.1)
-    assert verdict("other").line == "1 problem: no worker claims jobs"
+    assert full_health("other").line == "1 problem: no worker claims jobs"
 
 
 def silent() -> None:
@@ -247,7 +247,7 @@ def test_what_a_person_wants_to_know(
 ) -> None:
     WorkerFactory.create()
     happen()
-    found = verdict("default")
+    found = full_health("default")
     assert [(problem.kind, problem.queue_name) for problem in found.problems] == [
         each[:2] for each in problems
     ]
@@ -260,12 +260,12 @@ def test_problems_of_the_health_come_first() -> None:
     pause(queue="idle")
     JobFactory.create(queue_name="idle")
     JobStatFactory.create(minute=minute(5), failed=10)
-    assert verdict("default").line == (
+    assert full_health("default").line == (
         "3 problems: no worker claims jobs; 10 jobs failed in the last hour, 0 in the hour before; "
         "idle: paused, and 1 job waits"
     )
     with override_settings(PGQUEUE={"HEALTH": {"*": {"workers": 0}, "wanted": {"workers": 1}}}):
-        assert verdict("default").problems[0].text == "wanted: 0 workers serve it, at least 1 should"
+        assert full_health("default").problems[0].text == "wanted: 0 workers serve it, at least 1 should"
 
 
 @pytest.mark.parametrize("part", ["depths", "Crew", "lost_jobs", "series"])

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue
 from django_pgqueue.maintenance.rounds import tell_foreign_locks
-from django_pgqueue.monitoring.health import health, verdict
+from django_pgqueue.monitoring.health import full_health, health
 from django_pgqueue.monitoring.queues import foreign_locks
 from django_pgqueue.postgres.session import connect as connect_session
 from tests.app import worker_tasks as tasks
@@ -162,7 +162,7 @@ def test_who_may_only_read_has_no_duty(connect: Connect) -> None:
 def test_a_lock_that_a_stranger_holds_is_named(
     stranger: Connection, connect: Connect, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """By health, the verdict and the log. A worker's own locks, and those of other applications, are not."""
+    """By health and the log. A worker's own locks, and those of other applications, are not."""
     owner = connect(autocommit=True)
     job = enqueue(ship, 7)
     owner.execute("SELECT pgqueue_set_limit('queue', 'slow', 5)")
@@ -183,7 +183,7 @@ def test_a_lock_that_a_stranger_holds_is_named(
         assert said not in caplog.text
         return
     assert [problem.text for problem in health("default").problems if said in problem.text]
-    assert "foreign_lock" in {problem.kind for problem in verdict("default").problems}
+    assert "foreign_lock" in {problem.kind for problem in full_health("default").problems}
     assert caplog.text.count(said) == 1
     assert f"pg_terminate_backend({stranger.info.backend_pid})" in caplog.text
 

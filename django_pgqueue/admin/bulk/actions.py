@@ -82,18 +82,19 @@ class Effect(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A number of jobs."""
+    """A number of jobs: "100,000+" if there may be more, "?" if nothing is known."""
 
     number: int
     is_exact: bool = True  # if not, there may be more
 
     def __str__(self) -> str:
-        words = formatting.number(self.number)
-        return words if self.is_exact else _("%(number)s or more") % {"number": words}
+        if self.is_exact:
+            return formatting.number(self.number)
+        return f"{formatting.number(self.number)}+" if self.number else "?"
 
     @property
     def plural(self) -> int:
-        """The number that chooses the plural: "1 or more" is one."""
+        """The number that chooses the plural: "1+" is one."""
         return self.number if self.is_exact else max(self.number, 2)
 
     @classmethod

@@ -27,7 +27,7 @@ from ..jobs.filters import LIVE_SHELF, on_shelves
 from .actions import Counted, Effect
 
 MOST_FINISHED = 60_000  # jobs
-MOST_COUNTED = 100_000  # jobs for each effect; beyond it, the page says "or more"
+MOST_COUNTED = 100_000  # jobs for each effect; beyond it, the page says "100,000+"
 SECONDS = 3.0  # for each statement that counts
 
 
@@ -90,7 +90,7 @@ def affected(jobs: QuerySet[Job], limits: Shown, meant: Sequence[Effect]) -> lis
 
 
 def count(jobs: QuerySet[Job], limits: Shown, meant: Sequence[Effect]) -> list[Counted]:
-    """Return the number of jobs for each effect: "0 or more" if the database takes too long to count them.
+    """Return the number of jobs for each effect: "?" if the database takes too long to count them.
 
     A job that ends between two statements is counted once: it was not over when the bounds were read.
     """

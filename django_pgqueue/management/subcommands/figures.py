@@ -148,7 +148,7 @@ def _stats(options: dict[str, Any]) -> Output:
         ran = (
             spans.series(alias, back, **which) if by == "time" else spans.breakdown(alias, back, by, **which)
         )
-    state = monitoring.verdict(alias)
+    state = monitoring.full_health(alias)
 
     document = {
         **_state_json(alias, state),

@@ -106,7 +106,7 @@ class Look:
 
     @property
     def headline(self) -> str:
-        """The verdict, or why nothing could be read."""
+        """The health, or why nothing could be read."""
         if self.error or self.health is None:
             return f"The database {self.state.alias!r} cannot be read: {plain(self.error)}"
         slow = f" Too slow to show: {', '.join(self.slow)}." if self.slow else ""

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand
 from django.urls import reverse
 
 from example_project.demo.children import Child, only_one
-from example_project.demo.closing import show_answers, show_summary, show_verdict
+from example_project.demo.closing import show_answers, show_health, show_summary
 from example_project.demo.corpus import LIMIT
 from example_project.demo.display import Screen
 from example_project.demo.serving import USER, free_address, login, wait_for_answer, wait_for_ever
@@ -65,7 +65,7 @@ class Command(BaseCommand):
         story.check(report)
         story.index_again()
         show_answers(screen)
-        show_verdict(screen)
+        show_health(screen)
         if options["serve"]:
             address = free_address(options["port"])
             server = stack.enter_context(Child("server", "runserver", "--noreload", address, debug=True))
