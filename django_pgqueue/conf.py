@@ -101,6 +101,13 @@ def whole(low: int, high: int, what: str = "a whole number") -> Callable[[Any], 
     )
 
 
+def whole_seconds(value: Any) -> int:
+    """Accept whole seconds, as a number or a timedelta; return a number."""
+    if isinstance(value, timedelta) and not value.microseconds:
+        value = int(value.total_seconds())
+    return whole(1, 2**31 - 1, "whole seconds or a timedelta,")(value)
+
+
 def seconds(low: float, high: float = HUNDRED_YEARS) -> Callable[[Any], float]:
     """Accept a number of seconds or a timedelta; return seconds."""
 
@@ -314,7 +321,7 @@ class Settings:
     """The wait before the first retry; it doubles with each further retry."""
     backoff_ceiling: float = setting(3600.0, seconds(0))
     """The longest wait before a retry."""
-    timeout: int | None = setting(None, or_none(whole(1, 2**31 - 1, "whole seconds")))
+    timeout: int | None = setting(None, or_none(whole_seconds))
     """How many whole seconds an attempt may run if the task sets no timeout."""
     timeout_grace: float = setting(10.0, seconds(0, 86400))
     """How long a task may continue after its `TaskTimeout` before its process is replaced."""

@@ -38,6 +38,7 @@ READ: list[tuple[str, object, object]] = [
     ("POLL_INTERVAL", 0.05, 0.05), ("POLL_INTERVAL", None, None), ("IDLE_CONNECTION_TIMEOUT", None, None),
     ("IDLE_CONNECTION_TIMEOUT", 1, 1.0), ("RETENTION", 3600, timedelta(hours=1)),
     ("FAILED_RETENTION", timedelta(days=90), timedelta(days=90)), ("TIMEOUT", 300, 300),
+    ("TIMEOUT", timedelta(minutes=5), 300),
     ("TIMEOUT", None, None), ("UNKNOWN_TASK_TIMEOUT", 0, 0.0), ("CONTEXT", [], ()),
     ("CONTEXT", ["user", "shop.tenants.current", "user"], ("user", "shop.tenants.current")),
     ("REDACT", ["otp", "re:x"], Rules(("otp",), (re.compile("x"),))),
@@ -60,7 +61,7 @@ MANY_DAYS, NAN, INF = timedelta(days=40_000), float("nan"), float("inf")
 BAD: dict[str, list[Any]] = {
     "MAX_ATTEMPTS": [0, "5", True, 2.0, None], "VERSION": [None, "x" * 51],
     "ALERTS": [None, "mail", ["shop.alerts.mail", 5]], "BACKOFF_BASE": [-1, "15s"],
-    "BACKOFF_CEILING": [NAN, INF], "TIMEOUT": [0, 1.5, timedelta(seconds=5)], "MAX_JSON_BYTES": [0, 2**28],
+    "BACKOFF_CEILING": [NAN, INF], "TIMEOUT": [0, 1.5, timedelta(seconds=1.5)], "MAX_JSON_BYTES": [0, 2**28],
     "MAX_ERROR_BYTES": [10], "KEEP_ERRORS": [0], "RETENTION": [0, timedelta(days=-1)],
     "FAILED_RETENTION": ["30 days", MANY_DAYS], "HEARTBEAT": [0], "LEASE": [False],
     "POLL_INTERVAL": [0.01, 61], "IDLE_CONNECTION_TIMEOUT": [0, "60"], "GRACE": [-1], "CRASH_LIMIT": [0],

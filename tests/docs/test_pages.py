@@ -20,6 +20,7 @@ from django.utils.module_loading import import_string
 
 import django_pgqueue
 from django_pgqueue import conf, testing
+from django_pgqueue.checks import database, payloads
 from django_pgqueue.explanation.words import CODES
 from django_pgqueue.management._parser import found
 from django_pgqueue.models import Job, QueueStatus
@@ -115,6 +116,21 @@ def test_the_page_of_checks_lists_each_id() -> None:
     for section in re.split(r"^## ", reference("checks"), flags=re.MULTILINE)[1:]:
         assert "Cause:" in section, section[:20]
         assert "Remedy:" in section, section[:20]
+
+
+def test_the_page_of_checks_names_those_that_query_the_database() -> None:
+    functions = (
+        database.database_problems, database.check_database, payloads.check_payload_triggers,
+        payloads.check_declared_tasks,
+    )  # fmt: skip
+    in_code = {found for each in functions for found in re.findall(r"\b[EW]\d{3}\b", each.__doc__ or "")}
+    (listed,) = re.findall(
+        r"`SILENCED_SYSTEM_CHECKS`\. (.*?) query the database", reference("checks"), re.DOTALL
+    )
+    named = set()
+    for letter, first, last in re.findall(r"([EW])(\d{3})(?:\s+to\s+[EW](\d{3}))?", listed):
+        named |= {f"{letter}{number:03}" for number in range(int(first), int(last or first) + 1)}
+    assert named == in_code
 
 
 #: Those whose comments in the database do not say that they are internal.
