@@ -30,17 +30,20 @@ author = "The django_pgqueue contributors"
 copyright = author
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["_build", "decisions", "examples"]
 html_theme = "furo"
 html_title = f"django_pgqueue {version}"
+pygments_dark_style = "github-dark"
 html_static_path = ["_static"]
 html_css_files = ["pgqueue.css"]
+html_js_files = [("theme.js", {"defer": "defer"})]
+html_logo = html_favicon = "_static/logo.svg"
 html_copy_source = False
 html_show_sphinx = False
 
-myst_enable_extensions = ["colon_fence", "deflist"]
-myst_heading_anchors = 3
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 6  # as a forge gives them
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -38,7 +38,9 @@ def test_every_picture_of_the_admin_is_on_its_page_in_light_and_dark() -> None:
     page = (DOCS / "howto" / "admin-pictures.md").read_text()
     names = {f"{name}{look}.webp" for name in PICTURES for look in ("", "-dark")}
     assert (
-        set(re.findall(r"_static/console/(\S+)", page)) == names == {path.name for path in FOLDER.iterdir()}
+        set(re.findall(r"_static/console/([\w.-]+)", page))
+        == names
+        == {path.name for path in FOLDER.iterdir()}
     )
 
 
