@@ -349,8 +349,10 @@ _TERMS = {
 
 
 def _flow_text(flow: Flow | None) -> str:
-    """Return how many jobs were counted, and where it leads."""
-    return "; ".join(filter(None, [flow.counted, flow.text])) if flow and flow.ready else ""
+    """Return how many jobs were counted, where it leads, and why."""
+    if not flow or not flow.ready:
+        return ""
+    return "; ".join(filter(None, [flow.counted, flow.text, flow.rates if flow.grows else ""]))
 
 
 def _linked(queue: Any, text: str, **filters: str) -> str:

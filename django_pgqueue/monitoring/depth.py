@@ -15,7 +15,7 @@ from pathlib import Path
 
 from django.utils.translation import gettext as _
 
-from ..formatting import age, local, number
+from ..formatting import age, local, number, throughput
 from ..models import Pause
 from ..models.queue import IN_FORCE, PauseKind
 from ..postgres import fetch_rows
@@ -163,6 +163,12 @@ class Flow:
         return _("%(count)s at %(time)s") % {
             "count": number(self.ready), "time": f"{local(self.counted_at):%H:%M}"
         }  # fmt: skip
+
+    @property
+    def rates(self) -> str:
+        """How fast jobs arrive and end, in words."""
+        rates = {"arriving": throughput(self.arriving), "ending": throughput(self.ending)}
+        return _("%(arriving)s arrive, and %(ending)s end") % rates
 
     @property
     def text(self) -> str:

@@ -351,16 +351,12 @@ def _growing(state: QueueState) -> Iterator[HealthProblem]:
     found = state.depths or {}
     for name, flow in (state.flows or {}).items():
         if name in found and flow.grows and not found[name].is_paused:
-            text = _(
-                "%(queue)s grows: from %(before)s ready jobs to %(now)s within %(span)s. %(arriving)s arrive,"
-                " and %(ending)s end"
-            ) % {
+            text = _("%(queue)s grows: from %(before)s ready jobs to %(now)s within %(span)s. %(rates)s") % {
                 "queue": name,
                 "before": number(flow.ready_before),
                 "now": number(flow.ready),
                 "span": age(flow.seconds),
-                "arriving": throughput(flow.arriving),
-                "ending": throughput(flow.ending),
+                "rates": flow.rates,
             }
             yield HealthProblem("grows", name, text)
 
