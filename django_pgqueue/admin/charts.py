@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy, pgettext
 from .. import formatting
 from ..formatting import throughput
 from ..models.statistics import HISTOGRAM_BOUNDS
-from ..monitoring.depth import DepthPoint
+from ..monitoring.depth import DepthPoint, deploys
 from ..monitoring.spans import (
     DAY,
     HOUR,
@@ -67,6 +67,8 @@ class Chart:
     """The bars of one time are stacked, the first series at the bottom."""
     unit: Literal["number", "seconds"] = "number"
     """Seconds have a logarithmic scale, since jobs take from milliseconds to hours."""
+    marks: Mapping[datetime, str] = field(default_factory=dict)
+    """The versions that were deployed, each by one of the times."""
 
     @property
     def is_empty(self) -> bool:
@@ -74,17 +76,23 @@ class Chart:
         return not any(value for series in self.series for value in series.values)
 
     @property
-    def rows(self) -> Iterator[list[tuple[str, str]]]:
-        """Each time, newest first, and its figures: as a number and in words."""
+    def rows(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """Each time, newest first: its mark, then the time and its figures, as a number and in words."""
         for place, time in reversed(list(enumerate(self.times))):
             figures = [(series.values[place], series.texts[place]) for series in self.series]
             cells = [("" if value is None else f"{value:.6g}", text) for value, text in figures]
-            yield [(f"{time.timestamp():.0f}", display.time(time)), *cells]
+            yield self.marks.get(time, ""), [(f"{time.timestamp():.0f}", display.time(time)), *cells]
 
     @property
     def zone(self) -> str:
         """The time zone of its times."""
         return display.zone_name()
+
+
+def with_deploys(counted: Sequence[DepthPoint], charts: Iterable[Chart]) -> list[Chart]:
+    """Return the charts with the deploys that are known from the versions of workers (``depth_series``)."""
+    marks = deploys(counted)
+    return [replace(chart, marks=marks) for chart in charts]
 
 
 def numbers(

@@ -23,7 +23,7 @@ from django.utils.translation import pgettext
 
 from ..formatting import age, number, throughput
 from ..jobs.limits import pause, resume
-from ..models import Job, JobStat, Limit, Pause, Queue, Worker
+from ..models import Job, JobStat, Limit, Pause, Queue, Schedule, Worker
 from ..monitoring.depth import MOST, Depth, capped, depth_series
 from ..monitoring.health import PATIENCE, HealthProblem, QueueState, judge, read, thresholds_of
 from ..monitoring.queues import FailedJobs, failed_jobs
@@ -42,6 +42,7 @@ from .charts import (
     percentiles,
     span_tabs,
     sparkline,
+    with_deploys,
 )
 from .console import Paused, console_page, page_url, paused
 from .display import linked
@@ -165,11 +166,12 @@ def charts(alias: str, span: TimeSpan) -> list[Chart]:
         *percentiles(points, "wait", SHARES, _("waited"), ("second", "third", "fourth")),
         *percentiles(points, "run", SHARES, _("ran"), ("main", "fifth", "sixth")),
     ]
-    return [
+    counted = depth_series(alias, span)
+    ran = [
         Chart("pgqueue-throughput", _("Attempts a minute"), starts, attempts, kind="bars"),
         Chart("pgqueue-times", _("How long jobs waited and ran"), starts, times, unit="seconds"),
-        *depth_charts(depth_series(alias, span), points),
     ]
+    return with_deploys(counted, [*ran, *depth_charts(counted, points)])
 
 
 def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes: bool) -> dict[str, str]:
@@ -184,6 +186,13 @@ def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes:
         target, label = url(Worker, "changelist"), _("Workers")
     elif kind == "failures":
         target, label = url(Job, "failures") or _jobs(url, status="failed", finished="hour"), _("Failures")
+    elif kind == "skips":
+        target, label = (
+            url(Schedule, "change", problem.subject),
+            _("Schedule %(name)s") % {"name": problem.subject},
+        )
+    elif kind == "slow_job":
+        target, label = url(Job, "change", problem.subject), _("Job %(id)s") % {"id": problem.subject}
     elif kind in {"unreachable", "foreign_lock"}:
         target, label = url(JobStat, "database"), _("Database")
     else:

@@ -38,6 +38,7 @@ from .charts import (
     span_charts,
     span_tabs,
     sparkline,
+    with_deploys,
 )
 from .console import is_restricted, page_url, paused, task_url
 from .display import Fact, alarm, column, dimmed, linked
@@ -247,7 +248,8 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         serving, pauses = fleet.of(name), paused(self.admin_site, request, alias)
         try:
             points = series(alias, span, queue=name)
-            charts = [*depth_charts(depth_series(alias, span, name), points), *span_charts(points)]
+            counted = depth_series(alias, span, name)
+            charts = with_deploys(counted, [*depth_charts(counted, points), *span_charts(points)])
             tasks = breakdown(alias, span, "task", queue=name, most=MOST_TASKS)
             whole = breakdown(alias, span, "queue", queue=name)
         except TimeLimitReached:

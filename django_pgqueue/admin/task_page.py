@@ -25,6 +25,7 @@ from ..explanation import schedules as words
 from ..models import Job, Limit, Pause, Schedule
 from ..models.job import Status
 from ..models.queue import IN_FORCE
+from ..monitoring.depth import depth_series
 from ..monitoring.jobs import Callers, callers
 from ..monitoring.spans import breakdown, series
 from ..postgres.timeout import TimeLimitReached
@@ -34,7 +35,7 @@ from ..tasks.task import Task
 from ..tasks.unique import Unique
 from . import display
 from .base import DatabaseAdmin
-from .charts import MEDIA, chosen_span, rate_facts, span_charts, span_tabs
+from .charts import MEDIA, chosen_span, rate_facts, span_charts, span_tabs, with_deploys
 from .console import console_page, details, page_url, paused, target, task_url
 from .display import Fact, linked
 from .failures import failure_block
@@ -50,7 +51,7 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -
     site, alias, span = admin.admin_site, admin.database, chosen_span(request)
     url = partial(page_url, site, request)
     try:
-        charts = span_charts(series(alias, span, task=task_path))
+        charts = with_deploys(depth_series(alias, span), span_charts(series(alias, span, task=task_path)))
         found = breakdown(alias, span, "task", task=task_path)
         tiles = rate_facts(found[0]) if found else [Fact(_("Attempts"), _("none in this time"))]
     except TimeLimitReached:

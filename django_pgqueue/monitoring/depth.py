@@ -67,15 +67,22 @@ class Depth:
         return any(getattr(self, state) != 0 for state in STATES)
 
 
-def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str, Depth]:
-    """Return these queues, those with live jobs, and paused ones, jobs counted up to ``most``."""
+def depths(
+    alias: str, names: Iterable[str] = (), most: int = MOST, pauses: Iterable[Pause] | None = None
+) -> dict[str, Depth]:
+    """Return these queues, those with live jobs, and paused ones, jobs counted up to ``most``.
+
+    ``pauses``: those in force, if the caller has read them.
+    """
     found = {name: Depth(name) for name in names}
     found.update((row[0], Depth(*row)) for row in fetch_rows(alias, _DEPTH_SQL, [most]))
-    pauses = set(Pause.objects.using(alias).filter(IN_FORCE).values_list("kind", "name"))
-    for kind, name in pauses:
+    if pauses is None:
+        pauses = Pause.objects.using(alias).filter(IN_FORCE)
+    in_force = {(pause.kind, pause.name) for pause in pauses}
+    for kind, name in in_force:
         if kind == PauseKind.QUEUE:
             found.setdefault(name, Depth(name)).is_paused = True
-    if (PauseKind.ALL, "") in pauses:
+    if (PauseKind.ALL, "") in in_force:
         for depth in found.values():
             depth.is_paused = True
     return dict(sorted(found.items()))
@@ -91,6 +98,7 @@ class DepthPoint:
     retrying: int | None
     running: int | None
     blocked: int | None
+    versions: list[str] | None = None  # those of the workers
 
     @property
     def live(self) -> int | None:
@@ -105,6 +113,19 @@ def depth_series(alias: str, span: TimeSpan, queue: str = "") -> list[DepthPoint
     """Return the points of a chart, oldest first, of all queues or of one. Raises ``TimeLimitReached``."""
     parameters = {"back": span.length - span.step, "step": span.step, "queue": queue}
     return [DepthPoint(*row) for row in rows_within(alias, SPAN_TIMEOUT, _SERIES, parameters)]
+
+
+def deploys(points: Iterable[DepthPoint]) -> dict[datetime, str]:
+    """Return the versions that appeared in a step, by its start. In the first step, none is new."""
+    found: dict[datetime, str] = {}
+    known: list[str] | None = None
+    for point in points:
+        if not point.versions:
+            continue  # no worker was there, or none counted
+        if known is not None and (new := [each for each in point.versions if each not in known]):
+            found[point.start] = ", ".join(new)
+        known = point.versions
+    return found
 
 
 _FLOW = Path(__file__).with_name("depth_flow.sql").read_text(encoding="utf-8")

@@ -1,8 +1,9 @@
 """Whether a queue is healthy: its age, its depth and its workers against the thresholds of ``HEALTH``.
 
 ``health()`` is for probes and alerts. ``full_health()`` also has what is no reason to wake up a user: jobs
-that have lost their worker, workers that are silent, failures that have doubled, and pauses that hold jobs
-back. Each part of it is read with its own time limit. If one is too slow, the others still count.
+that have lost their worker, workers that are silent, failures that have doubled, queues that grow, schedules
+that skip their runs, jobs that run unusually long, and pauses that hold jobs back. Each part of it is read
+with its own time limit. If one is too slow, the others still count.
 
 A queue that is paused is not measured, since its jobs wait on purpose.
 """
@@ -29,10 +30,11 @@ from ..postgres.timeout import within
 from .depth import MOST, Depth, Flow, capped, depths, flows
 from .queues import Holder, foreign_locks, lost_jobs
 from .spans import Figures, TimeSpan, per_second, series
+from .unusual import Skipping, SlowJob, skipping_schedules, slow_jobs
 from .workers import Crew, Vital
 
 #: The problems that are found by ``full_health()`` only.
-MINOR = ("lost", "silent", "failures", "grows", "paused")
+MINOR = ("lost", "silent", "failures", "grows", "skips", "slow_job", "paused")
 
 PATIENCE = 2.0  # seconds that one statement may take
 ALL_OTHERS = "*"
@@ -46,6 +48,7 @@ class HealthProblem:
     queue_name: str  # empty if it is not about one queue
     text: str
     fix: str = field(default="", compare=False)  # what helps, in a sentence
+    subject: str = ""  # the name of the schedule, or the id of the job, that it is about
 
     def __str__(self) -> str:
         return self.text
@@ -131,6 +134,8 @@ class QueueState:
     lost: dict[str, int] | None = None
     pauses: list[Pause] | None = None
     flows: dict[str, Flow] | None = None
+    skipping: list[Skipping] | None = None
+    slow: list[SlowJob] | None = None
     minutes: list[Figures] | None = None
     """The attempts that were claimed in each of the last 120 minutes. The last one is not over."""
 
@@ -178,15 +183,18 @@ def full_health(alias: str) -> Health:
 
 def read(alias: str) -> QueueState:
     """Read all that ``judge`` needs."""
-    pauses = Pause.objects.using(alias).filter(IN_FORCE).order_by("kind", "name")
+    in_force = Pause.objects.using(alias).filter(IN_FORCE).order_by("kind", "name")
+    pauses = within(alias, PATIENCE, lambda: list(in_force))
     return QueueState(
         alias,
-        depths=within(alias, PATIENCE, lambda: _depths(alias)),
+        depths=within(alias, PATIENCE, lambda: _depths(alias, pauses=pauses)),
         crew=within(alias, PATIENCE, lambda: Crew(alias)),
         holders=within(alias, PATIENCE, lambda: foreign_locks(alias)),
         lost=within(alias, PATIENCE, lambda: lost_jobs(alias)),
-        pauses=within(alias, PATIENCE, lambda: list(pauses)),
+        pauses=pauses,
         flows=within(alias, PATIENCE, lambda: flows(alias)),
+        skipping=within(alias, PATIENCE, lambda: skipping_schedules(alias)),
+        slow=within(alias, PATIENCE, lambda: slow_jobs(alias)),
         minutes=within(alias, PATIENCE, lambda: series(alias, _SPAN)),
     )
 
@@ -217,12 +225,16 @@ def _seen(state: QueueState, queues: Collection[str]) -> list[Depth]:
 
 
 def _depths(
-    alias: str, queues: Collection[str] = (), given: Mapping[str, Any] | None = None
+    alias: str,
+    queues: Collection[str] = (),
+    given: Mapping[str, Any] | None = None,
+    pauses: list[Pause] | None = None,
 ) -> dict[str, Depth]:
     """Read the depths of all queues that must be looked at, jobs or not, counted beyond their thresholds."""
     named = {*conf.current().health, *queues} - {ALL_OTHERS}
     limits = [thresholds_of(name, given).depth for name in (*named, ALL_OTHERS)]
-    return depths(alias, named, max([MOST, *(limit + 1 for limit in limits if limit is not None)]))
+    most = max([MOST, *(limit + 1 for limit in limits if limit is not None)])
+    return depths(alias, named, most, pauses)
 
 
 def thresholds_of(queue: str, given: Mapping[str, Any] | None = None) -> Thresholds:
@@ -331,6 +343,10 @@ def _minor(state: QueueState) -> Iterator[HealthProblem]:
         text = _("%(now)d jobs failed in the last hour, %(before)d in the hour before")
         yield HealthProblem("failures", "", text % {"now": now, "before": before})
     yield from _growing(state)
+    for schedule in state.skipping or []:
+        yield HealthProblem("skips", "", str(schedule), subject=schedule.schedule)
+    for job in state.slow or []:
+        yield HealthProblem("slow_job", "", str(job), subject=str(job.job_id))
     # The pauses that hold jobs back: one of everything, or of a queue with jobs that are ready.
     if any(pause.kind == Pause.Kind.ALL for pause in state.pauses or []):
         yield HealthProblem("paused", "", _("everything is paused"))
@@ -388,6 +404,8 @@ FIXES = {
         "pgqueue workers",
     ),
     "failures": (gettext_lazy("To see them by their errors: %(command)s"), "pgqueue failures --span 1h"),
+    "skips": (gettext_lazy("To see its runs: %(command)s"), "pgqueue schedules show {subject}"),
+    "slow_job": (gettext_lazy("To see what it is doing now: %(command)s"), "pgqueue stack {subject}"),
     "paused": (gettext_lazy("To end the pause: %(command)s"), "pgqueue resume {target}"),
 }
 
@@ -399,7 +417,9 @@ def _fix(problem: HealthProblem, alias: str, *, is_starting: bool) -> str:
     text, command = FIXES[problem.kind]
     queue = quote(problem.queue_name) if problem.queue_name else ""
     command = command.format(
-        queues=f" --queues {queue}" if queue else "", target=f"--queue {queue}" if queue else "--everything"
+        queues=f" --queues {queue}" if queue else "",
+        target=f"--queue {queue}" if queue else "--everything",
+        subject=problem.subject,
     )
     database = "" if alias == "default" else f" --database {quote(alias)}"
     return str(text) % {"command": f"manage.py {command}{database}"}

@@ -47,7 +47,7 @@ SPAN_TIMEOUT = 5.0  # seconds that the statement may take
 _CLASSES = range(1, len(HISTOGRAM_BOUNDS) + 2)
 
 
-def _sql(*names: str) -> str:
+def span_sql(*names: str) -> str:
     """Return a statement. To sum each class of a histogram is much faster than to turn arrays into rows."""
     sums = {
         f"{column}_sums": ", ".join(f"coalesce(sum(part.{column}[{n}]), 0)::bigint" for n in _CLASSES)
@@ -59,7 +59,8 @@ def _sql(*names: str) -> str:
 
 
 _SERIES, _BREAKDOWN, _TRENDS, _TOTALS = (
-    _sql("parts", "series"), _sql("parts", "breakdown"), _sql("parts", "trends"), _sql("totals"),
+    span_sql("parts", "series"), span_sql("parts", "breakdown"), span_sql("parts", "trends"),
+    span_sql("totals"),
 )  # fmt: skip
 
 
@@ -128,9 +129,19 @@ def breakdown(
     most: int = 100,
 ) -> list[Figures]:
     """Return the figures of the span by queue or task, most attempts first. Raises ``TimeLimitReached``."""
-    which = {"queue": queue, "task": task, "of_task": by == "task" or bool(task), "by": by, "most": most}
-    parameters = {"back": span.length, "step": span.grain, "source": span.table.value, **which}
-    return [Figures(*row) for row in rows_within(alias, SPAN_TIMEOUT, _BREAKDOWN, parameters)]
+    of_task = by == "task" or bool(task)
+    which = {"queue": queue, "task": task, "of_task": of_task, "by": by, "most": most}
+    return [Figures(*row) for row in span_rows(alias, _BREAKDOWN, span, **which)]
+
+
+def span_rows(alias: str, statement: str, span: TimeSpan, **parameters: Any) -> list[Any]:
+    """Return the rows of a statement about the sums of a span, by default those of each task.
+
+    Raises ``TimeLimitReached``.
+    """
+    which = {"queue": "", "task": "", "of_task": True, **parameters}
+    span_of = {"back": span.length, "step": span.grain, "source": span.table.value}
+    return rows_within(alias, SPAN_TIMEOUT, statement, {**span_of, **which})
 
 
 SHARES = (0.5, 0.95, 0.99)

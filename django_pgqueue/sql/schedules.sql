@@ -78,6 +78,13 @@ BEGIN
     IF names IS NOT NULL THEN
         PERFORM _pgqueue_enqueue_runs(names, runs);
     END IF;
+    -- A run that is skipped, or that waits, names the job that is in its way.
+    UPDATE pgqueue_schedule_run AS line SET job_id = (
+        SELECT min(job.id) FROM pgqueue_job_live AS job WHERE job.id = ANY (schedule.live_jobs))
+    FROM unnest(p_run_names, p_runs) AS given (name, run_at)
+    JOIN pgqueue_schedule AS schedule ON schedule.name = given.name
+    WHERE line.schedule = given.name AND line.run_at = given.run_at AND line.schedule = ANY (mine)
+        AND line.outcome IN ('skipped', 'waiting') AND line.job_id IS NULL;
     UPDATE pgqueue_schedule AS schedule SET
         next_run_at = given.next,
         last_run_at = greatest(schedule.last_run_at, given.last),

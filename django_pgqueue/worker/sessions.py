@@ -182,8 +182,11 @@ def requeue_strangers(session: Session, worker: int, held: Iterable[int]) -> Non
 
 
 def _version() -> str:
+    """Return the version of the project, or else that of this package."""
+    if ours := conf.current().version:
+        return ours
     try:
-        return version("dj-pgqueue")
+        return f"pgqueue {version('dj-pgqueue')}"
     except PackageNotFoundError:  # run from a checkout that is not installed
         return "unknown"
 

@@ -18,6 +18,7 @@ from django_pgqueue import RateLimit, pause, set_limit
 from django_pgqueue.admin import overview as page_module
 from django_pgqueue.admin.charts import numbers
 from django_pgqueue.models import Pause, Worker
+from tests.support import schedules
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.figures import classes
 
@@ -92,7 +93,21 @@ def all_held() -> None:
     pause(task="shop.tasks.sync")
 
 
-SITUATIONS = (nothing, healthy, no_worker, unserved, late, failing, lost, held, all_held)
+def skipping() -> None:
+    worker()
+    nightly = schedules.create("nightly")
+    for minute in range(3):
+        schedules.run(nightly, "skipped", ago(minutes=9 - minute), job_id=12)
+
+
+def slow_job() -> None:
+    JobStatFactory.create(minute=ago(minutes=90), task_path="a.slow", done=30, run_histogram=classes(c10=30))
+    JobFactory.create(
+        pk=904, running=True, worker=worker().pk, task_path="a.slow", last_attempted_at=ago(minutes=11)
+    )
+
+
+SITUATIONS = (nothing, healthy, no_worker, unserved, late, failing, lost, skipping, slow_job, held, all_held)
 
 
 @pytest.mark.parametrize("happen", SITUATIONS, ids=lambda happen: str(happen.__name__))
@@ -191,9 +206,9 @@ def test_the_charts_of_the_depth_and_the_tile_say_where_it_leads(root: Client) -
     """The last point is the newest count, and the number above the chart's link shows the same jobs."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO pgqueue_depth (queue_name, minute, ready, running, oldest_ready)"
+            "INSERT INTO pgqueue_depth (queue_name, minute, ready, running, oldest_ready, versions)"
             " SELECT queue, date_bin('1 minute', now() - back * interval '1 minute', 'epoch'),"
-            " 20000 + 100 * back, 3, 90"
+            " 20000 + 100 * back, 3, 90, ARRAY['v' || 9 - back / 10] "
             " FROM unnest(ARRAY['', 'default']) AS queue, unnest(ARRAY[0, 5, 10]) AS back"
         )
     JobStatFactory.create(minute=ago(minutes=5), done=3000)
@@ -204,6 +219,7 @@ def test_the_charts_of_the_depth_and_the_tile_say_where_it_leads(root: Client) -
     depth = page.split('id="pgqueue-depth"')[1].split('id="pgqueue-flow"')[0]
     values = re.findall(r'<td data-value="(2\d{4})">', depth)
     assert values == ["20000", "20500", "21000"]
+    assert page.count('data-mark="v9"') == 3, "on each chart that is not empty"
     assert "empty in about 3 h 20 min" in seen(root, OVERVIEW, "pgqueue-board")
     of_queue = url("change", "default", model="queue")
     assert "20,000 at " in seen(root, of_queue, "pgqueue-now")

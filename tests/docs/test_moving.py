@@ -70,6 +70,8 @@ def peers(shop: None, django_db_blocker: Any) -> Iterator[None]:
         with connection.cursor() as cursor:
             cursor.execute(_DROP_PROCRASTINATE)
         connection.close()
+        theirs: Any = import_module("procrastinate.contrib.django.procrastinate_app")
+    theirs.current_app = theirs.FutureApp()  # for the next test of this module
     # Other tests see neither their pages in the admin nor the tasks.
     for model in [*admin.site._registry]:
         if model._meta.app_label not in apps.app_configs:

@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from django_pgqueue import pause
 from django_pgqueue.maintenance.rounds import IN_USE_SQL
-from django_pgqueue.monitoring.depth import Depth, Flow, capped, depth_series, depths, flows
+from django_pgqueue.monitoring.depth import Depth, Flow, capped, deploys, depth_series, depths, flows
 from django_pgqueue.monitoring.spans import DAY, HOUR
-from tests.support.factories import JobFactory
+from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.figures import count, forget
 from tests.support.jobs import value
 from tests.support.limits import add_many
@@ -86,7 +86,7 @@ def test_many_retries_do_not_hide_that_nothing_is_scheduled(one: Connection) -> 
     assert [capped(count) for count in (None, 9_999, 10_000, 10_001)] == ["?", "9,999", "10,000", "10,000+"]
 
 
-def counted(one: Connection, minutes_ago: float, *, queue: str = "", **columns: float) -> None:
+def counted(one: Connection, minutes_ago: float, *, queue: str = "", **columns: Any) -> None:
     """Keep the count of a minute, as maintenance does."""
     names, values = "".join(f", {name}" for name in columns), ", %s" * len(columns)
     one.execute(
@@ -102,6 +102,9 @@ def test_each_minute_is_counted_once(one: Connection) -> None:
     JobFactory.create(retrying=True, queue_name="mail")
     JobFactory.create(running=True, queue_name="mail")
     JobFactory.create(status="blocked", waiting_reason="at most 1", queue_name="slow")
+    WorkerFactory.create_batch(2, version="v8")
+    WorkerFactory.create(version="v7")
+    WorkerFactory.create(version="v6", heartbeat_at=ago(hours=1))
     one.execute("DELETE FROM pgqueue_depth")
     assert value(one, "SELECT _pgqueue_count_depth()")
     JobFactory.create()
@@ -114,6 +117,24 @@ def test_each_minute_is_counted_once(one: Connection) -> None:
         ("", 3, 1, 1, 1, 1, False), ("default", 3, 0, 0, 0, 0, False), ("mail", 0, 1, 1, 1, 0, True),
         ("slow", 0, 0, 0, 0, 1, True),
     ]  # fmt: skip
+    versions = one.execute("SELECT versions FROM pgqueue_depth ORDER BY queue_name").fetchall()
+    assert versions == [(["v7", "v8"],), (None,), (None,), (None,)]
+
+
+def test_a_deploy_is_where_a_version_appears(one: Connection) -> None:
+    """Not where an old one ends, and not where no worker was there."""
+    for back, versions in {
+        50: ["v7"],
+        40: ["v7", "v8"],
+        35: ["v8"],
+        30: None,
+        20: ["v8"],
+        9: ["v7", "v9"],
+    }.items():
+        counted(one, back, versions=versions)
+    points = depth_series("default", HOUR)
+    assert deploys(points) == {points[19].start: "v8", points[50].start: "v7, v9"}
+    assert deploys(points) == deploys(depth_series("default", HOUR, "mail"))
 
 
 @pytest.mark.django_db(transaction=True)

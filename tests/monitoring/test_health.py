@@ -13,6 +13,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import enqueue, pause
+from django_pgqueue.models import Job
 from django_pgqueue.monitoring import depth as depth_module
 from django_pgqueue.monitoring import health as module
 from django_pgqueue.monitoring.depth import Depth
@@ -22,7 +23,9 @@ from django_pgqueue.postgres.session import SUPERVISOR
 from django_pgqueue.postgres.session import connect as open_session
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.app.tasks import noop
+from tests.support import schedules
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+from tests.support.figures import classes
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
@@ -132,7 +135,7 @@ def test_a_database_that_does_not_answer_is_not_healthy(
 def test_a_threshold_above_the_usual_limit_is_counted_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def count_up_to(alias: str, names: Any, most: int) -> dict[str, Depth]:
+    def count_up_to(alias: str, names: Any, most: int, pauses: Any) -> dict[str, Depth]:
         seen.append(most)
         return {}
 
@@ -214,6 +217,28 @@ def growing() -> None:
     JobFactory.create()
 
 
+def skipping() -> None:
+    """One schedule skipped three runs in a row, with one by hand between; one ran again; one is paused."""
+    for name, outcomes in {
+        "nightly": ["enqueued", "skipped", "manual", "skipped", "existing"],
+        "hourly": ["skipped", "skipped", "skipped", "enqueued"],
+        "twice": ["enqueued", "skipped", "skipped"],
+        "off": ["skipped", "skipped", "skipped"],
+    }.items():
+        schedule = schedules.create(name, paused_at=ago(days=1) if name == "off" else None)
+        for hour, outcome in enumerate(outcomes):
+            schedules.run(schedule, outcome, ago(hours=9 - hour), job_id=900 + hour)
+
+
+def slow_job() -> None:
+    """A task that usually takes a second has a job of ten minutes; others are quick, rare or new."""
+    for path, count in (("a.slow", 30), ("a.quick", 30), ("a.rare", 5)):
+        JobStatFactory.create(minute=minute(90), task_path=path, done=count, run_histogram=classes(c10=count))
+    alive = WorkerFactory.create().pk
+    for path, seconds in (("a.slow", 610), ("a.slow", 130), ("a.quick", 40), ("a.rare", 600), ("a.new", 600)):
+        JobFactory.create(running=True, worker=alive, task_path=path, last_attempted_at=ago(seconds=seconds))
+
+
 def pause_is_over() -> None:
     JobFactory.create(queue_name="mail")
     pause(queue="mail").__class__.objects.update(until=ago(seconds=1))
@@ -230,6 +255,11 @@ def pause_is_over() -> None:
         (paused, [("paused", "mail", "mail: paused, and 2 jobs wait")]),
         (all_paused, [("paused", "", "everything is paused")]),
         (pause_is_over, []),
+        (
+            skipping,
+            [("skips", "", "nightly: its last 3 runs were skipped, the latest because of job 904")],
+        ),
+        (slow_job, [("slow_job", "", "Job ")]),
         (
             growing,
             [
@@ -254,6 +284,17 @@ def test_what_a_person_wants_to_know(
     for problem, (_kind, _queue, text) in zip(found.problems, problems, strict=True):
         assert problem.text.startswith(text)
     assert found.headline.startswith("1 problem" if problems else "Healthy: ")
+
+
+def test_a_slow_job_is_named_with_what_is_usual() -> None:
+    slow_job()
+    [problem] = [each for each in full_health("default").problems if each.kind == "slow_job"]
+    longest = Job.objects.filter(task_path="a.slow").earliest("last_attempted_at")
+    assert str(problem) == (
+        f"Job {longest.pk} of a.slow has run for 10 min; 95 % of its attempts end within 1.0 s"
+    )
+    assert problem.subject == str(longest.pk)
+    assert problem.fix == f"To see what it is doing now: manage.py pgqueue stack {longest.pk}"
 
 
 def test_problems_of_the_health_come_first() -> None:

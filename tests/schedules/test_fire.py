@@ -240,6 +240,8 @@ def test_a_run_while_the_previous_job_lives(one: Connection, story: str) -> None
         fire(one)
     assert outcomes(schedule) == expected
     assert len(jobs_of(schedule)) == expected.count("enqueued") + expected.count("manual")
+    for run in ScheduleRun.objects.filter(outcome__in=["skipped", "waiting"]):
+        assert run.job_id in {job.pk for job in jobs_of(schedule)}, "the job that is in the way"
     schedule.refresh_from_db()
     if overlap[0] == "allow":
         assert schedule.live_jobs == [jobs_of(schedule)[-1].pk], "nobody asks for the others"

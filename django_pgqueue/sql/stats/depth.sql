@@ -114,10 +114,13 @@ BEGIN
         RETURN false;
     END IF;
     -- Race: another supervisor has counted between the look and the lock. Its rows stay.
-    INSERT INTO pgqueue_depth (queue_name, minute, ready, scheduled, retrying, running, blocked, oldest_ready)
+    INSERT INTO pgqueue_depth (
+        queue_name, minute, ready, scheduled, retrying, running, blocked, oldest_ready, versions)
     SELECT coalesce(depth.queue_name, ''), this, coalesce(sum(depth.ready), 0), coalesce(sum(depth.scheduled), 0),
         coalesce(sum(depth.retrying), 0), coalesce(sum(depth.running), 0), coalesce(sum(depth.blocked), 0),
-        max(depth.oldest_ready)
+        max(depth.oldest_ready), CASE WHEN depth.queue_name IS NULL THEN (
+            SELECT array_agg(DISTINCT worker.version::text) FROM pgqueue_worker AS worker
+            WHERE worker.version <> '' AND worker.heartbeat_at > this - interval '1 minute') END
     FROM _pgqueue_depth(2000000) AS depth GROUP BY GROUPING SETS ((depth.queue_name), ())
     ON CONFLICT DO NOTHING;
     RETURN true;

@@ -20,7 +20,7 @@
         const columns = heads.map((_, place) => rows.map((cells) => number(cells[place + 1])));
         const texts = heads.map((_, place) => rows.map((cells) => cells[place + 1].textContent));
         return {heads, columns, texts, times: rows.map(([time]) => number(time)),
-            moments: rows.map(([time]) => time.textContent)};
+            moments: rows.map(([time]) => time.textContent), marks: rows.map(([time]) => time.dataset.mark)};
     };
 
     const isShown = (figure, head) => !hidden.get(figure.id)?.has(head.textContent);
@@ -105,7 +105,7 @@
                 {value: (_plot, _value, _index, row) => (row === null ? "" : table.moments[row])},
                 ...(isBars ? parts.reverse() : parts),
             ],
-            hooks: {setLegend: [newest], setSeries: [(plot) => {
+            hooks: {draw: [marked(figure, table)], setLegend: [newest], setSeries: [(plot) => {
                 const off = plot.series.slice(1).filter((series) => !series.show).map((series) => series.label);
                 const before = hidden.get(figure.id)?.size ?? 0;
                 hidden.set(figure.id, new Set(off));
@@ -114,6 +114,28 @@
                 }
             }]},
         };
+    };
+
+    // A line at each deploy, with its version at the top.
+    const marked = (figure, table) => ({ctx, bbox, valToPos}) => {
+        const {color, font} = looks(figure.querySelector("summary"));
+        ctx.save();
+        Object.assign(ctx, {strokeStyle: color, fillStyle: color, lineWidth: devicePixelRatio, textBaseline: "top",
+            font: font.replace("12px", `${11 * devicePixelRatio}px`)});
+        ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+        table.times.forEach((time, row) => {
+            if (table.marks[row]) {
+                const x = Math.round(valToPos(time, "x", true));
+                const isRight = x > bbox.left + bbox.width * 0.8;
+                ctx.beginPath();
+                ctx.moveTo(x, bbox.top);
+                ctx.lineTo(x, bbox.top + bbox.height);
+                ctx.stroke();
+                ctx.textAlign = isRight ? "right" : "left";
+                ctx.fillText(table.marks[row], x + (isRight ? -4 : 4) * devicePixelRatio, bbox.top);
+            }
+        });
+        ctx.restore();
     };
 
     // Without a cursor, the legend has the newest figures. In the minute that has just begun, there may be none yet.
