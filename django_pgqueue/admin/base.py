@@ -121,8 +121,11 @@ class DatabaseAdmin(ModelAdmin[M]):
             if error.words:
                 self.message_user(request, error.words, messages.WARNING)
             return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
-        if (cl := (getattr(response, "context_data", None) or {}).get("cl")) and not len(cl.result_list):
-            cl.show_admin_actions = False  # "0 of 0 selected"
+        if cl := (getattr(response, "context_data", None) or {}).get("cl"):
+            if not len(cl.result_list):
+                cl.show_admin_actions = False  # "0 of 0 selected"
+            if not (cl.query or cl.has_active_filters):
+                cl.full_result_count = cl.result_count  # no "8 results (Show all)"
         return response
 
     def render_change_form(

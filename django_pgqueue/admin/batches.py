@@ -25,7 +25,7 @@ from .display import column
 from .history import action_words, note_and_tell
 from .job_page.formatter import Section
 from .job_page.page import children_of, shown_jobs
-from .jobs.filters import PAUSE, on_shelves
+from .jobs.filters import PAUSE, SpanFilter, on_shelves
 from .jobs.texts import batch_bar, batch_name, batch_state
 from .lists import ConditionFilter, KeysetChangeList
 from .workflow import WorkflowPages
@@ -48,6 +48,22 @@ class BatchStateFilter(ConditionFilter):
     }
 
 
+class CreatedFilter(SpanFilter):
+    """Filter by the time when the batch was made."""
+
+    title = _("created")
+    parameter_name = "created"
+    column = "created_at"
+
+
+class EndedFilter(SpanFilter):
+    """Filter by the time when the last of its jobs had finished."""
+
+    title = _("finished")
+    parameter_name = "finished"
+    column = "finished_at"
+
+
 class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     """Shows batches, and can cancel them and retry their failed jobs, with the same permissions on jobs."""
 
@@ -60,7 +76,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     list_display = ("id", "named", "state_now", "numbers", "created", "age")
     list_display_links = ("id", "named")
     actions = ("cancel_batches", "retry_batches")
-    list_filter = (BatchStateFilter,)
+    list_filter = (BatchStateFilter, CreatedFilter, EndedFilter)
     search_fields = ("id", "name")
     sortable_by = ()
     fieldsets = ((None, {"fields": (("state_now", "age"), "numbers", ("created", "over"))}),)
@@ -80,7 +96,8 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     def searched_rows(self, changelist: KeysetChangeList) -> QuerySet[JobBatch] | None:
         """Return the rows that filters read one by one. Those that are not over have an index."""
         chosen = changelist.get_filters_params()
-        if changelist.query or chosen.get("state", [""])[-1] in JobBatch.Outcome.values:
+        is_over = chosen.get("state", [""])[-1] in JobBatch.Outcome.values
+        if changelist.query or is_over or chosen.keys() & {"created", "finished"}:
             rows: QuerySet[JobBatch] = changelist.root_queryset
             return rows
         return None

@@ -30,6 +30,7 @@ from ..monitoring.spans import (
 )
 from . import display
 from .display import Fact
+from .lists import links
 
 # A chart is a table of figures, folded below its title. So the figures can be read without JavaScript, with a
 # screen reader, and copied. ``charts.js`` draws from the cells: each has its number in ``data-value`` and its
@@ -231,19 +232,7 @@ def span_tabs(
     request: HttpRequest, spans: Mapping[str, TimeSpan] = _SPANS, default: TimeSpan = HOUR
 ) -> list[dict[str, Any]]:
     """Return the links, which keep the rest of the address."""
-    chosen = chosen_span(request, spans, default).name
-    urls = {name: address(request, {"span": name, "p": None}) for name in spans}
-    return [{"label": _LABELS[name], "url": url, "is_chosen": name == chosen} for name, url in urls.items()]
-
-
-def address(request: HttpRequest, changes: dict[str, Any]) -> str:
-    """Return the query string of the page with changes; None removes a parameter."""
-    query = request.GET.copy()
-    for name, value in changes.items():
-        query.pop(name, None)
-        if value is not None:
-            query[name] = value
-    return f"?{query.urlencode()}"
+    return links(request, "span", {name: _LABELS[name] for name in spans}, default.name)
 
 
 # Small drawings beside a number, made by the server as SVG. They have neither axes nor figures, so screen

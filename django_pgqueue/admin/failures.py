@@ -33,7 +33,7 @@ from .display import linked
 from .history import note_and_tell
 from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .jobs.texts import breakable
-from .lists import queue_names, task_paths
+from .lists import links, names_filter, queue_names, task_paths
 
 MOST_GROUPS = 100  # groups on the list
 _TEMPLATES = "admin/django_pgqueue"
@@ -79,7 +79,6 @@ class FailurePages(DatabaseAdmin[Job]):
             found, is_slow = groups(alias, span, **chosen, muted=muted, most=MOST_GROUPS + 1), False
         except TimeLimitReached:
             found, is_slow = [], True
-        given = {"span": span.name, **chosen, "muted": "1" if muted else ""}
         return console_page(
             self,
             request,
@@ -89,13 +88,16 @@ class FailurePages(DatabaseAdmin[Job]):
             groups=[row(self, each, f"?span={span.name}") for each in found[:MOST_GROUPS]],
             more=len(found) > MOST_GROUPS,
             is_slow=is_slow,
-            spans=span_tabs(request, SPANS, DAY),
-            span=span.name,
-            source="?" + urlencode({name: value for name, value in given.items() if value}),
             muted=muted,
-            queues=_choices(queue_names(alias), chosen["queue"]),
-            tasks=_choices(task_paths(alias), chosen["task"]),
-            **chosen,
+            filters=[
+                {
+                    "title": _("state"),
+                    "choices": links(request, "muted", {"": _("not muted"), "1": _("muted")}),
+                },
+                names_filter(request, _("queue"), "queue", queue_names(alias)),
+                names_filter(request, _("task"), "task", task_paths(alias)),
+                {"title": _("time"), "choices": span_tabs(request, SPANS, DAY)},
+            ],
         )
 
     def failure_view(self, request: HttpRequest, fingerprint: str) -> HttpResponse:
@@ -113,7 +115,7 @@ class FailurePages(DatabaseAdmin[Job]):
             by, jobs = parts(alias, fingerprint, span), jobs_of(alias, fingerprint)
         except TimeLimitReached:
             title = _("Failures")
-            return console_page(self, request, f"{_TEMPLATES}/failures.html", title, is_slow=True, spans=[])
+            return console_page(self, request, f"{_TEMPLATES}/failures.html", title, is_slow=True)
         short = application_part(found.traceback)
         mute_url = self.address("failure_mute", fingerprint) if self.has_mute_permission(request) else ""
         is_kept = self.model._default_manager.using(alias).filter(pk=found.sample_job).exists()
@@ -183,11 +185,6 @@ class FailurePages(DatabaseAdmin[Job]):
     def _check_failures(self, request: HttpRequest) -> None:
         if not self.has_view_failures_permission(request):
             raise PermissionDenied(_("Failures by group are of all jobs, and you may see only some of them."))
-
-
-def _choices(names: list[str], chosen: str) -> list[str]:
-    names = names[:200]
-    return names if not chosen or chosen in names else [chosen, *names]
 
 
 MOST_IN_BLOCK = 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, datetime, timedelta
 from functools import partial, reduce
@@ -31,6 +31,7 @@ from ..postgres.clock import stored
 from ..postgres.timeout import within
 from ..tasks.registry import known_tasks, queues_in_use
 from . import display
+from .jobs.texts import breakable
 
 # A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET. A page
 # starts after a row, in the order of an index (``orders``), so that the hundredth page costs as much as the
@@ -338,6 +339,7 @@ def _moment(text: str) -> datetime | None:
     return moment
 
 
+MOST_NAMES = 200  # in a filter
 BACKLOG_WINDOW = 5_000  # jobs to read at each end of the backlog, to find the tasks that have no figures yet
 _TASKS = (Path(__file__).parent / "tasks.sql").read_text(encoding="utf-8")
 
@@ -355,6 +357,41 @@ def task_paths(alias: str) -> list[str]:
     """
     found = {path for (path,) in fetch_rows(alias, _TASKS, {"window": BACKLOG_WINDOW})}
     return sorted(found | set(known_tasks()))
+
+
+def address(request: HttpRequest, changes: dict[str, Any]) -> str:
+    """Return the query string of the page with changes; None removes a parameter."""
+    query = request.GET.copy()
+    for name, value in changes.items():
+        query.pop(name, None)
+        if value is not None:
+            query[name] = value
+    return f"?{query.urlencode()}"
+
+
+def links(
+    request: HttpRequest, parameter: str, labels: Mapping[str, Any], default: str = ""
+) -> list[dict[str, Any]]:
+    """Return the choices of a filter as links, like those of Django's own filters, which lead to the first
+    page. ``labels``: their texts by their values. Without a default, an unknown value is one of them.
+    """
+    chosen = request.GET.get(parameter, "") or default
+    if chosen not in labels:
+        labels, chosen = (labels, default) if default else ({**labels, chosen: chosen}, chosen)
+    return [
+        {
+            "display": label,
+            "selected": value == chosen,
+            "query_string": address(request, {parameter: value or None, PAGE_VAR: None}),
+        }
+        for value, label in labels.items()
+    ]
+
+
+def names_filter(request: HttpRequest, title: Any, parameter: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return a filter by one of some names, for ``filtered.html``."""
+    labels = {"": _("All"), **{name: breakable(name) for name in names[:MOST_NAMES]}}
+    return {"title": title, "choices": links(request, parameter, labels)}
 
 
 class ConditionFilter(SimpleListFilter):

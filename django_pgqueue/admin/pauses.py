@@ -73,6 +73,7 @@ class PauseAdmin(RowActions[Pause]):
     list_display = ("what", "reason", "author", "since", "end")
     list_display_links = ("what",)
     ordering = ("kind", "name")
+    search_fields = ("name", "reason", "author")
     sortable_by = ()
     actions = ("resume_selected",)
     row_actions: ClassVar = {"resume": RowAction("resume", _("Resume"), _("Resume"))}

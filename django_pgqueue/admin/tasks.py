@@ -21,11 +21,11 @@ from ..monitoring.spans import Figures, TimeSpan, Trend, breakdown, percentile_t
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import known_tasks
 from .base import DatabaseAdmin, ReadOnlyAdmin
-from .charts import address, chosen_span, error_rate, share_text, span_tabs, sparkline
+from .charts import chosen_span, error_rate, share_text, span_tabs, sparkline
 from .console import console_page, paused, task_url
 from .database_page import database_page
 from .jobs.texts import breakable
-from .lists import queue_names
+from .lists import address, names_filter, queue_names
 from .task_page import task_page
 
 MOST_TASKS = 1000
@@ -104,10 +104,11 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
         most=MOST_TASKS if is_cut else 0,
         is_slow=is_slow,
         columns=_headings(request, order),
-        span_tabs=span_tabs(request),
-        hidden={name: request.GET[name] for name in ("span", ORDER_VAR) if name in request.GET},
-        queue=queue,
-        queues=queue_names(alias),
+        filters=[
+            names_filter(request, gettext("queue"), QUEUE_VAR, queue_names(alias)),
+            {"title": gettext("time"), "choices": span_tabs(request)},
+        ],
+        hidden={name: request.GET[name] for name in ("span", QUEUE_VAR, ORDER_VAR) if name in request.GET},
         search=_given(request, SEARCH_VAR),
         pages=pages if len(pages) > 1 else [],
     )

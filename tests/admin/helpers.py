@@ -60,6 +60,12 @@ def read(client: Client, address: str, **query: Any) -> str:
     return _TIME.sub("<time>", shown(body(client, address, **query)))
 
 
+def chosen_links(page: str) -> list[str]:
+    """Return what is chosen in each filter of a list, in their order."""
+    found = re.findall(r'<li class="selected">\s*<a[^>]*>(.*?)</a>', page)
+    return [re.sub("<.*?>", "", text) for text in found]
+
+
 def pages_of(model_admin: Any, **values: Any) -> Iterator[tuple[str, str]]:
     """Yield the name and the URL of each page of an admin class, so that a new page is tested, too."""
     for pattern in model_admin.get_urls():

@@ -40,6 +40,9 @@ def test_filters_and_search(root: Client) -> None:
     for state, batch in (("running", running), ("open", opened), ("failed", failed)):
         assert listed(root, LIST, state=state) == [batch.pk]
     assert listed(root, LIST, state="done") == []
+    assert listed(root, LIST, finished="hour") == [failed.pk]
+    assert listed(root, LIST, created="hour", state="running") == [running.pk]
+    assert listed(root, LIST, created="..2020-01-01") == []
     assert root.get(LIST, {"state": "nonsense"}).status_code == 302
     assert listed(root, LIST, q="HREE") == listed(root, LIST, q=str(failed.pk)) == [failed.pk]
 

@@ -21,7 +21,7 @@ from tests.support.factories import JobFactory
 from tests.support.figures import fold, note
 from tests.support.wording import shown
 
-from .helpers import Page, body, post, staff, url
+from .helpers import Page, body, chosen_links, post, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -59,7 +59,8 @@ def test_the_list(root: Client, one: Any, wording: SnapshotAssertion) -> None:
     assert "<script>alert" not in page
     assert page.count("pgqueue-spark ") == 2
     mail = body(root, url("failures"), queue="mail", span="7d")
-    assert 'data-pgqueue-source="?span=7d&amp;queue=mail" data-pgqueue-pause="15"' in mail
+    assert 'queue=mail&amp;span=7d" data-pgqueue-pause="15"' in mail
+    assert chosen_links(mail) == ["not muted", "mail", "All", "7 days"]
     assert [row.partition(" ")[0] for row in rows(mail)] == ["without"]
     [row] = rows(body(root, url("failures"), task="shop.tasks.call"))
     assert "| 0 | 1 |" in row

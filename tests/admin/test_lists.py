@@ -13,16 +13,24 @@ from django.contrib.admin import site
 from django.test import Client
 from django.utils import timezone
 
+from django_pgqueue import pause
 from django_pgqueue.admin import JobAdmin, lists
 from django_pgqueue.admin.jobs import filters
 from django_pgqueue.models.job import Status
 from django_pgqueue.monitoring import states
 from django_pgqueue.monitoring.queues import queue_figures
 from tests.app import tasks  # noqa: F401 - known to this process
-from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from tests.support.factories import (
+    BatchFactory,
+    JobFactory,
+    JobStatFactory,
+    QueueFactory,
+    ScheduleFactory,
+    WorkerFactory,
+)
 from tests.support.wording import shown
 
-from .helpers import LIST, STATES, body, listed, opened, pages_of, url
+from .helpers import LIST, STATES, body, chosen_links, listed, opened, pages_of, url
 
 pytestmark = pytest.mark.django_db
 
@@ -323,3 +331,36 @@ def test_a_queue_begins_with_its_name_and_its_figures(root: Client) -> None:
     columns = re.findall(r'<th scope="col" class="column-(\w+)', page)
     assert columns[:4] == ["name", "ready", "oldest", "running"]
     assert columns.index("paused") > columns.index("workers")
+
+
+FORMS = {
+    "job_changelist": {"status", "due", "queue", "task", "worker", "enqueued", "finished"},
+    "job_failures": {"state", "queue", "task", "time"},
+    "jobbatch_changelist": {"state", "created", "finished"},
+    "jobstat_changelist": {"queue", "time"},
+    "schedule_changelist": {"state", "declared in", "changes in the admin"},
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_all_lists_have_the_same_form_of_filters(root: Client, name: str) -> None:
+    BatchFactory.create()
+    ScheduleFactory.create()
+    JobFactory.create(queue_name="mail")
+    WorkerFactory.create()
+    model, page = name.split("_")
+    html = body(root, url(page, model=model))
+    filters = re.split("</search>|</nav>", html.split('id="changelist-filter"')[1])[0]
+    assert {*re.findall('data-filter-title="(.*?)"', filters)} == FORMS[name]
+    assert len(chosen_links(html)) == len(FORMS[name])
+    assert "<select" not in filters
+    assert "Show all" not in html, "nothing is searched"
+
+
+def test_a_pause_is_found_by_its_name_reason_and_author(root: Client) -> None:
+    pause(queue="mail", reason="the partner is down", author="ann")
+    pause(queue="sync")
+    for term in ("MAIL", "partner", "ann"):
+        page = body(root, url("changelist", model="pause"), q=term)
+        assert ("queue mail" in page, "queue sync" in page) == (True, False)
+        assert "1 result" in page

@@ -22,7 +22,7 @@ from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, Sc
 from tests.support.figures import classes, fold, note
 from tests.support.schedules import FAR
 
-from .helpers import body, seen, staff, url
+from .helpers import body, chosen_links, seen, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -75,7 +75,7 @@ def test_spans(root: Client) -> None:
     assert names(root) == names(root, span="x") == ["now"]
     assert names(root, span="24h") == ["today", "now"]
     assert names(root, span="7d") == ["week", "today", "now"]
-    assert 'span=24h" aria-current="true"' in body(root, TASKS, span="24h", q="depot")
+    assert chosen_links(body(root, TASKS, span="24h", q="depot")) == ["All", "24 hours"]
 
 
 def test_filters(root: Client) -> None:
@@ -87,6 +87,10 @@ def test_filters(root: Client) -> None:
     assert "tests.app.tasks.mail" in idle
     assert "tests.app.tasks.noop" not in idle
     assert names(root, queue="none") == []
+    page = body(root, TASKS, queue="none", span="7d", q="sync", p=2)
+    assert chosen_links(page) == ["none", "7 days"]
+    assert '<input type="hidden" name="queue" value="none">' in page
+    assert 'href="?queue=none&amp;q=sync&amp;span=24h"' in page, "a filter leads to the first page"
 
 
 def test_columns_sort(root: Client) -> None:

@@ -117,15 +117,12 @@ class WorkerFilter(_Filter):
         return [(str(worker.pk), str(worker)) for worker in workers[:MOST_CHOICES]]
 
 
-class EnqueuedFilter(_Filter):
-    """Filter by the time when the job was enqueued: by a recent period on the clock of the database, or from
-    one time to another. The two fields of the form are joined to one parameter.
+class SpanFilter(_Filter):
+    """Filter by a time: by a recent period on the clock of the database, or from one time to another. The two
+    fields of the form are joined to one parameter.
     """
 
     template = "admin/django_pgqueue/span_filter.html"
-    title = _("enqueued")
-    parameter_name = "enqueued"
-    column = "enqueued_at"
 
     @classmethod
     def same_as(cls, asked: dict[str, str]) -> dict[str, str]:
@@ -173,7 +170,15 @@ class EnqueuedFilter(_Filter):
         return queryset.filter(within_span(self.column, self.value() or "", clock(request)))
 
 
-class FinishedFilter(EnqueuedFilter):
+class EnqueuedFilter(SpanFilter):
+    """Filter by the time when the job was enqueued."""
+
+    title = _("enqueued")
+    parameter_name = "enqueued"
+    column = "enqueued_at"
+
+
+class FinishedFilter(SpanFilter):
     """Filter by the time when the job was over, without reading live jobs."""
 
     title = _("finished")

@@ -1,9 +1,12 @@
 // A search that has found nothing yet goes on by itself, page after page, until it finds something, it has read MOST
 // pages (a minute, at two seconds for each), or a user touches the page. Its link (data-pgqueue-goes-on) leads to the
 // next page. The rows that were read before are added to the number (data-pgqueue-read).
-// The search field offers the suggestions that stand in its help.
+// The search field offers the suggestions that stand in its help. Of a long filter, the choice is in sight.
 "use strict";
 {
+    for (const choice of document.querySelectorAll("#changelist-filter li.selected")) {
+        choice.parentElement.scrollTop = choice.offsetTop - choice.parentElement.offsetTop;
+    }
     if (document.getElementById("pgqueue-suggestions")) {
         document.getElementById("searchbar")?.setAttribute("list", "pgqueue-suggestions");
     }
