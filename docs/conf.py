@@ -17,6 +17,7 @@ from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # these pages are about this checkout, whatever is installed
+sys.path.insert(0, str(ROOT / "docs"))  # has an extension
 
 if not settings.configured:
     settings.configure(
@@ -30,7 +31,7 @@ author = "The django_pgqueue contributors"
 copyright = author
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "plain_pages"]
 exclude_patterns = ["_build", "decisions", "examples"]
 html_theme = "furo"
 html_title = f"django_pgqueue {version}"
