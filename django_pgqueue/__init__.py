@@ -6,6 +6,8 @@ and an app may import its tasks before the app registry is ready.
 
 from __future__ import annotations
 
+__version__ = "0.1.0"
+
 TYPE_CHECKING = False  # set here so that ``typing`` need not be imported
 
 __all__ = [

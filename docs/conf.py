@@ -19,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # these pages are about this checkout, whatever is installed
 sys.path.insert(0, str(ROOT / "docs"))  # has an extension
 
+import django_pgqueue  # noqa: E402
+
+urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+
 if not settings.configured:
     settings.configure(
         INSTALLED_APPS=["django.contrib.contenttypes", "django_pgqueue"],
@@ -29,12 +33,19 @@ if not settings.configured:
 project = "django_pgqueue"
 author = "The django_pgqueue contributors"
 copyright = author
-version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+version = release = django_pgqueue.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "plain_pages"]
 exclude_patterns = ["_build", "decisions", "examples"]
 html_theme = "furo"
 html_title = f"django_pgqueue {version}"
+html_baseurl = urls.get("Documentation", "")
+# Each page has a link to its source.
+html_theme_options = (
+    {"source_repository": urls["Repository"], "source_branch": "main", "source_directory": "docs/"}
+    if "Repository" in urls
+    else {}
+)
 pygments_dark_style = "github-dark"
 html_static_path = ["_static"]
 html_css_files = ["pgqueue.css"]

@@ -14,12 +14,11 @@ import os
 import random
 import socket
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from .. import conf
+from .. import __version__, conf
 from ..formatting import get_logger
 from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ..postgres.session import Session
@@ -128,9 +127,12 @@ class Registration:
         """
         self._take_lock(session)
         options = self._options
+        version = (
+            conf.current().version or f"pgqueue {__version__}"
+        )  # of the project, or else of this package
         parameters = (
             self._worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
-            list(options.exclude_queues), options.slots, _version(), session.holds_lock,
+            list(options.exclude_queues), options.slots, version, session.holds_lock,
             resident_memory(), self._lost, *(() if proof is None else (proof,)),
         )  # fmt: skip
         return session.rows(
@@ -179,16 +181,6 @@ def requeue_strangers(session: Session, worker: int, held: Iterable[int]) -> Non
     if rows:
         outcomes = [Outcome(job_id, lease, "release") for job_id, lease in rows]
         session.run((FINISH_SQL, finish_parameters(outcomes, keep_errors=1)))
-
-
-def _version() -> str:
-    """Return the version of the project, or else that of this package."""
-    if ours := conf.current().version:
-        return ours
-    try:
-        return f"pgqueue {version('dj-pgqueue')}"
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "unknown"
 
 
 _STATM = Path("/proc/self/statm")

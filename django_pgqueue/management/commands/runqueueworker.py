@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import timedelta
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from django.db import connections, router
 from django.urls import NoReverseMatch, Resolver404, get_script_prefix, resolve, reverse
 from psycopg import ConnectionInfo
 
-from ... import conf
+from ... import __version__, conf
 from ...formatting import counted, get_logger
 from ...maintenance.payloads import synchronize_tasks
 from ...maintenance.schedules import synchronize
@@ -252,10 +251,6 @@ def banner(options: WorkerOptions, info: ConnectionInfo, *, checked: bool, list_
     settings may use a service file or several hosts. ``checked``: whether the system checks have run, so that
     all tasks are imported.
     """
-    try:
-        ours = f"django_pgqueue {version('dj-pgqueue')}"
-    except PackageNotFoundError:  # copied into a project
-        ours = "django_pgqueue"
     server = f"PostgreSQL {info.server_version // 10_000}.{info.server_version % 10_000}"
     queues = [
         f"{name}:{options.weights[name]}" if name in options.weights else name for name in options.queues
@@ -281,7 +276,8 @@ def banner(options: WorkerOptions, info: ConnectionInfo, *, checked: bool, list_
         end = "The command ends when no more jobs are due."
     elif options.one_process:
         end = "Press Ctrl-C to stop. A job that runs is finished first."
-    head = f"{ours} (Django {django.get_version()}, Python {platform.python_version()}, {server})"
+    runs_on = f"Django {django.get_version()}, Python {platform.python_version()}, {server}"
+    head = f"django_pgqueue {__version__} ({runs_on})"
     listed = [f"             {path}" for path in paths] if list_tasks else []
     return "\n".join([head, "", *lines(known), *listed, "", end])
 

@@ -24,7 +24,6 @@ from tests.support.poolers import Pooler, between
 from tests.support.servers import OwnServer, own_server
 
 __all__ = [
-    "NAME",
     "NO_HISTORY",
     "at_database",
     "behind_a_pooler",
@@ -34,12 +33,10 @@ __all__ = [
     "last_migration",
     "manage",
     "previous_release",
+    "release_name",
     "server_of_its_own",
     "the_tests_database",
 ]
-
-NAME = (Path(__file__).parents[1] / "previous_release").read_text().strip()
-
 
 #: What archives and shallow clones do not have. In CI, this is skipped by name, too, unlike missing tools.
 NO_HISTORY = "the history of the repository (git fetch --unshallow)"
@@ -52,7 +49,15 @@ def lacks_history() -> str:
     if _commit():
         return ""
     is_shallow = _git("rev-parse", "--is-shallow-repository").stdout.strip() != b"false"
-    return NO_HISTORY if is_shallow else f"the commit {NAME}, the previous release, in the history"
+    return NO_HISTORY if is_shallow else f"the commit {release_name()}, the previous release, in the history"
+
+
+@cache
+def release_name() -> str:
+    """Return what names the previous release: its tag. Until there is one, the file ``previous_release``."""
+    # The commit of a release has its own tag, and is upgraded from the tag before.
+    tag = _git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^").stdout.decode().strip()
+    return tag or (Path(__file__).parents[1] / "previous_release").read_text().strip()
 
 
 def previous_release() -> Path:
@@ -96,7 +101,7 @@ def manage(*arguments: str, folder: Path = ROOT) -> None:
 
 @cache
 def _commit() -> str:
-    return _git("rev-parse", "--quiet", "--verify", f"{NAME}^{{commit}}").stdout.decode().strip()
+    return _git("rev-parse", "--quiet", "--verify", f"{release_name()}^{{commit}}").stdout.decode().strip()
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
