@@ -148,6 +148,7 @@ class FailurePages(DatabaseAdmin[Job]):
             parts=tables,
             jobs=jobs,
             spans=span_tabs(request, SPANS, DAY),
+            span=span.name,
             jobs_url=self.address("changelist"),
             query=urlencode({"q": f"fingerprint:{fingerprint}"}),
             sample_url=self.address("change", found.sample_job) if is_kept else "",

@@ -14,10 +14,12 @@ from django.test import Client
 from syrupy.assertion import SnapshotAssertion
 
 from django_pgqueue.admin import JobAdmin, failures
+from django_pgqueue.admin.bulk import confirm
+from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.admin.failures import application_part, failure_block
 from django_pgqueue.models import FailureGroup, Job
 from django_pgqueue.postgres.timeout import TimeLimitReached
-from tests.support.factories import JobFactory
+from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.figures import fold, note
 from tests.support.wording import shown
 
@@ -91,6 +93,14 @@ def test_a_group(root: Client, one: Any, wording: SnapshotAssertion) -> None:
     assert "There is no such group of failures" in gone.content.decode()
 
 
+def ask(client: Client, label: str) -> Page:
+    """Press a button of the group, and return the page that asks for confirmation."""
+    form = next(part for part in body(client, url("failure", "f")).split("<form ") if label in part)
+    address = unescape(re.findall(r'action="([^"]+)"', form)[0])
+    fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form))
+    return Page(address, client.post(address, fields).content.decode())
+
+
 @pytest.mark.parametrize(
     ("action", "label", "state", "after"),
     [
@@ -104,10 +114,7 @@ def test_all_jobs_of_a_group_are_retried_or_cancelled_after_a_question(
     jobs = [JobFactory.create(**state, error_fingerprint="f") for _ in range(2)]
     other = JobFactory.create(**state, error_fingerprint="g")
     client = staff("view_job", f"{action}_job")
-    form = next(part for part in body(client, url("failure", "f")).split("<form ") if label in part)
-    address = unescape(re.findall(r'action="([^"]+)"', form)[0])
-    fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form))
-    asked = Page(address, client.post(address, fields).content.decode())
+    asked = ask(client, label)
     assert "2 jobs are selected" in asked.html
     done = client.post(asked.address, asked.fields)
     assert done["Location"] == url("failure", "f")
@@ -116,6 +123,23 @@ def test_all_jobs_of_a_group_are_retried_or_cancelled_after_a_question(
     )
     assert {Job.objects.get(pk=job.pk).status for job in jobs} == {after}
     assert Job.objects.get(pk=other.pk).status != after
+
+
+def test_what_runs_in_the_background_leads_back_to_the_group(
+    one: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its page is refreshed, and links to the job that does it."""
+    WorkerFactory.create()
+    monkeypatch.setattr(confirm, "MOST_AT_ONCE", 1)
+    JobFactory.create_batch(2, failed=True, error_fingerprint="f")
+    client = staff("view_job", "retry_job")
+    asked = ask(client, "Retry the failed jobs")
+    done = client.post(asked.address, asked.fields)
+    assert done["Location"] == url("failure", "f")
+    job = Job.objects.get(task_path=bulk.run.module_path)
+    page = body(client, done["Location"])
+    assert f'in the background: <a href="{url("change", job.pk)}">job {job.pk}</a>' in page
+    assert 'data-pgqueue-source="?span=24h"' in page
 
 
 def test_a_job_leads_to_its_group_and_the_group_to_its_task_and_queue(root: Client, one: Any) -> None:

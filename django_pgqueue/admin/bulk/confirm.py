@@ -41,6 +41,7 @@ from ...postgres.timeout import TimeLimitReached, time_limit
 from ...tasks.routing import default_backend
 from ..ask import FIELD, RowEffect, ask
 from ..base import DatabaseAdmin
+from ..display import filled, linked
 from ..history import action_words, filter_words, note_all, note_each
 from ..jobs.filters import on_shelves
 from ..jobs.search import MEANING
@@ -86,8 +87,13 @@ def act_on_many(
     denied = any(effect.is_denied for effect in meant)
     parts = affected(jobs, shown, acting)
     act_here(admin, request, action, parts, form, expected=shown.expected, denied=denied)
+    return HttpResponseRedirect(page) if (page := _group_page(admin, request)) else None
+
+
+def _group_page(admin: DatabaseAdmin[Job], request: HttpRequest) -> str:
+    """Return the address of the group of failures whose page has started the action; empty without one."""
     group = request.POST.get(GROUP)
-    return HttpResponseRedirect(admin.address("failure", group)) if group else None
+    return admin.address("failure", group) if group else ""
 
 
 def _meaning(request: HttpRequest) -> str:
@@ -227,12 +233,13 @@ def _start(
         text = _("Jobs that would change: %(number)s.")
         words.append(text % {"number": Counted(shown.counted, shown.is_exact)})
         note_each(request.user.pk, [job], " ".join(words))
-    admin.message_user(
-        request,
-        _("“%(action)s” runs in the background. This page shows how far it is.") % {"action": action.title},
-        messages.SUCCESS,
-    )
-    return HttpResponseRedirect(admin.address("change", job.pk))
+    progress, group_page = admin.address("change", job.pk), _group_page(admin, request)
+    said = _("“%(action)s” runs in the background. This page shows how far it is.") % {"action": action.title}
+    if group_page:
+        link = linked(progress, _("job %(job)s") % {"job": job.pk})
+        said = filled(_("“%(action)s” runs in the background: %(job)s."), action=action.title, job=link)
+    admin.message_user(request, said, messages.SUCCESS)
+    return HttpResponseRedirect(group_page or progress)
 
 
 def act_here(
