@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Command
+from tests.support.release import previous
 
 from .harness.scenario import perform
-from .harness.worlds import NO_HISTORY, changed_since, lacks_history, release_name
+from .harness.worlds import NO_HISTORY, changed_since, lacks_history
 from .scenarios import SCENARIOS
 
 SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(2**32))
@@ -58,6 +59,6 @@ def test_released_files_have_not_changed() -> None:
     needs(lacks_history())
     changed = changed_since("django_pgqueue/migrations", "django_pgqueue/sql")
     assert not changed, (
-        f"The previous release ({release_name()}) has installed these files, which do not change in its "
+        f"The previous release ({previous()}) has installed these files, which do not change in its "
         f"databases: {', '.join(changed)}. Write a new version into a new file, with a new migration."
     )

@@ -12,7 +12,7 @@ import pytest
 
 import django_pgqueue
 from tests.support import release
-from tests.support.release import ROOT, problems
+from tests.support.release import ROOT, previous, problems
 
 URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 
@@ -47,6 +47,17 @@ def checkout(tmp_path: Path) -> Path:
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "--message", "Release")
     return tmp_path
+
+
+def test_an_upgrade_starts_from_the_last_tag_before_the_commit(checkout: Path) -> None:
+    (checkout / "tests" / "chaos").mkdir(parents=True)
+    (checkout / "tests" / "chaos" / "previous_release").write_text("HEAD^{/^Interface: }\n")
+    git(checkout, "tag", "v1.2.0")
+    assert previous(checkout) == "HEAD^{/^Interface: }", "its own tag is not the previous one"
+    git(checkout, "commit", "--quiet", "--allow-empty", "--message", "The next one")
+    assert previous(checkout) == "v1.2.0"
+    git(checkout, "tag", "v1.3.0")
+    assert previous(checkout) == "v1.2.0"
 
 
 REFUSED: list[tuple[str, str, str, str]] = [

@@ -21,6 +21,7 @@ from django.db import connections
 from tests.support.commands import ROOT, django_environment
 from tests.support.databases import fresh_database
 from tests.support.poolers import Pooler, between
+from tests.support.release import previous
 from tests.support.servers import OwnServer, own_server
 
 __all__ = [
@@ -33,7 +34,6 @@ __all__ = [
     "last_migration",
     "manage",
     "previous_release",
-    "release_name",
     "server_of_its_own",
     "the_tests_database",
 ]
@@ -49,15 +49,7 @@ def lacks_history() -> str:
     if _commit():
         return ""
     is_shallow = _git("rev-parse", "--is-shallow-repository").stdout.strip() != b"false"
-    return NO_HISTORY if is_shallow else f"the commit {release_name()}, the previous release, in the history"
-
-
-@cache
-def release_name() -> str:
-    """Return what names the previous release: its tag. Until there is one, the file ``previous_release``."""
-    # The commit of a release has its own tag, and is upgraded from the tag before.
-    tag = _git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^").stdout.decode().strip()
-    return tag or (Path(__file__).parents[1] / "previous_release").read_text().strip()
+    return NO_HISTORY if is_shallow else f"the commit {previous()}, the previous release, in the history"
 
 
 def previous_release() -> Path:
@@ -101,7 +93,7 @@ def manage(*arguments: str, folder: Path = ROOT) -> None:
 
 @cache
 def _commit() -> str:
-    return _git("rev-parse", "--quiet", "--verify", f"{release_name()}^{{commit}}").stdout.decode().strip()
+    return _git("rev-parse", "--quiet", "--verify", f"{previous()}^{{commit}}").stdout.decode().strip()
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
