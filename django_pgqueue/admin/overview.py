@@ -244,7 +244,9 @@ def _ready(state: QueueState) -> tuple[str, str]:
     depths = state.depths.values()
     ready, held = (sum(depth.ready for depth in depths if depth.is_paused >= held) for held in (False, True))
     oldest = max((depth.oldest_ready for depth in depths if not depth.is_paused), default=0.0)
-    notes = [_("the oldest waits %(age)s") % {"age": age(oldest)} if oldest else _("nothing waits")]
+    notes = [_("nothing waits")] * (not ready)
+    if oldest:
+        notes = [_("the oldest waits %(age)s") % {"age": age(oldest)}]
     if flow := (state.flows or {}).get(""):
         notes += [flow.text] * bool(flow.text and oldest)
         if ready > MOST:
