@@ -1,8 +1,7 @@
 """A Sphinx extension: the site has each page as Markdown too, and ``llms.txt`` lists them for programs.
 
 The page ``howto/unique.html`` is also at ``howto/unique.md``, as it is in the repository. Only what a reader
-of Markdown could not follow is replaced: docstrings are there as text, the changelog is included, and a list
-of pages is a list of links.
+of Markdown could not follow is replaced: the changelog is included, and a list of pages is a list of links.
 """
 
 from __future__ import annotations
@@ -12,24 +11,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from docutils.utils import new_document
-from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.builders.text import TextBuilder
 from sphinx.errors import ExtensionError
 from sphinx.util.osutil import relative_uri
-from sphinx.writers.text import TextWriter
 
-DIRECTIVE = re.compile(r"^```\{(include|toctree|eval-rst)\}(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
-MARKS = re.compile(r"^ *<!-- (?:example: .+|end example) -->\n", re.MULTILINE)
+DIRECTIVE = re.compile(r"^```\{(include|toctree)\}(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
+COMMENT = re.compile(r"^ *<!-- .*?-->\n", re.MULTILINE | re.DOTALL)
+AUTODOC = re.compile(r"^<!-- autodoc\n(.*?)-->\n.*?^<!-- end autodoc -->$", re.MULTILINE | re.DOTALL)
 CAPTION = re.compile(r"^:caption: (.*)", re.MULTILINE)
 LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("source-read", use_autodoc)
     app.connect("html-page-context", name_plain_page)
     app.connect("build-finished", write_plain_pages)
+
+
+def use_autodoc(app: Sphinx, page: str, source: list[str]) -> None:
+    """Let the HTML have links and an index of what the pages show as code."""
+    source[0] = AUTODOC.sub(r"```{eval-rst}\n\1```", source[0])
 
 
 def name_plain_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
@@ -54,32 +56,15 @@ def write_plain_pages(app: Sphinx, error: Exception | None) -> None:
 def plain(app: Sphinx, page: str) -> str:
     """The Markdown of a page."""
     source = Path(app.env.doc2path(page))
-    texts = docstrings(app, page)
 
     def replaced(directive: re.Match[str]) -> str:
         name, argument, body = directive.groups()
         if name == "include":
             return (source.parent / argument.strip()).read_text().strip()
-        if name == "toctree":
-            links = [f"- [{title}]({entry}.md)" for title, entry in entries(app, body)]
-            return "\n".join([*CAPTION.findall(body), "", *links])
-        count = len(re.findall(r"^\.\. (?:auto|py:)\w+::", body, re.MULTILINE))
-        return "\n\n".join(f"```text\n{next(texts)}\n```" for _ in range(count))
+        links = [f"- [{title}]({entry}.md)" for title, entry in entries(app, body)]
+        return "\n".join([*CAPTION.findall(body), "", *links])
 
-    return DIRECTIVE.sub(replaced, MARKS.sub("", source.read_text()))
-
-
-def docstrings(app: Sphinx, page: str) -> Iterator[str]:
-    """What Sphinx makes of the functions and classes of a page, as text, in their order."""
-    builder = TextBuilder(app, app.env)
-    for node in app.env.get_and_resolve_doctree(page, builder).findall(addnodes.desc):
-        if not isinstance(node.parent, addnodes.desc_content):
-            document = new_document(page)
-            document += node.deepcopy()
-            writer = TextWriter(builder)
-            writer.document = document
-            writer.translate()
-            yield writer.output.strip()
+    return DIRECTIVE.sub(replaced, COMMENT.sub("", source.read_text()))
 
 
 def entries(app: Sphinx, body: str) -> Iterator[tuple[str, str]]:

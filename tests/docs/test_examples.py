@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.docstrings import AUTODOC
 from tests.support.examples import BLOCK, DOCS, EXAMPLES, PAGES, ROOT, Page, Source
 
 UPDATE = "run: python3 dev.py examples"
@@ -32,7 +33,9 @@ def test_every_example_is_on_a_page() -> None:
 
 def test_python_and_sql_on_the_pages_come_from_files_that_run() -> None:
     written_here = re.compile(r"^ *(?:```|:::)\{?(?:python|sql|code-block|literalinclude)\}?.*", re.MULTILINE)
-    pages = {path: BLOCK.sub("", path.read_text()) for path in PAGES if path.is_relative_to(DOCS)}
+    pages = {
+        path: AUTODOC.sub("", BLOCK.sub("", path.read_text())) for path in PAGES if path.is_relative_to(DOCS)
+    }
     assert [path for path, text in pages.items() if written_here.search(text)] == []
 
 

@@ -53,7 +53,7 @@ def test_no_page_needs_an_anchor_that_only_the_site_has() -> None:
 
 
 def test_pages_use_few_directives_that_a_forge_does_not_know() -> None:
-    known = {"toctree", "eval-rst", "include"}  # lists of pages, what docstrings say, the changelog
+    known = {"toctree", "include"}  # lists of pages, the changelog
     used = {
         name
         for page in FILES

@@ -17,12 +17,17 @@ The imports that the example needs are above it, if the page does not have them 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent, indent
+
+import django
+
+from tests.support import docstrings
 
 __all__ = ["BLOCK", "EXAMPLES", "PAGES", "Page", "Source"]
 
@@ -131,8 +136,8 @@ class Page:
         return (Source(block["source"]) for block in BLOCK.finditer(self.text))
 
     def updated(self) -> str:
-        """The page with its examples as the files have them."""
-        return BLOCK.sub(self._block, self.text)
+        """The page with its examples as the files have them, and its docstrings as the code has them."""
+        return docstrings.updated(BLOCK.sub(self._block, self.text))
 
     def _block(self, block: re.Match[str]) -> str:
         source = Source(block["source"])
@@ -190,7 +195,9 @@ def _in_lines(statement: str) -> str:
 
 
 def update() -> None:
-    """Write the pages whose examples have changed."""
+    """Write the pages whose examples or docstrings have changed."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    django.setup()
     for path in PAGES:
         text = path.read_text()
         if (new := Page(text).updated()) != text:
