@@ -49,6 +49,17 @@ from .shop import (
 pytestmark = in_shop
 
 
+def test_the_example_of_the_readme() -> None:
+    glance = example("glance")
+    glance.place_order("ann@example.com")
+    job = Job.objects.get()
+    assert (run(job).status, job.args, job.timeout) == (
+        "done",
+        [example("models").Order.objects.get().pk],
+        300,
+    )
+
+
 def test_enqueue_in_a_transaction() -> None:
     orders, shop_models = example("orders"), example("models")
     job = run(orders.place_order("ann@example.com", 42))

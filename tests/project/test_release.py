@@ -95,6 +95,14 @@ def test_what_refuses_a_release(checkout: Path, path: str, old: str, new: str, m
     assert len(list(problems(checkout))) == len(found) - 1
 
 
+def test_the_readme_is_short_and_has_the_two_commands() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 100
+    assert [line.strip() for line in lines if "    python3 dev.py" in line] == [
+        "python3 dev.py demo", "python3 dev.py test",
+    ]  # fmt: skip
+
+
 def test_links_of_the_readme_work_outside_of_the_repository() -> None:
     spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
