@@ -56,18 +56,22 @@ class Interruption:
         """Whether a process was killed."""
         return self._killed_at is not None
 
-    def look(self) -> None:
-        """Kill a process if it is in the middle of a document."""
+    def look(self) -> bool:
+        """Kill a process if it is in the middle of a document. Return whether one is in a document, which may
+        take less than a second.
+        """
         if self.has_happened:
-            return
+            return False
         parts = Step.objects.filter(name__startswith=PART).values_list("job_id").annotate(count=Count("name"))
-        jobs = [job for job, _ in parts.filter(count__gte=RECORDED)]
+        counts = dict(parts)
+        jobs = [job for job, count in counts.items() if count >= RECORDED]
         running = self._jobs.filter(pk__in=jobs, status=Job.Status.RUNNING) if jobs else Job.objects.none()
         workers = {worker.pk: worker for worker in processes_of(self._child)} if jobs else {}
         for job, worker in running.values_list("pk", "worker"):
             if worker in workers and not self.has_happened:
                 self._job = job
                 self._killed_at = kill_if(workers[worker], partial(self._is_in_the_middle, job, worker))
+        return bool(counts) and not self.has_happened
 
     def resumption(self) -> Resumption | None:
         """Return how the job continued, or None until a process was killed and the job has finished."""

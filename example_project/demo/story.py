@@ -103,9 +103,9 @@ class Story:
             worker.check()
             until = time.monotonic() + UPDATE_EVERY
             while time.monotonic() < until:
-                accident.look()
-                interruption.look()
-                time.sleep(LOOK_EVERY)
+                if not interruption.look():  # the other one may take a second
+                    accident.look()
+                    time.sleep(LOOK_EVERY)
         self._explain(accident, interruption)
 
     def check(self, report: Report) -> None:
