@@ -33,6 +33,8 @@ from tests.support.databases import sql_files
 
 from .shop import DOCS
 
+PROJECT = (DOCS.parent / "pyproject.toml").read_text()
+
 
 def test_every_picture_of_the_admin_is_on_its_page_in_light_and_dark() -> None:
     page = (DOCS / "howto" / "admin-pictures.md").read_text()
@@ -337,6 +339,25 @@ BLOCKS = re.findall(
 def test_the_page_lists_all_names(page: str, row: str, names: list[str]) -> None:
     found = re.findall(row, (DOCS / "howto" / f"{page}.md").read_text(), re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(found))) == sorted(names) != []
+
+
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    words = [row[0] for row in rows(reference("glossary"))]
+    assert words == sorted(set(words))
+
+
+@pytest.mark.parametrize(
+    ("name", "versions"),
+    [
+        ("Python", re.findall(r"Python :: (3\.\d+)", PROJECT)),
+        ("Django", re.findall(r"Django :: ([\d.]+)", PROJECT)),
+        ("PostgreSQL", [str(number) for number in range(14, 19)]),
+        ("psycopg", re.findall(r"psycopg>=([\d.]+)", PROJECT)),
+    ],
+)
+def test_the_page_of_versions_lists_the_supported_ones(name: str, versions: list[str]) -> None:
+    listed = [row[0] for row in rows(reference("stability").split("\n## Supported versions\n")[1])]
+    assert re.findall(rf"\b{name} ([\d.]+)", "\n".join(listed)) == versions
 
 
 def test_the_page_of_reliability_says_what_to_expect_of_each_scenario() -> None:
