@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import flatten, flatten_fieldsets, quote, unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
@@ -19,6 +20,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
@@ -42,6 +45,9 @@ else:
 
 M = TypeVar("M", bound=Model)
 View: TypeAlias = Callable[..., HttpResponseBase]
+
+
+_CHECKBOX = '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">'
 
 
 class DatabaseForm(ModelForm):
@@ -86,6 +92,14 @@ class DatabaseAdmin(ModelAdmin[M]):
             if isinstance(each, URLPattern):  # a project may include the URLs of others
                 each.callback = limited(self, each.callback)
         return found
+
+    @admin.display(description=getattr(admin.ModelAdmin.action_checkbox, "short_description", ""))
+    def action_checkbox(self, obj: Any) -> SafeString:
+        """Show the checkbox of a row as Django does, but without the template of a widget for each row, which
+        would take a fifth of the time of a list.
+        """
+        words = format_html(_("Select this object for an action - {}"), str(obj))
+        return format_html(_CHECKBOX, ACTION_CHECKBOX_NAME, str(obj.pk), words)
 
     @property
     def database(self) -> str:

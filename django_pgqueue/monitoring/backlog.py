@@ -14,7 +14,7 @@ from ..redaction import redact_call
 from .depth import Depth
 
 MOST = 5_000  # jobs
-PAGES = 500  # of the table, for a sample
+PAGES = 200  # of the table, for a sample
 LEAST = 0.05  # the share of the waiting jobs from which on something is shown
 PATIENCE = 1.0  # seconds
 _FIRST, _SAMPLE = (
