@@ -65,8 +65,9 @@ def linked(url: str, text: Any) -> str:
 
 
 def dimmed(text: str) -> str:
-    """Return a zero dimmed, so that the figures of a table stand out."""
-    return format_html('<span class="pgqueue-zero">{}</span>', text) if text == number(0) else text
+    """Return a zero dimmed, such as "0" or "0 %", so that the figures of a table stand out."""
+    is_zero = f"{text} ".startswith(f"{number(0)} ")
+    return format_html('<span class="pgqueue-zero">{}</span>', text) if is_zero else text
 
 
 def with_more(text: Any, more: Any) -> str:

@@ -16,7 +16,7 @@ from ..models import Limit
 from ..monitoring.limits import numbers_text, origin, rate_text, with_running
 from ..tasks.keys import RateLimit, rate_problem
 from .base import DatabaseAdmin, DatabaseForm
-from .display import column
+from .display import column, dimmed
 from .jobs.texts import breakable
 
 
@@ -87,7 +87,7 @@ class LimitAdmin(DatabaseAdmin[Limit]):
         lambda limit: "-" if limit.concurrency is None else formatting.number(limit.concurrency),
     )
     rated = column(_("rate"), lambda limit: rate_text(limit.rate, limit.per, limit.burst) or "-")
-    busy = column(_("running, all keys"), lambda limit: formatting.number(limit.running_now))
+    busy = column(_("running, all keys"), lambda limit: dimmed(formatting.number(limit.running_now)))
     origin = column(_("source"), origin)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:

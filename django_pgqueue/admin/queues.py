@@ -188,7 +188,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         figures = queue.figures
         if figures.hour is None:
             return dimmed(formatting.number(0))
-        return format_html("{}{}", throughput(figures.rate), sparkline(figures.trend.attempts))
+        return format_html("{}{}", dimmed(throughput(figures.rate)), sparkline(figures.trend.attempts))
 
     @admin.display(description=_("failed in 24 hours"))
     def failed(self, queue: Any) -> str:

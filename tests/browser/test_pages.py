@@ -106,6 +106,36 @@ def test_pages_are_whole_on_a_wide_screen_and_without_scripts(look: str, user: s
             assert axe(page, SEEN) == []
 
 
+#: How far the head of each column stands from its values: at the left, or at the right if that is their side.
+OFF = """() => [...document.querySelectorAll("#result_list thead th[class*=column-]")].map(head => {
+    const name = [...head.classList].find(each => each.startsWith("column-")).slice(7);
+    const cell = document.querySelector(`#result_list tbody .field-${name}`);
+    const [above, below] = [head.querySelector(".text > *"), cell].map(each => {
+        const range = document.createRange();
+        range.selectNodeContents(each);
+        return range.getBoundingClientRect();
+    });
+    const edge = getComputedStyle(cell).textAlign === "end" ? "right" : "left";
+    return [name, Math.round(Math.abs(above[edge] - below[edge]))];
+}).filter(([, distance]) => distance > 2)"""
+
+
+@pytest.mark.parametrize("name", [each for each in NAMES if each.endswith("_changelist")])
+def test_the_head_of_a_column_stands_above_its_values(name: str, window: Open) -> None:
+    page = window()
+    page.goto(address(name))
+    assert page.evaluate(OFF) == []
+
+
+def test_the_queues_of_the_overview_fit_beside_the_list_of_models(window: Open) -> None:
+    page = window()
+    page.add_init_script("localStorage.setItem('django.admin.navSidebarIsOpen', 'true')")
+    page.goto(address("job_overview"))
+    assert page.locator("#nav-sidebar").is_visible()
+    box = page.locator("#pgqueue-queues-box")
+    assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+
+
 def content(page: Any) -> str:
     return str(page.locator("#content").inner_text())
 

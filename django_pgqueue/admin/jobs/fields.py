@@ -27,7 +27,7 @@ from .. import display
 from ..base import ReadOnlyAdmin
 from ..bulk import task
 from ..console import site_url
-from ..display import column, linked
+from ..display import column, dimmed, linked
 from ..job_page.formatter import Formatter, payload_model_of, shown_arguments
 from ..job_page.why import is_waiting, limits_of, shown_limits, shown_unique, shown_why
 from . import texts
@@ -105,7 +105,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     worker_name = column(
         _("worker"), lambda job: job.worker_text or (job.worker and texts.short_name(job.worker)) or "-"
     )
-    tries = column(_("attempts"), lambda job: _tries(job))
+    tries = column(_("attempts"), lambda job: dimmed(_tries(job)))
     fingerprint = column(_("error fingerprint"), lambda job: _fingerprint(job))
     queue_and_priority = column(
         _("queue"),
