@@ -1,4 +1,4 @@
-"""The page of common mistakes: each mistake is made, and its message is on the page, word for word."""
+"""The messages on the page about troubleshooting: each mistake is made, and its message is there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from .shop import DOCS, committed, example, in_shop, run
 
 pytestmark = in_shop
 
-PAGE = (DOCS / "howto" / "mistakes.md").read_text().replace("\\<", "<")
+PAGE = (DOCS / "howto" / "troubleshooting.md").read_text().replace("\\<", "<")
+PAGE = PAGE.split("\n## Error messages\n")[1].split("\n## ")[0]
 MESSAGES = [
     line.split(" | ")[0].removeprefix("| ")
     for line in PAGE.splitlines()

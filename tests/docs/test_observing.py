@@ -132,7 +132,7 @@ def test_a_pause_is_told_as_on_the_page() -> None:
     out = StringIO()
     call_command("pgqueue", "why", str(job.pk), stdout=out)
     said = re.sub(r"\d{4}-.{14}", "2026-11-23 09:12:40", out.getvalue())
-    assert said.replace(f"Job {job.pk} ", "Job 4712 ") in (DOCS / "howto" / "why.md").read_text()
+    assert said.replace(f"Job {job.pk} ", "Job 4712 ") in (DOCS / "howto" / "troubleshooting.md").read_text()
 
 
 def test_the_backend_of_a_task(capsys: pytest.CaptureFixture[str]) -> None:

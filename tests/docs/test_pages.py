@@ -36,11 +36,11 @@ from .shop import DOCS
 PROJECT = (DOCS.parent / "pyproject.toml").read_text()
 
 
-def test_every_picture_of_the_admin_is_on_its_page_in_light_and_dark() -> None:
-    page = (DOCS / "howto" / "admin-pictures.md").read_text()
+def test_every_picture_of_the_admin_is_on_a_page_in_light_and_dark() -> None:
+    pages = "".join(path.read_text() for path in (DOCS / "howto").glob("*.md"))
     names = {f"{name}{look}.webp" for name in PICTURES for look in ("", "-dark")}
     assert (
-        set(re.findall(r"_static/console/([\w.-]+)", page))
+        set(re.findall(r"_static/console/([\w.-]+)", pages))
         == names
         == {path.name for path in FOLDER.iterdir()}
     )
@@ -331,8 +331,8 @@ BLOCKS = re.findall(
 @pytest.mark.parametrize(
     ("page", "row", "names"),
     [
-        ("custom-panels", r"^\| (`pgqueue_\w+`)", BLOCKS),
-        ("why", r"^\| (`\w+`(?:, `\w+`)*) \|", sorted({*CODES} - {"blocked"})),
+        ("admin-customize", r"^\| (`pgqueue_\w+`)", BLOCKS),
+        ("troubleshooting", r"^\| (`\w+`(?:, `\w+`)*) \|", sorted({*CODES} - {"blocked"})),
         ("redaction", r"^The default names are ([^.]+)\.", sorted(DEFAULT_NAMES)),
     ],
 )
