@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # these pages are about this checkout, whatever is installed
-sys.path.insert(0, str(ROOT / "docs"))  # has an extension
+sys.path.insert(0, str(ROOT / "docs"))  # has extensions
 
 import django_pgqueue  # noqa: E402
 
@@ -35,7 +35,7 @@ author = "The django_pgqueue contributors"
 copyright = author
 version = release = django_pgqueue.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "plain_pages"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "plain_pages", "search_words"]
 exclude_patterns = ["_build", "decisions", "examples"]
 html_theme = "furo"
 html_title = f"django_pgqueue {version}"
