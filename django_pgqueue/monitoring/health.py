@@ -28,9 +28,16 @@ from ..models.queue import IN_FORCE
 from ..models.statistics import StatSpan
 from ..postgres.timeout import within
 from .depth import MOST, Depth, Flow, capped, depths, flows
-from .queues import Holder, foreign_locks, lost_jobs
+from .queues import (
+    Holder,
+    Skipping,
+    SlowJob,
+    foreign_locks,
+    lost_jobs,
+    skipping_schedules,
+    slow_jobs,
+)
 from .spans import Figures, TimeSpan, per_second, series
-from .unusual import Skipping, SlowJob, skipping_schedules, slow_jobs
 from .workers import Crew, Vital
 
 #: The problems that are found by ``full_health()`` only.
