@@ -19,14 +19,27 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 import django_pgqueue
-from django_pgqueue import conf, testing
+from django_pgqueue import conf, encoding, testing
+from django_pgqueue.admin.bulk.confirm import MOST_AT_ONCE
+from django_pgqueue.admin.bulk.selection import MOST_FINISHED
 from django_pgqueue.checks import database, payloads
-from django_pgqueue.explanation.words import CODES
+from django_pgqueue.explanation.words import CODES, MOST_COUNTED
+from django_pgqueue.jobs.claim import BATCH
+from django_pgqueue.jobs.enqueue import CHUNK, CHUNK_CHARACTERS
+from django_pgqueue.jobs.steps import MOST_STEPS
+from django_pgqueue.maintenance.rounds import RUNS_KEPT
 from django_pgqueue.management._parser import found
-from django_pgqueue.models import Job, QueueStatus
+from django_pgqueue.models import Job, JobBatch, Pause, QueueStatus, Schedule, Step
+from django_pgqueue.models.job import MOST_SEARCHED
 from django_pgqueue.redaction import DEFAULT_NAMES
+from django_pgqueue.schedules import cron
+from django_pgqueue.schedules.declare import MOST_CAUGHT_UP
+from django_pgqueue.tasks import keys
+from django_pgqueue.tasks.links import MOST_PARENTS
+from django_pgqueue.tasks.progress import NOTE_LIMIT
 from django_pgqueue.testing import factories, pytest_plugin
 from django_pgqueue.testing.calls import _ALLOWED
+from django_pgqueue.worker.producer import demand
 from tests.browser.pictures import FOLDER, PICTURES
 from tests.chaos.scenarios import SCENARIOS
 from tests.support.databases import sql_files
@@ -168,6 +181,60 @@ def test_the_page_of_tables_lists_those_that_people_read() -> None:
     listed = {row[0] for row in rows(reference("tables"))}
     shelves = {f"pgqueue_job_past_{shelf}" for shelf in range(1, 9)}
     assert listed | shelves == asked(TABLES)
+
+
+#: The numbers of the page of limits, as the code has them.
+NUMBERS: dict[str, Any] = {
+    "Arguments of a job, as JSON": conf.Settings().max_json_bytes,
+    "Result of a job, as JSON": conf.Settings().max_json_bytes,
+    "Context of a job, as JSON": encoding.MAX_CONTEXT,
+    "Nesting of JSON": encoding._MAX_DEPTH,
+    "Name of a queue": Job._meta.get_field("queue_name").max_length,
+    "Path of a task": Job._meta.get_field("task_path").max_length,
+    "Unique key, limit key, group": keys.KEY_LENGTH,
+    "Name of a batch": JobBatch._meta.get_field("name").max_length,
+    "Name of a schedule": Schedule._meta.get_field("name").max_length,
+    "Name of a step": Step._meta.get_field("name").max_length,
+    "Steps, sleeps and events of a job": MOST_STEPS,
+    "Jobs that a job waits for (after)": MOST_PARENTS,
+    "Indexed arguments of a task (search)": keys.MOST_SEARCH,
+    "Indexed text of an argument, with its name": MOST_SEARCHED,
+    "Note of the progress": NOTE_LIMIT,
+    "Reason of a pause": Pause._meta.get_field("reason").max_length,
+    "Interval of a schedule": cron.LONGEST.days,
+    "Missed runs of a schedule that are caught up": MOST_CAUGHT_UP,
+    "Jobs in one statement of enqueue_many": (CHUNK, CHUNK_CHARACTERS),
+    "Attempts of a job": conf.Settings().max_attempts,
+    "Pause before a retry": conf.Settings().backoff_ceiling,
+    "Crashes of a job": conf.Settings().crash_limit,
+    "Time for which a job waits for a worker that knows its task": conf.Settings().unknown_task_timeout,
+    "Jobs in one claim": BATCH,
+    "Jobs that a process holds": (demand.MOST, demand.HELD_CHARACTERS),
+    "Grace period of a worker": conf.Settings().grace,
+    "Age of the last heartbeat of a live worker": conf.Settings().lease,
+    "Done and cancelled jobs": conf.Settings().retention.days,
+    "Failed jobs": conf.Settings().failed_retention.days,
+    "Statistics by hour and day, groups of failures": conf.Settings().statistics_retention.days,
+    "Runs of schedules": RUNS_KEPT.days,
+    "Errors of a job": conf.Settings().keep_errors,
+    "One error with its traceback": conf.Settings().max_error_bytes,
+    "Log of an attempt, lines": conf.Settings().log_lines,
+    "Log of an attempt, bytes": conf.Settings().log_bytes,
+    "Exact counts in why": MOST_COUNTED,
+    "Finished jobs that an action of the admin on all matching jobs considers": MOST_FINISHED,
+    "Jobs of one action of the admin that is noted in the history of each": MOST_AT_ONCE,
+}
+#: Rows without a number, or with one that a test of its own holds.
+WITHOUT = {"Priority", "run_after", "Jobs in a batch, in a queue, in the table", "Time of an attempt",
+           "Jobs that run at once"}  # fmt: skip
+
+
+def test_the_page_of_limits_has_the_numbers_of_the_code() -> None:
+    listed = {row[0]: row[1] for row in rows(reference("limits"))}
+    assert set(listed) == {*NUMBERS, *WITHOUT}
+    for name, numbers in NUMBERS.items():
+        for number in numbers if isinstance(numbers, tuple) else (numbers,):
+            assert re.search(rf"(?<![\d,]){number:,.0f}(?![\d,]\d)", listed[name]), name
 
 
 @pytest.mark.django_db
