@@ -2,11 +2,11 @@
 -- claimable and of blocked jobs cost one probe of an index for each queue, those of running jobs one read of theirs.
 SELECT kept.queue_name FROM kept
 UNION
-SELECT _pgqueue_claimable_queues()
+SELECT _pgqueue_queues_with('claimable')
 UNION
 SELECT job.queue_name FROM pgqueue_job_live AS job WHERE job.status = 'running'
 UNION
-SELECT _pgqueue_blocked_queues()
+SELECT _pgqueue_queues_with('blocked')
 UNION
 SELECT queue.name FROM pgqueue_queue AS queue
 UNION

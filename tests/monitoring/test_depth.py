@@ -12,6 +12,7 @@ from django_pgqueue import pause
 from django_pgqueue.maintenance.rounds import IN_USE_SQL
 from django_pgqueue.monitoring.depth import Depth, Flow, capped, deploys, depth_series, depths, flows
 from django_pgqueue.monitoring.spans import DAY, HOUR
+from django_pgqueue.postgres import fetch_rows
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.figures import count, forget
 from tests.support.jobs import value
@@ -240,3 +241,16 @@ def test_old_counts_are_thinned_out(one: Connection) -> None:
         "SELECT now() - minute > interval '2 days', count(*) FROM pgqueue_depth GROUP BY 1 ORDER BY 1"
     ).fetchall()
     assert left == [(False, 60), (True, 4)]
+
+
+def test_the_queues_that_have_jobs_of_a_kind() -> None:
+    JobFactory.create(queue_name="a")
+    JobFactory.create(queue_name="b", retrying=True)
+    JobFactory.create(queue_name="b", status="blocked")
+    JobFactory.create(queue_name="c", status="blocked")
+    JobFactory.create(queue_name="d", running=True)
+    JobFactory.create(queue_name="e", failed=True)
+    expected = {"claimable": ["a", "b"], "retry": ["b"], "blocked": ["b", "c"]}
+    for kind, queues in expected.items():
+        found = fetch_rows("default", "SELECT _pgqueue_queues_with(%s)", [kind])
+        assert [name for (name,) in found] == queues

@@ -285,17 +285,8 @@ def at_path(jobs: QuerySet[Any], column: str, keys: list[str], text: str, is_quo
 #: The jobs of at most this many queues are merged. With more queues, the list is in the order of the key.
 MOST_QUEUES = 30
 _SOME_OF_KEPT = f"{KEPT_QUEUES} SELECT kept.queue_name FROM kept LIMIT {MOST_QUEUES + 1}"  # noqa: S608 - constants
-#: The states of which an index has all jobs (pgqueue_job_state), and a query for the queues of one.
+#: The states of which an index has all jobs (pgqueue_job_state).
 HELD = frozenset({Status.RETRY, Status.BLOCKED})
-_QUEUES_OF_STATE = """
-    WITH RECURSIVE found AS (
-        SELECT min(job.queue_name) AS name FROM pgqueue_job_live AS job WHERE job.status = '{state}'
-        UNION ALL
-        SELECT (SELECT min(job.queue_name) FROM pgqueue_job_live AS job
-            WHERE job.status = '{state}' AND job.queue_name > found.name)
-        FROM found WHERE found.name IS NOT NULL
-    ) SELECT found.name FROM found WHERE found.name IS NOT NULL LIMIT {most}
-"""
 _TO_RUN = ("-priority", "run_after", "id")
 _FINISHED = ("-finished_at", "-id")
 #: Whether a job has a group: no field of the model, because PostgreSQL computes it. A condition on
@@ -312,9 +303,8 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
         return KeysetOrder(("last_attempted_at", "id"))
     queues = [queue]
     if not queue:
-        sql = _SOME_OF_KEPT if state.is_terminal else "SELECT _pgqueue_claimable_queues()"
-        if state in HELD:
-            sql = _QUEUES_OF_STATE.format(state=state.value, most=MOST_QUEUES + 1)
+        kind = state.value if state in HELD else "claimable"
+        sql = _SOME_OF_KEPT if state.is_terminal else f"SELECT _pgqueue_queues_with('{kind}')"
         queues = [name for (name,) in fetch_rows(alias, sql)]
     if len(queues) > MOST_QUEUES and state in HELD:
         return KeysetOrder(("run_after", "id"), lambda jobs: [jobs.filter(shelf=LIVE_SHELF, status=state)])
@@ -350,7 +340,7 @@ def order_of_due(alias: str, queue: str) -> KeysetOrder:
     """Return the order for jobs that are due now, or later: each priority of a queue is a range of the index.
     With very many priorities, the index is read from the first one to the last.
     """
-    queues = "CAST(%s AS text)" if queue else "_pgqueue_claimable_queues()"
+    queues = "CAST(%s AS text)" if queue else "_pgqueue_queues_with('claimable')"
     sql = _PRIORITIES.format(queues=queues, most=2 * MOST_QUEUES + 1)
     ranges = fetch_rows(alias, sql, [queue] if queue else [])
     if len(ranges) > 2 * MOST_QUEUES:

@@ -165,17 +165,25 @@ BEGIN
     END LOOP;
 END $$;
 
--- Return the queues that have claimable jobs. This takes one probe of the index for each queue.
-CREATE FUNCTION _pgqueue_claimable_queues() RETURNS SETOF text
+-- Return the queues that have jobs of a kind: 'claimable', 'retry' or 'blocked'. This takes one probe of the index for
+-- each queue. The index of the claim also has retries, among many others; to look for them there would take long.
+CREATE FUNCTION _pgqueue_queues_with(p_jobs text) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     here text := '';
+    found_status text := p_jobs;
 BEGIN
     LOOP
-        SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
-        WHERE job.status IN ('pending', 'retry') AND job.queue_name > here
-        ORDER BY job.queue_name LIMIT 1;
-        EXIT WHEN NOT FOUND;
+        IF p_jobs = 'claimable' THEN
+            SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
+            WHERE job.status IN ('pending', 'retry') AND job.queue_name > here
+            ORDER BY job.queue_name LIMIT 1;
+        ELSE
+            SELECT job.status, job.queue_name INTO found_status, here FROM pgqueue_job_live AS job
+            WHERE job.status IN ('retry', 'blocked') AND (job.status, job.queue_name) > (p_jobs, here)
+            ORDER BY job.status, job.queue_name LIMIT 1;
+        END IF;
+        EXIT WHEN NOT FOUND OR found_status <> p_jobs;
         RETURN NEXT here;
     END LOOP;
 END $$;

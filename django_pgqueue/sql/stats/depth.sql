@@ -23,7 +23,7 @@ DECLARE
 BEGIN
     running := 0;
     blocked := 0;
-    FOR name IN SELECT _pgqueue_claimable_queues() LOOP
+    FOR name IN SELECT _pgqueue_queues_with('claimable') LOOP
         queue_name := name;
         ready := 0;
         later := 0;
@@ -84,22 +84,7 @@ BEGIN
             WHERE job.status = 'blocked' AND job.queue_name = queue.name LIMIT most
         ) AS part
     ), NULL::double precision, NULL::double precision
-    FROM _pgqueue_blocked_queues() AS queue (name);
-END $$;
-
--- Return the queues that have blocked jobs. This takes one probe of the index for each queue.
-CREATE FUNCTION _pgqueue_blocked_queues() RETURNS SETOF text
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
-DECLARE
-    here text := '';
-BEGIN
-    LOOP
-        SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
-        WHERE job.status = 'blocked' AND job.queue_name > here
-        ORDER BY job.queue_name LIMIT 1;
-        EXIT WHEN NOT FOUND;
-        RETURN NEXT here;
-    END LOOP;
+    FROM _pgqueue_queues_with('blocked') AS queue (name);
 END $$;
 
 -- Count the live jobs, once a minute, whoever asks (tables/maintenance.sql). Returns whether this call has done it. A

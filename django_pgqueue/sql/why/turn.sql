@@ -102,7 +102,7 @@ BEGIN
             SELECT FROM (
                 SELECT jsonb_array_elements_text(served.queues) AS name
                 UNION ALL
-                SELECT name FROM _pgqueue_claimable_queues() AS name
+                SELECT name FROM _pgqueue_queues_with('claimable') AS name
                 WHERE served.queues = '[]' AND (served.excluded ? name) IS NOT TRUE
             ) AS queue
             CROSS JOIN (VALUES (false), (true)) AS kind (is_grouped)
