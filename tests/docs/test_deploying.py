@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from configparser import ConfigParser
 from datetime import timedelta
@@ -56,6 +57,10 @@ def first(pattern: str, text: str) -> str:
 SERVICE = unit()
 COMPOSE: dict[str, Any] = yaml.safe_load(read("compose.yaml"))["services"]["worker"]
 POD: dict[str, Any] = yaml.safe_load(read("kubernetes.yaml"))["spec"]["template"]["spec"]
+FLY = tomllib.loads(read("fly.toml"))
+RENDER: dict[str, Any] = yaml.safe_load(read("render.yaml"))["services"][0]
+RAILWAY = tomllib.loads(read("railway.toml"))["deploy"]
+ECS: dict[str, Any] = json.loads(read("ecs-task.json"))["containerDefinitions"][0]
 #: The command line of each, and the seconds from SIGTERM to SIGKILL. A CMD of Docker is JSON, its exec form:
 #: in the other one a shell would be process 1. Docker's own seconds are those of who runs it.
 COMMANDS: dict[str, tuple[list[str], float | None]] = {
@@ -63,27 +68,62 @@ COMMANDS: dict[str, tuple[list[str], float | None]] = {
     "docker": (json.loads(first(r"^CMD (.*)$", read("Dockerfile"))), None),
     "compose": (COMPOSE["command"], float(COMPOSE["stop_grace_period"].removesuffix("s"))),
     "kubernetes": (POD["containers"][0]["command"], float(POD["terminationGracePeriodSeconds"])),
+    "fly": (shlex.split(FLY["processes"]["worker"]), float(FLY["kill_timeout"])),
+    "render": (shlex.split(RENDER["dockerCommand"]), float(RENDER["maxShutdownDelaySeconds"])),
+    "railway": (shlex.split(RAILWAY["startCommand"]), float(RAILWAY["drainingSeconds"])),
+    "ecs": (ECS["command"], float(ECS["stopTimeout"])),
     "procfile": (shlex.split(first(r"^worker:\s*(\S.*)$", read("Procfile"))), 30.0),  # Heroku's
 }
 
 
-def options(name: str) -> Any:
+def options(line: list[str]) -> Any:
     """What the command makes of the command line. Raises CommandError for what it does not know."""
-    python, manage, command, *arguments = COMMANDS[name][0]
+    python, manage, command, *arguments = line
     assert (Path(python).name, manage, command) == ("python", "manage.py", "runqueueworker")
     return load_command_class("django_pgqueue", command).create_parser(manage, command).parse_args(arguments)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_command_takes_the_options_and_nobody_is_killed_within_the_grace(name: str) -> None:
-    given, patience = options(name), COMMANDS[name][1]
+    line, patience = COMMANDS[name]
+    given = options(line)
     assert given.threads >= 1
     assert patience is None or patience > given.grace + KILL_AFTER
 
 
+def test_platforms_wait_no_longer_than_they_can() -> None:
+    most = {"fly": 300, "render": 300, "ecs": 120}  # seconds, as the page says
+    assert {name: COMMANDS[name][1] for name in most if (COMMANDS[name][1] or 0) > most[name]} == {}
+    assert FLY["kill_signal"] == "SIGTERM"
+    assert FLY["http_service"]["processes"] == ["web"]  # Fly stops idle machines of a group with a service
+
+
+def test_the_chart_makes_a_deployment_of_each_kind_of_worker() -> None:
+    """Helm is not installed here: the few actions of the template are rendered as Helm does it."""
+    values = yaml.safe_load(read("helm/values.yaml"))
+    body = first(r"(?s)workers }}\n(.*)\n{{- end }}", read("helm/templates/workers.yaml"))
+    for name, worker in values["workers"].items():
+        actions = {
+            "$.Release.Name": "mysite", "$name": name, "$.Values.image": values["image"],
+            "$.Values.grace": values["grace"], "add $.Values.grace 15": values["grace"] + 15,
+            "$.Values.secret": values["secret"], "toJson $worker.options": json.dumps(worker["options"]),
+            "$worker.replicas": worker["replicas"], "$worker.memory": worker["memory"],
+        }  # fmt: skip
+        text = body
+        for action, shown in actions.items():
+            text = text.replace("{{ %s }}" % action, str(shown))  # noqa: UP031 - braces
+        made = yaml.safe_load(text)
+        pod = made["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        given = options(container["command"] + container["args"])
+        assert pod["terminationGracePeriodSeconds"] > given.grace + KILL_AFTER
+        assert {*given.queues, *given.exclude_queues} == {"slow"}
+        assert made["spec"]["replicas"] == worker["replicas"]
+
+
 def test_what_the_page_explains() -> None:
     assert (SERVICE["Type"], SERVICE["KillMode"], SERVICE["Restart"]) == ("notify", "mixed", "always")
-    given, memory = options("kubernetes"), POD["containers"][0]["resources"]["limits"]["memory"]
+    given, memory = options(COMMANDS["kubernetes"][0]), POD["containers"][0]["resources"]["limits"]["memory"]
     supervisor = 100  # megabytes; the page says what a small project takes
     assert given.max_memory * given.processes + supervisor < int(memory.removesuffix("Gi")) * 1024
 

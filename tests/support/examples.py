@@ -43,10 +43,12 @@ BLOCK = re.compile(
 #: The language of a file, and how its comments look, by its suffix, or by its name if it has none.
 LANGUAGES = {
     ".html": ("html+django", "{# %s #}"),
+    ".json": ("json", ""),  # has no comments: an example has caption=""
     ".py": ("python", "# %s"),
     ".service": ("ini", "# %s"),
     ".sh": ("sh", "# %s"),
     ".sql": ("sql", "-- %s"),
+    ".toml": ("toml", "# %s"),
     ".yaml": ("yaml", "# %s"),
     "Dockerfile": ("dockerfile", "# %s"),
     "Procfile": ("text", "# %s"),
