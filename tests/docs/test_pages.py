@@ -172,7 +172,7 @@ def asked(query: str) -> set[str]:
 @pytest.mark.django_db
 def test_the_page_of_job_lists_each_column_that_people_read() -> None:
     names = {field.column: field.name for field in Job._meta.concrete_fields}
-    listed = [row[0] for row in rows(reference("job").split("## Properties")[0]) if len(row) == 3]
+    listed = [row[0] for row in rows(reference("job").split("## Statuses")[0]) if len(row) == 3]
     assert sorted(listed) == sorted(names[column] for column in asked(COLUMNS))
 
 
@@ -238,12 +238,13 @@ def test_the_page_of_limits_has_the_numbers_of_the_code() -> None:
 
 
 @pytest.mark.django_db
-def test_the_page_of_statuses_says_what_the_table_says() -> None:
+def test_the_page_of_job_has_the_statuses_of_the_table() -> None:
     def word(flag: bool) -> str:
         return "yes" if flag else "no"
 
     expected = {(s.status, word(s.is_claimable), word(s.is_terminal)) for s in QueueStatus.objects.all()}
-    assert {tuple(row[:3]) for row in rows(reference("statuses"))} == expected
+    section = reference("job").split("## Statuses")[1].split("## Properties")[0]
+    assert {tuple(row[:3]) for row in rows(section)} == expected
 
 
 @pytest.mark.django_db
