@@ -25,7 +25,7 @@ MIB = 2**20
 Pair = namedtuple("Pair", "left right")
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = "red"
 
 
@@ -83,7 +83,7 @@ def test_arguments_become_json(args: Any, kwargs: Any, expected: tuple[str, str]
         (gettext_lazy("yes"), "", "str(value)"),
         (b"x", "", "decode"),
         ({1, 2}, "", "sorted"),
-        (Colour.RED, "", "value.value"),
+        (Color.RED, "", "value.value"),
         (Point(1), "", "asdict"),
         (1j, "", "real"),
         (UserDict(), "", "dict(value)"),

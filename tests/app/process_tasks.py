@@ -67,7 +67,7 @@ def read_input() -> list[str]:
 
 
 @task
-def daemonise() -> None:
+def daemonize() -> None:
     """Leave a grandchild in a separate session. It ends soon."""
     subprocess.run(["sh", "-c", "setsid sleep 0.1 &"], check=True)
 

@@ -47,12 +47,12 @@ def runs(key: str) -> list[int]:
 
 
 @pytest.mark.promise("crash-limit")
-def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_neighbour_along_twice(
+def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_neighbor_along_twice(
     start: Start,
 ) -> None:
     """Other ways to die are in ``test_hostile.py``."""
     command = start("--threads", "2", BACKOFF_BASE=0, CRASH_LIMIT=3)
-    neighbour = enqueue(worker_tasks.wait_for_entry, "go")
+    neighbor = enqueue(worker_tasks.wait_for_entry, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
     killer = enqueue(timing_tasks.dies, "k", "SIGKILL")
     failed = over(killer)
@@ -64,7 +64,7 @@ def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_nei
     # The first crash hit both jobs. After that the other job was isolated as well and was not affected.
     until(lambda: Entry.objects.filter(key="go runs").count() == 2, seconds=SLOW)
     Entry.objects.create(key="go")
-    done = over(neighbour)
+    done = over(neighbor)
     assert (done.status, done.crash_count, done.attempts) == ("done", 1, 1)
     assert done.duration is not None, "its process has said so"
     assert Entry.objects.filter(key="go runs").count() == 2

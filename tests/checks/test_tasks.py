@@ -159,7 +159,7 @@ BAD_ENTRIES: list[Any] = [
     {"BACKEND": "django_pgqueue.backend.PgQueBackend"}, {"BACKEND": "django_pgqueue.backend"},
     {"BACKEND": "no.such.Backend"}, {"BACKEND": "django.core.mail.send_mail"}, {"BACKEND": None}, {},
     OURS["BACKEND"], {**OURS, "OPTIONS": {"databse": "x"}}, {**OURS, "OPTIONS": {"max_attempt": 5}},
-    {**OURS, "OPTIONS": {"colour": 1}}, {**OURS, "OPTIONS": {"database": 5}}, {**OURS, "OPTIONS": None},
+    {**OURS, "OPTIONS": {"color": 1}}, {**OURS, "OPTIONS": {"database": 5}}, {**OURS, "OPTIONS": None},
     {**OURS, "OPTIONS": ["database"]}, {**OURS, "QUEUES": "mail"}, {**OURS, "QUEUES": None},
     {**OURS, "QUEUES": ["q" * 101]},
 ]  # fmt: skip

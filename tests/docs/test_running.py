@@ -231,12 +231,12 @@ def test_tasks_clean_up_at_their_timeout_and_may_extend_it(tmp_path: Path) -> No
     for folder in folders:
         folder.mkdir()
     too_long = [
-        enqueue(timeouts.export_catalogue, str(folders[0]), 100_000),
+        enqueue(timeouts.export_catalog, str(folders[0]), 100_000),
         enqueue(timeouts.follow_parcel, str(folders[1]), "parcel"),
     ]
     others = [
         enqueue(timeouts.import_pages, 8),
-        enqueue(timeouts.export_catalogue, str(folders[2]), 3),
+        enqueue(timeouts.export_catalog, str(folders[2]), 3),
         enqueue(timeouts.render_invoice, 5),
     ]
     produce()
@@ -244,7 +244,7 @@ def test_tasks_clean_up_at_their_timeout_and_may_extend_it(tmp_path: Path) -> No
         assert (job.status, job.attempts) == ("failed", 1)
         assert job.errors[0]["class"] == "django_pgqueue.exceptions.TaskTimeout"
     assert [fresh(job).result for job in others] == [8, 3, "invoice 5"]
-    assert [path.name for folder in folders for path in folder.iterdir()] == ["catalogue"]
+    assert [path.name for folder in folders for path in folder.iterdir()] == ["catalog"]
 
 
 def test_an_operator_extends_a_timeout(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_an_order_is_fulfilled_once() -> None:
     steps = example("steps")
     account = example("models").Account.objects.create(name="ann", balance=100)
     ordered = order(total=42)
-    job = run(enqueue(steps.fulfil, ordered.pk, account.pk))
+    job = run(enqueue(steps.fulfill, ordered.pk, account.pk))
     assert job.waiting_reason == "sleeps: settle"
     done = run_attempts(job, 1)
     assert (done.status, done.result) == ("done", f"parcel {len(steps.SHIPPED)}")

@@ -53,7 +53,7 @@ def test_a_job_after_others(flows: Any) -> None:
     assert ask(statements("parents").replace("57", str(job.pk))) == parents
     assert run(job).result == 4
     assert list(flows.PUBLISHED[0]) == ["north-pear", "north-plum", "south-pear", "south-plum"]
-    assert run(flows.fulfil(5)[-1]).result == "packed box for 5, with post"
+    assert run(flows.fulfill(5)[-1]).result == "packed box for 5, with post"
     for supplier, status, expected in (("north", "done", "0 of 1"), ("nobody", "cancelled", "1 of 1")):
         _, publish, tell = flows.import_and_tell(supplier, "ann@example.com")
         work()

@@ -251,7 +251,7 @@ def test_race_a_process_whose_jobs_have_not_gone_back_learns_of_another(
 
 
 def test_two_jobs_that_take_their_processes_down_together_again_and_again_both_fail(session: Session) -> None:
-    """And their innocent neighbours are only counted until the two run isolated."""
+    """And their innocent neighbors are only counted until the two run isolated."""
     killers = [enqueue(noop), enqueue(noop)]
     rounds = 0
     while any(fresh(job).status == "pending" for job in killers):

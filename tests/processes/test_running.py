@@ -245,7 +245,7 @@ def test_the_first_process_of_a_container_reaps_orphans_and_stops_in_order(start
     command.workers()
     (init,) = children_of(command.process.pid)
     assert Path(f"/proc/{init}/ns/pid").readlink() != Path("/proc/self/ns/pid").readlink()
-    over(enqueue(process_tasks.daemonise))
+    over(enqueue(process_tasks.daemonize))
     # Only the worker process is left: no grandchild and no zombie.
     until(lambda: len(children_of(init)) == 1, seconds=SLOW, what="no zombies")
     # It still gets the exit codes of its own children.

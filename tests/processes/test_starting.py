@@ -58,7 +58,7 @@ def test_a_signal_ends_the_wait_for_a_server(start: Start, arguments: tuple[str,
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("settings", "how"), [
-    ("raise LookupError('no licence\\nhere')", "exit code 1 (LookupError: no licence here)"),
+    ("raise LookupError('no license\\nhere')", "exit code 1 (LookupError: no license here)"),
     ("import sys; sys.exit(0)", "exit code 0 (SystemExit: 0)"),
     ("import os; os._exit(5)", "exit code 5"),
     (None, "[Errno 2] No such file or directory: '/nowhere/python'"),

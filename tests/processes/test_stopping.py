@@ -133,7 +133,7 @@ def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_
 
 
 @pytest.mark.promise("blame-counts-a-crash", "timeout-gil", "live-worker-keeps-jobs")
-def test_a_task_that_holds_the_gil_keeps_its_lease_until_its_timeout_and_its_neighbour_is_not_blamed(
+def test_a_task_that_holds_the_gil_keeps_its_lease_until_its_timeout_and_its_neighbor_is_not_blamed(
     start: Start,
 ) -> None:
     # Long enough for the worker to end the process of the isolated job itself, even on a busy machine.
@@ -141,7 +141,7 @@ def test_a_task_that_holds_the_gil_keeps_its_lease_until_its_timeout_and_its_nei
         "--threads", "2", "--grace", "0", env={KILL_AFTER: "4"},
         TIMEOUT_GRACE=0.5, CRASH_LIMIT=2, BACKOFF_BASE=0, HEARTBEAT=0.2,
     )  # fmt: skip
-    neighbour = enqueue(tasks.wait_for_entry, "go")
+    neighbor = enqueue(tasks.wait_for_entry, "go")
     begun("go")
     stuck = enqueue(timing.holds_the_gil_for_ever, "stuck")
     begun("stuck")
@@ -156,8 +156,8 @@ def test_a_task_that_holds_the_gil_keeps_its_lease_until_its_timeout_and_its_nei
     assert (failed.status, failed.attempts, failed.crash_count) == ("failed", 1, 1)
     assert failed.errors[0]["class"].endswith("TaskTimeout")
     Entry.objects.create(key="go")
-    over(neighbour)
-    done = fresh(neighbour)
+    over(neighbor)
+    done = fresh(neighbor)
     assert (done.status, done.attempts, done.crash_count) == ("done", 1, 0)
 
 

@@ -41,11 +41,11 @@ def test_a_rotation_gives_way_to_a_retry(connect: Connect) -> None:
     # It gives way only because of its own lock timeout. Without one, it would wait until it is cancelled.
     one = connect()
     other = connect(autocommit=True, options="-c lock_timeout=0 -c statement_timeout=20s")
-    job, neighbour = over(other, 2, "8 days", 2)
+    job, neighbor = over(other, 2, "8 days", 2)
     assert retry(one, [job]) == 1
     assert rotate(other) == "gave way to a reader of shelf 2"
     one.commit()
-    assert statuses(other) == {job: "pending", neighbour: "done"}
+    assert statuses(other) == {job: "pending", neighbor: "done"}
     assert rotate(other) == "emptied shelf 2"
     assert statuses(other) == {job: "pending"}
 

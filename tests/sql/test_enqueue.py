@@ -173,7 +173,7 @@ def test_the_stable_names_have_one_signature_each() -> None:
 
 def test_an_unknown_name_is_an_error_of_the_server() -> None:
     with pytest.raises(ProgrammingError, match="does not exist"), transaction.atomic():
-        sql("SELECT pgqueue_enqueue('a.b', colour => 1)")
+        sql("SELECT pgqueue_enqueue('a.b', color => 1)")
 
 
 def test_cancel_and_retry_by_plain_sql() -> None:

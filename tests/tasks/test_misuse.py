@@ -135,8 +135,8 @@ rate: Any = RateLimit
 def test_several_keywords_and_those_of_nobody() -> None:
     with pytest.raises(TypeError, match=r"has no eta=\. Write run_after=1\. Task\.using\(\) has no queue=\."):
         TASK.using(eta=1, queue="x")
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'colour'"):
-        TASK.using(colour=1)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'color'"):
+        TASK.using(color=1)
     with pytest.raises(TypeError, match=r"^Snooze takes a delay"):
         Snooze()
 

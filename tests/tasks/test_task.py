@@ -603,8 +603,8 @@ def test_djangos_decorator_takes_our_policy_too() -> None:
         assert (made.max_attempts, made.timeout, made.retry_on) == (3, 5, (OSError,))
         with pytest.raises(TypeError, match=r"argument 'max_attemps'\. Did you mean 'max_attempts'\?$"):
             django_task(max_attemps=3)(plain.func)
-        with pytest.raises(TypeError, match=r"argument 'colour'\. The options are atomic, backend, backoff"):
-            django_task(colour="red")(plain.func)
+        with pytest.raises(TypeError, match=r"argument 'color'\. The options are atomic, backend, backoff"):
+            django_task(color="red")(plain.func)
 
 
 @pytest.mark.skipif(

@@ -27,7 +27,7 @@ def ship(order_id: int) -> str:
 
 
 @task
-def fulfil(order_id: int, account_id: int) -> str:
+def fulfill(order_id: int, account_id: int) -> str:
     job = current_job()
     text = job.step("render", render, order_id, language="en")
     job.atomic_step("charge", charge, account_id, 42)

@@ -13,8 +13,8 @@ def render_invoice(order_id: int) -> str:
 
 
 @task(timeout=1, fail_on=TaskTimeout)
-def export_catalogue(folder: str, pages: int) -> int:
-    unfinished = Path(folder, "catalogue.part")
+def export_catalog(folder: str, pages: int) -> int:
+    unfinished = Path(folder, "catalog.part")
     try:
         with unfinished.open("w") as file:
             for page in range(pages):
@@ -23,7 +23,7 @@ def export_catalogue(folder: str, pages: int) -> int:
     except TaskTimeout:
         unfinished.unlink()  # remove the partial file
         raise
-    unfinished.rename(Path(folder, "catalogue"))
+    unfinished.rename(Path(folder, "catalog"))
     return pages
 
 

@@ -60,7 +60,7 @@ def ship(carrier: str) -> str:
     return f"{parcel}, with {carrier}"
 
 
-def fulfil(order_id: int) -> list[Job]:
+def fulfill(order_id: int) -> list[Job]:
     return chain([pick.bind(order_id), pack.bind(), ship.bind("post")])
 
 

@@ -166,10 +166,10 @@ def test_race_a_task_extends_itself_when_the_worker_has_decided(monkeypatch: pyt
 
 
 @pytest.mark.promise("timeout-neighbors")
-def test_a_job_that_goes_on_costs_its_process_and_its_neighbours_finish(settings: Any) -> None:
+def test_a_job_that_goes_on_costs_its_process_and_its_neighbors_finish(settings: Any) -> None:
     settings.PGQUEUE = {"TIMEOUT_GRACE": 0.2}
     job = enqueue(timing.deaf, "a")
-    neighbour = enqueue(tasks.hold, "n")
+    neighbor = enqueue(tasks.hold, "n")
     with working(threads=2) as worker:
         assert tasks.gate("a heard").wait(tasks.DEADLINE)
         until(lambda: worker.producer.lifetime.stopping)
@@ -179,7 +179,7 @@ def test_a_job_that_goes_on_costs_its_process_and_its_neighbours_finish(settings
         assert not worker.thread.is_alive()
         assert worker.producer.lifetime.replaced
         tasks.gate("a").set()
-    assert fresh(neighbour).status == "done"
+    assert fresh(neighbor).status == "done"
     assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
     assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
     assert "its process was replaced" in fresh(job).errors[0]["message"]
@@ -189,7 +189,7 @@ def test_a_job_that_goes_on_costs_its_process_and_its_neighbours_finish(settings
 def test_a_job_that_ends_late_but_ends_is_what_it_says(settings: Any) -> None:
     settings.PGQUEUE = {"TIMEOUT_GRACE": 0.2}
     job = enqueue(timing.deaf, "a")
-    neighbour = enqueue(tasks.hold, "n")
+    neighbor = enqueue(tasks.hold, "n")
     with working(threads=2) as worker:
         until(lambda: worker.producer.lifetime.stopping)
         tasks.gate("a").set()
@@ -197,7 +197,7 @@ def test_a_job_that_ends_late_but_ends_is_what_it_says(settings: Any) -> None:
         assert worker.thread.is_alive()
         tasks.gate("n").set()
         worker.thread.join(tasks.DEADLINE)
-    assert [fresh(job).status, fresh(neighbour).status] == ["done", "done"]
+    assert [fresh(job).status, fresh(neighbor).status] == ["done", "done"]
     assert worker.producer.jobs.overdue == {}
 
 
