@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from .. import formatting
 from ..formatting import throughput
 from ..models import Job, JobStat, Pause, Queue, Worker
-from ..monitoring.backlog import backlog
+from ..monitoring.backlog import Share, backlog
 from ..monitoring.depth import Flow, capped, depth_series, flows
 from ..monitoring.queues import PATIENCE, QueueFigures, one_queue, queue_figures
 from ..monitoring.spans import breakdown, percentile_text, series
@@ -320,26 +320,27 @@ def _backlog(page: QueueAdmin, request: HttpRequest, figures: QueueFigures) -> d
     if found.jobs < FEW_WAITING:
         return None
     pause_url = page_url(site, request, Pause, "add")
-    rows = []
-    for share in found.shares:
-        filters = {"queue": figures.name}
-        if task := share.task_path or (share.value if share.kind == "task" else ""):
-            filters["task"] = task
-        if share.kind != "task":
-            filters["q"] = _TERMS[share.kind].format(share=share)
-        pause = urlencode({"kind": "task", "name": share.value})
-        rows.append(
-            {
-                "what": _KINDS[share.kind],
-                "place": share.place,
-                "task": breakable(share.task_path),
-                "value": breakable(share.value) if share.kind == "task" else share.value,
-                "share": f"{100 * share.share:.0f} %",
-                "jobs_url": f"{jobs_url}?{urlencode(filters)}",
-                "pause_url": f"{pause_url}?{pause}" if pause_url and share.kind == "task" else "",
-            }
-        )
+    rows = [_share_row(figures.name, share, jobs_url, pause_url) for share in found.shares]
     return {"rows": rows, "found": found, "may_cancel": jobs.has_cancel_permission(request)}
+
+
+def _share_row(queue: str, share: Share, jobs_url: str, pause_url: str) -> dict[str, Any]:
+    """Return what some of the waiting jobs have in common, with the links to these jobs and to a pause."""
+    is_task = share.kind == "task"
+    filters = {"queue": queue, "task": share.value if is_task else share.task_path}
+    if not is_task:
+        filters["q"] = _TERMS[share.kind].format(share=share)
+    query = urlencode({name: value for name, value in filters.items() if value})
+    pause = urlencode({"kind": "task", "name": share.value})
+    return {
+        "what": _KINDS[share.kind],
+        "place": share.place,
+        "task": breakable(share.task_path),
+        "value": breakable(share.value) if is_task else share.value,
+        "share": f"{100 * share.share:.0f} %",
+        "jobs_url": f"{jobs_url}?{query}",
+        "pause_url": f"{pause_url}?{pause}" if pause_url and is_task else "",
+    }
 
 
 _KINDS = {"task": _("task"), "group": _("group"), "limit": _("limit key"), "argument": _("argument")}

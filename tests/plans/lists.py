@@ -192,6 +192,11 @@ LIST = Room("the list of jobs", make_listed, [
     Django("jobs that are due later are found without those that are due",
            partial(list_jobs, query="due=later"), {JOBS: 50}, 0,
            patched={**LISTED, "django_pgqueue.admin.lists.PATIENCE": 2.0}),
+    *(
+        Django(f"the list of {state} jobs reads those of its page, in the index of their state",
+               partial(list_jobs, query=f"status={state}"), {JOBS: 2 * PAGE + 10}, PAGE, patched=LISTED)
+        for state in ("retry", "blocked")
+    ),
     Django("an indexed argument is found among all jobs", partial(list_jobs, query="q=n%3D5"), {JOBS: 40}, 3,
            patched=LISTED),
     Django("a running worker has an index", partial(list_jobs, query="worker=3&status=running"),
