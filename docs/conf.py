@@ -40,12 +40,12 @@ exclude_patterns = ["_build", "decisions", "examples"]
 html_theme = "furo"
 html_title = f"django_pgqueue {version}"
 html_baseurl = urls.get("Documentation", "")
-# Each page has a link to its source.
-html_theme_options = (
-    {"source_repository": urls["Repository"], "source_branch": "main", "source_directory": "docs/"}
+# Each page has links to its source.
+html_theme_options = {
+    f"source_{what}_link": f"{urls['Repository']}/{folder}/main/docs/{{filename}}"
+    for what, folder in (("view", "blob"), ("edit", "edit"))
     if "Repository" in urls
-    else {}
-)
+}
 pygments_dark_style = "github-dark"
 html_static_path = ["_static"]
 html_css_files = ["pgqueue.css"]
