@@ -54,6 +54,7 @@ html_logo = html_favicon = "_static/logo.svg"
 html_copy_source = False
 html_show_sphinx = False
 
+myst_enable_extensions = ["tasklist"]  # boxes in the production checklist, as on a forge
 myst_heading_anchors = 6  # as a forge gives them
 
 autodoc_member_order = "bysource"
