@@ -16,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from ..checks.doctor import examine
 from ..formatting import age, number
 from ..monitoring.database import LIVE, DatabasePart, PartState, database, has_too_many, is_too_old
 from . import display
@@ -40,6 +41,24 @@ def database_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRe
         to_act=[part for part in parts if part.state == PartState.ACT],
         hides_statements=not statements,
     )
+
+
+def doctor_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
+    """Return the page that examines everything, each time it is opened: this takes sessions and commits."""
+    found = [
+        {
+            "title": each.title,
+            "badge": display.badge(f"check-{'fine' if each.is_fine else 'act'}", str(_STATES[each.is_fine])),
+            "complaints": each.complaints,
+            "note": each.note,
+        }
+        for each in examine(admin.writes_to)
+    ]
+    title, template = str(_("Doctor")), "admin/django_pgqueue/doctor.html"
+    return console_page(admin, request, template, title, examinations=found)
+
+
+_STATES = {True: PartState.FINE.label, False: PartState.ACT.label}
 
 
 def _section(part: DatabasePart) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ..tasks.registry import known_tasks
 from .base import DatabaseAdmin, ReadOnlyAdmin
 from .charts import chosen_span, error_rate, share_text, span_tabs, sparkline
 from .console import console_page, paused, task_url
-from .database_page import database_page
+from .database_page import database_page, doctor_page
 from .jobs.texts import breakable
 from .lists import address, names_filter, queue_names
 from .task_page import task_page
@@ -52,10 +52,11 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
     """
 
     def get_urls(self) -> list[URLPattern]:
-        """Return the three pages."""
+        """Return the pages."""
         return [
             self.viewpage("", task_list, "changelist"),
             self.viewpage("database/", database_page, "database"),
+            self.viewpage("doctor/", doctor_page, "doctor"),
             self.viewpage("task/<path:task_path>/", task_page, "task"),
         ]
 

@@ -48,6 +48,7 @@ _ELSEWHERE = {
     "enqueue": ("run", "trigger", "fire"),
     "failures": ("errors",),
     "why": ("explain",),
+    "doctor": ("diagnose", "checkup"),
     "--author": ("--by",),
     "--max-memory": ("--max-rss", "--max-memory-per-child"),
     "--max-jobs": ("--max-tasks-per-child",),

@@ -150,8 +150,8 @@ def foreign_locks(alias: str) -> list[Holder]:
     return [Holder(*row) for row in fetch_rows(alias, FOREIGN_LOCKS_SQL)]
 
 
-# Schedules that skip one run after the other, and jobs that run far longer than the jobs of their task do. All
-# queues may be healthy in spite of them.
+# Schedules that skip one run after the other, and jobs that run far longer than the jobs of their task do.
+# All queues may be healthy in spite of them.
 
 _SKIPPING = Path(__file__).with_name("skipping.sql").read_text(encoding="utf-8")
 _SLOW = span_sql("parts", "slow")

@@ -39,8 +39,8 @@ LAYERS = """
     explanation
     maintenance
     __init__ checks
-    admin apps metrics templatetags worker
-    shell views
+    admin apps metrics worker
+    shell templatetags views
     management testing
 """
 
@@ -214,10 +214,8 @@ def test_imports_inside_functions_have_a_reason() -> None:
 # --- Size
 
 #: A commit that needs more raises a number here, with its reason in the same line.
-MOST_FILES = 215  # of Python, with migrations; the last two for depths and backlogs
-MOST_LINES = (
-    41_400  # with docstrings, comments and blank lines; the last 1,000 for what the console finds and shows
-)
+MOST_FILES = 216  # of Python, with migrations; the last one for the doctor
+MOST_LINES = 42_200  # with docstrings, comments and blank lines; the last 800 for the doctor and hints
 MOST_AT_THE_ROOT = 18  # what projects import or name in their settings, and what everything stands on
 
 #: A module of fewer lines belongs in the only module that imports it.

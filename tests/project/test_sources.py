@@ -75,6 +75,7 @@ ALLOWED = {
     "management/subcommands/top.py": (1, "shown if the server cannot be reached"),
     "schedules/cron.py": (2, "any time will do to see whether an expression has runs"),
     "explanation/schedules.py": (1, "any time will do to put an expression into words"),
+    "checks/doctor.py": (1, "compared with the clock of the server"),
     "postgres/clock.py": (1, "the server has not told the time yet"),
     "tasks/options.py": (1, "whether a time is within 100 years"),
     "testing/calls.py": (1, "a job without a database"),

@@ -1,5 +1,5 @@
-"""``manage.py pgqueue pause``, ``resume``, ``pauses``, ``workers``, ``drain-worker``, ``database``, ``roles``
-and ``metrics``: for who operates the queue.
+"""``manage.py pgqueue pause``, ``resume``, ``pauses``, ``workers``, ``drain-worker``, ``database``,
+``doctor``, ``roles`` and ``metrics``: for who operates the queue.
 
 The port of ``metrics`` answers one scrape at a time on the main thread, so it holds one connection for each
 database. There is no token: whoever reaches the port may read.
@@ -16,6 +16,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from django.core.management.base import CommandError
 from django.db import DatabaseError, close_old_connections, connections, transaction
 
+from ...checks.doctor import examine
 from ...checks.tasks import queue_databases
 from ...formatting import date_time, get_logger, local, period
 from ...jobs.limits import drain_worker, pause, resume
@@ -177,6 +178,25 @@ def _database(options: dict[str, Any]) -> Output:
         if part.state == PartState.ACT:
             text.append(f"  {part.rule}")
     return Output(text, {"database": options["database"], "parts": [part.as_json() for part in parts]})
+
+
+@subcommand("doctor", "Examine everything that is known to go wrong, and say what helps")
+def _doctor(options: dict[str, Any]) -> Output:
+    alias, text = options["database"], []
+    examinations = examine(alias)
+    bad = [each for each in examinations if not each.is_fine]
+    for each in examinations:
+        state = "fine" if each.is_fine else "act"
+        text.append(f"{each.title}: {state}{f', {each.note}' if each.note else ''}")
+        for complaint in each.complaints:
+            text += [f"- {complaint.text}", f"  {complaint.fix}"]
+    document = {
+        "database": alias,
+        "healthy": not bad,
+        "examinations": [each.as_json() for each in examinations],
+    }
+    names = ", ".join(each.title for each in bad)
+    return Output(text, document, answer=f"To act on: {names}" if bad else "")
 
 
 _ALL = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES"]

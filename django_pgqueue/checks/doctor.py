@@ -1,0 +1,291 @@
+"""``manage.py pgqueue doctor``: everything that is known to go wrong with a queue, looked for at once.
+
+The parts that others have are asked: the system checks of the database, the health of the queues, and the
+parts of the server's state. The doctor adds those that need a session of its own, such as a notification that
+must arrive, and a commit whose time is taken. It changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from statistics import median
+from time import monotonic
+from typing import Any, NamedTuple
+
+import psycopg
+from django.core.checks import WARNING
+from django.db import Error, connections
+from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from .. import conf
+from ..formatting import age, number
+from ..monitoring.database import PartState, database
+from ..monitoring.health import full_health
+from ..postgres import fetch_rows
+from ..postgres.session import Session, connect
+from .database import database_problems, unapplied
+
+ARRIVES_WITHIN = 2.0  # seconds, for a notification
+SLOW_COMMIT = 0.02  # seconds
+COMMITS = 5
+MOST_SKEW = 2.0  # seconds between the clocks of the server and of this machine
+LATE = 60.0  # seconds
+LONG_DEPLOY = 3600.0  # seconds in which workers may run two versions
+INDEX_BYTES = 64 * 2**20  # smaller indexes are not worth the work
+INDEX_BYTES_OF_ROW = 500  # several times what a row takes in an index that is not bloated
+MOST_KEPT = 5_000_000  # rows
+_SQL = Path(__file__).with_name("doctor.sql").read_text(encoding="utf-8")
+
+
+class Complaint(NamedTuple):
+    """One thing that is wrong."""
+
+    text: str
+    fix: str
+    is_minor: bool = False
+
+
+@dataclass(slots=True)
+class Examination:
+    """What was examined, and what is wrong there."""
+
+    code: str
+    title: str
+    complaints: list[Complaint] = field(default_factory=list)
+    note: str = ""  # what was found if nothing is wrong
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether nothing is wrong, or only what is minor."""
+        return all(complaint.is_minor for complaint in self.complaints)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values."""
+        complaints = [complaint._asdict() for complaint in self.complaints]
+        return {"code": self.code, "title": self.title, "complaints": complaints, "note": self.note}
+
+
+class _Figures(NamedTuple):
+    """The object of ``doctor.sql``."""
+
+    settings: dict[str, str]
+    notify: str
+    versions: list[dict[str, Any]]
+    late: list[dict[str, Any]]
+    indexes: list[dict[str, Any]]
+    kept: int
+
+
+def examine(alias: str) -> list[Examination]:
+    """Examine a database and its queues. An error of the database is a complaint, and never raised."""
+    try:
+        if waiting := unapplied(alias, "django_pgqueue"):
+            text = _("%(count)d migrations are not applied.") % {"count": len(waiting)}
+            fix = _("Run: %(command)s") % {"command": f"manage.py migrate --database {alias}"}
+            return [Examination("installation", str(_TITLES["installation"]), [Complaint(text, fix)])]
+        return [*_examinations(alias)]
+    except (Error, psycopg.Error) as error:
+        text = str(error).strip()
+        fix = _("Is the server running, and is DATABASES correct?")
+        return [Examination("connection", str(_TITLES["connection"]), [Complaint(text, fix)])]
+
+
+_TITLES = {
+    "connection": gettext_lazy("Connection"),
+    "installation": gettext_lazy("Tables, functions and rights"),
+    "queues": gettext_lazy("Queues and workers"),
+    "server": gettext_lazy("Server"),
+    "wakeup": gettext_lazy("Wake-up"),
+    "commit": gettext_lazy("Commits"),
+    "clock": gettext_lazy("Clock"),
+    "settings": gettext_lazy("Settings"),
+    "versions": gettext_lazy("Versions of workers"),
+    "schedules": gettext_lazy("Schedules"),
+    "indexes": gettext_lazy("Indexes"),
+    "history": gettext_lazy("Kept history"),
+}
+
+
+def _examinations(alias: str) -> Iterator[Examination]:
+    def of(code: str, complaints: Iterator[Complaint], note: str = "") -> Examination:
+        return Examination(code, str(_TITLES[code]), [*complaints], note)
+
+    yield of("installation", _installation(alias))
+    yield of("queues", _queues(alias))
+    yield of("server", _server(alias))
+    with closing(connect(alias, name="pgqueue doctor")) as session:
+        yield _wakeup(alias, session)
+        yield _commit(session)
+        yield _clock(session)
+    lease = conf.current().lease
+    limits = {"index_bytes": INDEX_BYTES, "index_bytes_of_row": INDEX_BYTES_OF_ROW, "late": LATE}
+    [row] = fetch_rows(alias, _SQL, {"settings": [*_SETTINGS], "lease": lease, **limits})
+    figures = _Figures(**json.loads(row[0]))
+    for code, find in _OF_FIGURES.items():
+        yield of(code, find(alias, figures))
+
+
+def _installation(alias: str) -> Iterator[Complaint]:
+    for each in database_problems(alias):
+        yield Complaint(f"{each.msg} ({each.id})", str(each.hint or ""), each.level <= WARNING)
+
+
+def _queues(alias: str) -> Iterator[Complaint]:
+    for problem in full_health(alias).problems:
+        yield Complaint(problem.text, problem.fix, problem.is_minor)
+
+
+def _server(alias: str) -> Iterator[Complaint]:
+    for part in database(alias):
+        if part.state != PartState.FINE:
+            yield Complaint(f"{part.title}: {part.finding}", part.rule, part.state != PartState.ACT)
+
+
+def _wakeup(alias: str, session: Session) -> Examination:
+    """Send a notification from one session to another, as an enqueue does to a worker."""
+    found = Examination("wakeup", str(_TITLES["wakeup"]))
+    if session.pooled:
+        text = _("The database is behind a transaction pooler, so workers poll every %(seconds)g s.")
+        fix = _("Let workers connect directly: give them a DATABASES entry without the pooler.")
+        seconds = {"seconds": conf.current().shortest_poll}
+        found.complaints.append(Complaint(text % seconds, fix, is_minor=True))
+        if not connections[alias].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+            text = _("Behind a transaction pooler, server-side cursors fail.")
+            fix = _("Set DISABLE_SERVER_SIDE_CURSORS to True in DATABASES[%(alias)r].") % {"alias": alias}
+            found.complaints.append(Complaint(text, fix))
+        return found
+    channel = f"pgqueue_doctor_{token_hex(8)}"
+    session.connection.execute(f'LISTEN "{channel}"')
+    with closing(connect(alias, name="pgqueue doctor")) as sender:
+        began = monotonic()
+        sender.connection.execute("SELECT pg_notify(%s, '')", [channel])
+    if not [*session.connection.notifies(timeout=ARRIVES_WITHIN, stop_after=1)]:
+        text = _("A notification did not arrive within %(limit)s.") % {"limit": age(ARRIVES_WITHIN)}
+        fix = _("Do all connections of this alias lead to the same server and the same database?")
+        found.complaints.append(Complaint(text, fix))
+    found.note = _("a notification arrives after %(time).1f ms") % {"time": 1000 * (monotonic() - began)}
+    return found
+
+
+def _commit(session: Session) -> Examination:
+    """Take the time of some commits that write a little to the log of the server, and to no table."""
+    seconds = []
+    for _each in range(COMMITS):
+        began = monotonic()
+        session.run(("SELECT pg_logical_emit_message(true, 'pgqueue', 'doctor')", None), durable=True)
+        seconds.append(monotonic() - began)
+    usual = median(seconds)
+    found = Examination("commit", str(_TITLES["commit"]))
+    found.note = _("a commit takes %(time).1f ms") % {"time": 1000 * usual}
+    if usual > SLOW_COMMIT:
+        text = _("A commit takes %(time).0f ms: the disk, or a synchronous standby, is slow.")
+        fix = _("Look at the disk of the write-ahead log, and at synchronous_standby_names and commit_delay.")
+        found.complaints.append(Complaint(text % {"time": 1000 * usual}, fix))
+    return found
+
+
+def _here() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+def _clock(session: Session) -> Examination:
+    """Compare the clock of the server with that of this machine, in the middle of a round trip."""
+    before = _here()
+    server = float(session.value("SELECT extract(epoch FROM clock_timestamp())"))
+    skew = server - (before + _here()) / 2
+    found = Examination("clock", str(_TITLES["clock"]))
+    found.note = _("the clocks differ by %(time).1f ms") % {"time": 1000 * abs(skew)}
+    if abs(skew) > MOST_SKEW:
+        text = _("The clock of this machine differs from that of the server by %(time)s.")
+        fix = _("Let a service such as chrony set both. The queue goes by the clock of the server.")
+        found.complaints.append(Complaint(text % {"time": age(abs(skew))}, fix))
+    return found
+
+
+_LOSES = gettext_lazy(
+    "A crash of the server may lose jobs whose enqueue has returned: %(name)s is %(value)s."
+)
+_GROWS = gettext_lazy("Autovacuum does not run, so the tables grow: %(name)s is %(value)s.")
+_ENDS = gettext_lazy("Sessions of web processes end while they wait: %(name)s is %(value)s.")
+#: The settings of the server that must not have a value, and what it does.
+_SETTINGS: dict[str, tuple[Callable[[str], bool], Any]] = {
+    "autovacuum": ((lambda value: value == "off"), _GROWS),
+    "track_counts": ((lambda value: value == "off"), _GROWS),
+    "fsync": ((lambda value: value == "off"), _LOSES),
+    "full_page_writes": ((lambda value: value == "off"), _LOSES),
+    "synchronous_commit": ((lambda value: value == "off"), _LOSES),
+    "idle_session_timeout": ((lambda value: 0 < int(value) < 10_000), _ENDS),
+    "default_transaction_read_only": (
+        (lambda value: value == "on"),
+        gettext_lazy("Nothing can be enqueued: %(name)s is %(value)s."),
+    ),
+}
+
+
+def _settings(alias: str, figures: _Figures) -> Iterator[Complaint]:
+    for name, (is_bad, text) in _SETTINGS.items():
+        value = figures.settings.get(name, "")
+        if value and is_bad(value):
+            fix = _("Change it with ALTER SYSTEM, or with ALTER ROLE and ALTER DATABASE if it is set there.")
+            yield Complaint(str(text) % {"name": name, "value": value}, fix)
+    if figures.notify == "off":
+        text = _("Enqueuing does not wake up workers, since pgqueue.notify is off.")
+        yield Complaint(
+            text, _("Reset it for the role and the database: ALTER ROLE ... RESET pgqueue.notify")
+        )
+
+
+def _versions(alias: str, figures: _Figures) -> Iterator[Complaint]:
+    if len(figures.versions) > 1 and figures.versions[-1]["seconds"] > LONG_DEPLOY:
+        text = _("Workers run several versions for %(time)s: %(versions)s.")
+        versions = ", ".join(f"{each['version']} ({each['workers']})" for each in figures.versions)
+        fix = _("Replace those of the old version: %(command)s")
+        yield Complaint(
+            text % {"time": age(figures.versions[-1]["seconds"]), "versions": versions},
+            fix % {"command": "manage.py pgqueue drain-worker ID"},
+        )
+
+
+def _schedules(alias: str, figures: _Figures) -> Iterator[Complaint]:
+    for each in figures.late:
+        text = _("%(name)s has been due for %(time)s.")
+        if each["seconds"] is None:
+            text = _("%(name)s cannot compute its next run.")
+        seconds = {"name": each["name"], "time": age(each["seconds"] or 0.0)}
+        fix = _("To see why: %(command)s") % {"command": f"manage.py pgqueue schedules show {each['name']}"}
+        yield Complaint(text % seconds, fix)
+
+
+def _indexes(alias: str, figures: _Figures) -> Iterator[Complaint]:
+    for each in figures.indexes:
+        text = _("%(name)s has %(size)s for %(rows)s rows: most of it is empty.")
+        size = {"name": each["name"], "size": filesizeformat(each["bytes"]), "rows": number(each["rows"])}
+        fix = _("Build it anew, beside the work: %(statement)s")
+        statement = {"statement": f"REINDEX INDEX CONCURRENTLY {each['name']}"}
+        yield Complaint(text % size, fix % statement, is_minor=True)
+
+
+def _history(alias: str, figures: _Figures) -> Iterator[Complaint]:
+    if figures.kept > MOST_KEPT:
+        text = _("%(count)s finished jobs are kept for longer than RETENTION.") % {
+            "count": number(figures.kept)
+        }
+        fix = _("Shorten FAILED_RETENTION, or the retention of single queues: %(command)s")
+        yield Complaint(text, fix % {"command": "manage.py pgqueue queues"}, is_minor=True)
+
+
+_OF_FIGURES: dict[str, Callable[[str, _Figures], Iterator[Complaint]]] = {
+    "settings": _settings,
+    "versions": _versions,
+    "schedules": _schedules,
+    "indexes": _indexes,
+    "history": _history,
+}

@@ -1,0 +1,207 @@
+"""The doctor: each fault is staged, and it finds it and says what helps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from django_pgqueue import pause
+from django_pgqueue.checks import doctor
+from django_pgqueue.checks.doctor import examine
+from django_pgqueue.monitoring import database
+from django_pgqueue.postgres.session import connect as open_session
+from tests.support import schedules
+from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.sessions import Connect
+
+OF_THE_SERVER = {"autovacuum", "track_counts", "fsync", "full_page_writes"}
+_SETTINGS = doctor._SETTINGS
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+
+def ago(**time: float) -> Any:
+    return timezone.now() - timedelta(**time)
+
+
+def found(code: str) -> str:
+    """Return what is wrong in one examination, a line for each complaint and for its fix."""
+    examinations = {each.code: each for each in examine("default")}
+    assert code in examinations, examinations
+    each = examinations[code]
+    return "\n".join(f"{complaint.text}\n{complaint.fix}" for complaint in each.complaints)
+
+
+@pytest.fixture(autouse=True)
+def _of_a_real_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server of the tests may lose what it has written, so that it is faster."""
+    kept = {name: rule for name, rule in doctor._SETTINGS.items() if name not in OF_THE_SERVER}
+    monkeypatch.setattr(doctor, "_SETTINGS", kept)
+
+
+@pytest.fixture
+def configured() -> Iterator[Callable[[str], None]]:
+    """Return a function that configures the database for new sessions. It is reset at the end."""
+    name = connection.settings_dict["NAME"]
+
+    def configure(setting: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER DATABASE {name} SET {setting}")
+        connection.close()
+
+    yield configure
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER DATABASE {name} RESET ALL")
+    connection.close()
+
+
+def test_a_queue_that_is_well() -> None:
+    WorkerFactory.create(version="v8")
+    examinations = examine("default")
+    assert {each.code: [*each.complaints] for each in examinations if not each.is_fine} == {}
+    codes = [each.code for each in examinations]
+    assert codes == [code for code in doctor._TITLES if code != "connection"]
+    notes = [each.note.partition(" ")[2].rpartition(" ")[0] for each in examinations if each.note]
+    assert [each.split()[0] for each in notes] == ["notification", "commit", "clocks"]
+    json.dumps([each.as_json() for each in examinations])
+
+
+def test_what_others_find_is_found(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+    """By the system checks, by the health of the queues, and by the parts of the server's state."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE FUNCTION pgqueue_of_tomorrow() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+    assert "pgqueue_of_tomorrow" in found("installation")
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION pgqueue_of_tomorrow()")
+    assert "no worker claims jobs\nStart a worker: manage.py runqueueworker" in found("queues")
+    WorkerFactory.create(queues=["other"])
+    WorkerFactory.create(heartbeat_at=ago(hours=1))
+    JobFactory.create(queue_name="mail", run_after=ago(hours=1))
+    JobFactory.create(running=True, worker=12345)
+    queues = found("queues")
+    for text in ("mail: the oldest ready job waits", "mail: 0 workers serve it", "1 running job has lost"):
+        assert text in queues
+    pause(everything=True)
+    assert "everything is paused" in found("queues")
+    connect().execute("SELECT txid_current()")  # and it stays open
+    for name, value in {"OLDEST": 0, "MOST_USED": 0, "MOST_DEAD": -1, "SHORTEST_TURN": 0}.items():
+        monkeypatch.setattr(database, name, value)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_ring SET since = since - interval '90 days'")
+    server = found("server")
+    for text in ("Old transactions and held snapshots", "Tables: Vacuum", "Connections:", "History: "):
+        assert text in server
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_ring SET since = clock_timestamp()")
+
+
+def test_a_database_without_tables_asks_for_migrate_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "unapplied", lambda *_: ["0001_initial"])
+    [only] = examine("default")
+    assert [*only.complaints[0]][:2] == [
+        "1 migrations are not applied.", "Run: manage.py migrate --database default"
+    ]  # fmt: skip
+
+
+def test_a_database_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise psycopg.OperationalError("connection refused")
+
+    monkeypatch.setattr(doctor, "connect", refuse)
+    [only] = examine("default")
+    assert (only.code, only.complaints[0].text) == ("connection", "connection refused")
+
+
+def test_a_notification_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two sessions are in different databases, as with two servers behind one address."""
+    aliases = iter(["default", "other"])
+    monkeypatch.setattr(doctor, "connect", lambda _alias, **more: open_session(next(aliases), **more))
+    monkeypatch.setattr(doctor, "ARRIVES_WITHIN", 0.2)
+    assert found("wakeup").startswith("A notification did not arrive within 0.2 s.")
+
+
+def test_a_pooler_for_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pooled(alias: str, **more: Any) -> Any:
+        session = open_session(alias, **more)
+        session.pooled = True
+        return session
+
+    monkeypatch.setattr(doctor, "connect", pooled)
+    said = found("wakeup")
+    assert said.startswith("The database is behind a transaction pooler, so workers poll every 1 s.")
+    assert "Set DISABLE_SERVER_SIDE_CURSORS to True in DATABASES['default']." in said
+
+
+def test_commits_that_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "SLOW_COMMIT", 0.0)
+    assert "ms: the disk, or a synchronous standby, is slow." in found("commit")
+
+
+def test_a_clock_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = doctor._here
+    monkeypatch.setattr(doctor, "_here", lambda: real() - 602)
+    assert "The clock of this machine differs from that of the server by 10 min." in found("clock")
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("synchronous_commit = off", "A crash of the server may lose jobs"),
+        ("idle_session_timeout = '5s'", "Sessions of web processes end while they wait"),
+        ("pgqueue.notify = 'off'", "Enqueuing does not wake up workers"),
+    ],
+)
+def test_settings_of_the_server(setting: str, text: str, configured: Callable[[str], None]) -> None:
+    assert found("settings") == ""
+    configured(setting)
+    assert found("settings").startswith(text)
+
+
+def test_settings_that_only_the_whole_server_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_SETTINGS", _SETTINGS)
+    off = doctor._Figures(dict.fromkeys(OF_THE_SERVER, "off"), "", [], [], [], 0)
+    on = doctor._Figures(dict.fromkeys(OF_THE_SERVER, "on"), "", [], [], [], 0)
+    texts = [complaint.text.rpartition(":")[2].strip() for complaint in doctor._settings("default", off)]
+    assert {*texts} == {f"{name} is off." for name in OF_THE_SERVER}
+    assert [*doctor._settings("default", on)] == []
+
+
+def test_a_deploy_that_has_stopped_half_way() -> None:
+    WorkerFactory.create(version="v7", started_at=ago(days=3))
+    new = WorkerFactory.create(version="v8", started_at=ago(minutes=5))
+    assert found("versions") == ""
+    new.started_at = ago(hours=2)
+    new.save()
+    assert found("versions").startswith("Workers run several versions for 2 h: v7 (1), v8 (1).")
+
+
+def test_schedules_that_do_not_fire() -> None:
+    schedules.create("later")
+    schedules.create("paused", next_run_at=ago(hours=1), paused_at=ago(hours=2))
+    schedules.overdue(ago(minutes=10), name="nightly")
+    said = found("schedules")
+    assert said == ("nightly has been due for 10 min.\nTo see why: manage.py pgqueue schedules show nightly")
+
+
+def test_indexes_and_history_that_have_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found("indexes") == found("history") == ""
+    monkeypatch.setattr(doctor, "INDEX_BYTES", 1)
+    monkeypatch.setattr(doctor, "INDEX_BYTES_OF_ROW", 0)
+    monkeypatch.setattr(doctor, "MOST_KEPT", -1)
+    assert "REINDEX INDEX CONCURRENTLY pgqueue_job_claim" in found("indexes")
+    assert "manage.py pgqueue queues" in found("history")
+
+
+def test_the_page_shows_the_same(admin_client: Client) -> None:
+    page = admin_client.get("/admin/django_pgqueue/jobstat/doctor/").content.decode()
+    assert "no worker claims jobs" in page
+    assert "Start a worker: manage.py runqueueworker" in page
+    assert "/jobstat/doctor/" in admin_client.get("/admin/django_pgqueue/jobstat/database/").content.decode()
