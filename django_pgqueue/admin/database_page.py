@@ -48,7 +48,7 @@ def doctor_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResp
     found = [
         {
             "title": each.title,
-            "badge": display.badge(f"check-{'fine' if each.is_fine else 'act'}", str(_STATES[each.is_fine])),
+            "badge": display.badge(f"check-{each.state}", str(_DOCTOR_STATES[each.state])),
             "complaints": each.complaints,
             "note": each.note,
         }
@@ -58,7 +58,7 @@ def doctor_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResp
     return console_page(admin, request, template, title, examinations=found)
 
 
-_STATES = {True: PartState.FINE.label, False: PartState.ACT.label}
+_DOCTOR_STATES = {"fine": PartState.FINE.label, "minor": _("minor"), "act": PartState.ACT.label}
 
 
 def _section(part: DatabasePart) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
         return [
             self.viewpage("", task_list, "changelist"),
             self.viewpage("database/", database_page, "database"),
-            self.viewpage("doctor/", doctor_page, "doctor"),
+            self.viewpage("database/doctor/", doctor_page, "database_doctor"),
             self.viewpage("task/<path:task_path>/", task_page, "task"),
         ]
 

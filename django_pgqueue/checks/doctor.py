@@ -63,14 +63,17 @@ class Examination:
     note: str = ""  # what was found if nothing is wrong
 
     @property
-    def is_fine(self) -> bool:
-        """Whether nothing is wrong, or only what is minor."""
-        return all(complaint.is_minor for complaint in self.complaints)
+    def state(self) -> str:
+        """ "fine", "minor" or "act": whether there are complaints, and one that is not minor."""
+        if any(not complaint.is_minor for complaint in self.complaints):
+            return "act"
+        return "minor" if self.complaints else "fine"
 
     def as_json(self) -> dict[str, Any]:
         """Return it as values."""
         complaints = [complaint._asdict() for complaint in self.complaints]
-        return {"code": self.code, "title": self.title, "complaints": complaints, "note": self.note}
+        return {"code": self.code, "title": self.title, "state": self.state, "note": self.note,
+                "complaints": complaints}  # fmt: skip
 
 
 class _Figures(NamedTuple):

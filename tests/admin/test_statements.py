@@ -14,7 +14,7 @@ MOST = 25
 #: Pages of Django, to which this package adds nothing.
 DJANGO = ("_history", "_delete")
 #: It examines everything, when a user asks for it.
-DOCTOR = "jobstat_doctor"
+DOCTOR = "jobstat_database_doctor"
 
 
 @pytest.mark.django_db

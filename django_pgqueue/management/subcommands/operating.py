@@ -184,10 +184,9 @@ def _database(options: dict[str, Any]) -> Output:
 def _doctor(options: dict[str, Any]) -> Output:
     alias, text = options["database"], []
     examinations = examine(alias)
-    bad = [each for each in examinations if not each.is_fine]
+    bad = [each for each in examinations if each.state == "act"]
     for each in examinations:
-        state = "fine" if each.is_fine else "act"
-        text.append(f"{each.title}: {state}{f', {each.note}' if each.note else ''}")
+        text.append(f"{each.title}: {', '.join(filter(None, [each.state, each.note]))}")
         for complaint in each.complaints:
             text += [f"- {complaint.text}", f"  {complaint.fix}"]
     document = {
