@@ -13,8 +13,8 @@ GUARANTEES = {"the-guarantee", "what-is-guaranteed", "what-you-can-rely-on", "wh
 
 #: What such sections say besides promises that a test can hold.
 OTHER = (
-    "The states are those of the moment when the page was read.",  # what nobody could see otherwise
-    "Tasks without a panel or links pay nothing",  # a cost
+    "The page shows the states of the moment when it was read.",  # what nobody could see otherwise
+    "Tasks without a panel or links cost nothing",  # a cost
 )
 
 
