@@ -29,7 +29,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import ngettext, pgettext
 
 from .. import formatting
 from ..models import Job, JobBatch
@@ -440,8 +440,9 @@ class WorkflowPages(ReadOnlyAdmin[M]):
         called = _("batch %(id)s") if isinstance(row, JobBatch) else _("job %(id)s")
         title = _("Workflow of %(name)s") % {"name": called % {"id": row.pk}}
         counts = sum((node.counts for node in whole.nodes.values() if node.kind == "job"), Counter[str]())
-        count = _("jobs: %(count)s") % {"count": formatting.number(counts.total())}
-        summary = ", ".join([count, *counted(counts).values()])
+        total, parts = counts.total(), ", ".join(counted(counts).values())
+        words = ngettext("%(count)s job: %(parts)s", "%(count)s jobs: %(parts)s", total)
+        summary = words % {"count": formatting.number(total), "parts": parts or "-"}
         boxes = boxes_of(workflow, lambda *given: self._url_of(request, *given))
         return {
             "title": title,

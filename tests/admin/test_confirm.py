@@ -240,6 +240,7 @@ def test_what_takes_too_long_to_count_is_not_taken_for_nothing(
     jobs = JobFactory.create_batch(5)
     page = ask(root, "cancel_jobs", jobs[0], query="status=pending", across=True)
     assert page.sentences == ["? waiting jobs would be cancelled."]
+    assert "? jobs are selected. Filters: status=pending. Nothing has changed yet." in page.html
     assert page.confirm(root)[0] == "5 jobs were cancelled, or asked to stop if they were running."
 
 

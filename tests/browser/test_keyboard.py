@@ -66,6 +66,18 @@ def test_from_page_to_page_and_through_a_list(window: Open) -> None:
     assert re.search(rf"/{ids[0]}/change/", page.url)
 
 
+@pytest.mark.parametrize("name", ["job_failures", "jobstat_changelist"])
+def test_the_keys_go_through_lists_that_are_not_of_a_model(name: str, window: Open) -> None:
+    page = window()
+    page.goto(address(name))
+    links = page.locator("#content tbody th a")
+    for number in range(2):
+        page.keyboard.press("j")
+        assert links.nth(number).evaluate("link => link === document.activeElement")
+    with page.expect_navigation():
+        page.keyboard.press("o")
+
+
 def test_the_dialog_tells_the_keys_and_turns_them_off(window: Open) -> None:
     page = window("phone", fresh=True)
     page.goto(address("job_changelist"))

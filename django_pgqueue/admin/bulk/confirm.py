@@ -147,6 +147,9 @@ def _page(
     ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
     total = Counted.sum(each for _effect, each in found)
     selected = ngettext("%(number)s job is selected.", "%(number)s jobs are selected.", total.plural)
+    selected %= {"number": total}
+    if across and (filters := filter_words(request.GET, shown.meaning)):
+        selected += " " + _("Filters: %(filters)s.") % {"filters": filters}
     where = ""
     if shown.effects and _is_many(shown) and is_list and _is_served(admin):
         where = _("This runs in the background, as a job of its own, which you can watch and cancel.")
@@ -174,7 +177,7 @@ def _page(
             # Django requires at least one.
             *((ACTION_CHECKBOX_NAME, pk) for pk in (ticked[:1] if across else ticked)),
         ],
-        selected=selected % {"number": total},
+        selected=selected,
         form=form,
         where=where,
         across=across,
