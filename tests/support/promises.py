@@ -33,7 +33,7 @@ its page no longer says so, or if a section about guarantees says something that
 
 
 class Promise(NamedTuple):
-    """A promise. `place` is the page and its section, as in ``howto/unique.md#the-guarantee``."""
+    """A promise. `place` is the page and its section, as in ``howto/unique.md#guarantees``."""
 
     topic: str
     place: str
