@@ -196,14 +196,7 @@ def test_its_page_is_titled_by_what_it_does_and_hides_the_signature(root: Client
     assert seal not in page
     strange_ones: list[Any] = [{}, {"action": "none"}, {"action": "cancel", "counted": "x"}, [], 7]
     for strange in strange_ones:
-        assert bulk.title(strange) == bulk.failure_group(strange) == ""
-
-
-def test_the_page_of_a_retried_group_leads_back_to_the_group(root: Client) -> None:
-    jobs = JobFactory.create_batch(3, failed=True, error_fingerprint="ab12")
-    query = "q=fingerprint:ab12&status=failed"
-    page = url("change", confirmed(root, ask(root, "retry_jobs", jobs[0], query=query, across=True)).pk)
-    assert f'href="{url("failure", "ab12")}"' in body(root, page)
+        assert bulk.title(strange) == ""
 
 
 def test_it_stops_when_it_is_cancelled_and_goes_on_when_it_is_retried(

@@ -9,7 +9,13 @@ from tests.support.promises import DOCS, PAGE, holders, page, plain, promises, s
 UPDATE = "run: python3 dev.py promises"
 
 #: Sections of other pages with these names are about guarantees.
-GUARANTEES = {"guarantees", "the-guarantee", "what-is-guaranteed", "what-you-can-rely-on", "what-holds-on-every-page"}
+GUARANTEES = {
+    "guarantees",
+    "the-guarantee",
+    "what-is-guaranteed",
+    "what-you-can-rely-on",
+    "what-holds-on-every-page",
+}
 
 #: What such sections say besides promises that a test can hold.
 OTHER = (

@@ -11,7 +11,6 @@ changed in the name of another user by enqueueing a job with other arguments. It
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -130,18 +129,6 @@ def title(order: Any) -> str:
     else:
         one, many = _("%(action)s %(number)s job"), _("%(action)s %(number)s jobs")
     return (one if counted == 1 and is_exact else many) % words
-
-
-def failure_group(order: Any) -> str:
-    """Return the fingerprint of the group of failures that an action was about, from the argument of its job;
-    empty if there is none.
-    """
-    try:
-        term = QueryDict(order["query"]).get("q", "") if order["meaning"] == "fingerprint" else ""
-    except (KeyError, TypeError, AttributeError):  # a job from SQL may have any argument
-        return ""
-    found = re.fullmatch(r"(?:fingerprint:)?([\w-]{1,40})", term or "")
-    return found[1] if found else ""
 
 
 def identity(admin: Any) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from types import NoneType
@@ -85,24 +85,18 @@ class JobPage(JobDisplay):
             **context,
             "pgqueue": sections,
             "pgqueue_pause": 0 if obj.is_finished else PAUSE,
-            "pgqueue_heading": bulk.title(_order(obj)) or breakable(str(obj)),
+            "pgqueue_heading": _title(obj) or breakable(str(obj)),
             "pgqueue_address": request.build_absolute_uri(self.address("change", obj.pk)),
             "pgqueue_clone": self.address("clone", obj.pk) if may_clone else "",
             "pgqueue_ask_stack": self.address("stack", obj.pk) if obj.status == Job.Status.RUNNING else "",
-            "pgqueue_own_links": [*self._group_link(show), *(links_of(obj) if show.full else [])],
+            "pgqueue_own_links": links_of(obj) if show.full else [],
         }
 
-    def _group_link(self, show: Formatter) -> Iterator[tuple[Any, str]]:
-        """Yield the link to the group of failures whose jobs an action on many jobs has changed."""
-        group = bulk.failure_group(_order(show.job))
-        if group and show.url(Job, "failures"):
-            yield _("The group of failures"), self.address("failure", group)
 
-
-def _order(job: Job) -> Any:
-    """Return the order of an action on many jobs; None for any other job."""
+def _title(job: Job) -> str:
+    """Return the title of an action on many jobs; empty for any other job."""
     is_action = job.task_path == bulk.run.module_path and isinstance(job.args, list) and job.args
-    return job.args[0] if is_action else None
+    return bulk.title(job.args[0]) if is_action else ""
 
 
 FOLDER = "admin/django_pgqueue/job/panels"
