@@ -29,7 +29,7 @@ from .models import Queue
 from .models.statistics import HISTOGRAM_BOUNDS
 from .monitoring.depth import STATES, Depth, Flow, depths, flows
 from .monitoring.spans import OUTCOMES, Figures, totals
-from .monitoring.workers import Crew, Vital
+from .monitoring.workers import Crew, Vital, scale_hint
 from .postgres.timeout import TimeLimitReached, time_limit
 
 __all__ = ["PgQueueCollector", "registry"]
@@ -56,6 +56,7 @@ _FAMILIES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     ),
     "queue_paused": (Gauge, "Whether the queue, or everything, is paused.", ("queue",)),
     "queue_workers": (Gauge, "Worker processes that claim jobs of the queue.", ("queue",)),
+    "wanted_slots": (Gauge, "Slots that the jobs want, to start within a minute.", ("queue",)),
     "workers": (Gauge, "Worker processes, by state.", ("state",)),
     "slots": (Gauge, "Jobs that the workers can run at the same time.", ()),
     "busy_slots": (Gauge, "Slots that are in use.", ()),
@@ -93,7 +94,10 @@ class PgQueueCollector(Collector):
                     names = {*Queue.objects.using(alias).values_list("pk", flat=True)}
                     found = depths(alias, names.union(total.queue_name for total in every), MOST)
                     counted = flows(alias)
+                    wanted = {row.queue_name: row.slots for row in scale_hint(alias).queues}
                 _add_database(families, alias, found, counted, crew, every)
+                for name in {*found, *wanted}:
+                    families["wanted_slots"].add_metric([alias, name], wanted.get(name, 0.0))
                 is_up = 1
             except (Error, TimeLimitReached) as error:
                 logger.warning("no metrics of the database %r: %s", alias, error or "it took too long")

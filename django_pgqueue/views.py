@@ -1,9 +1,11 @@
-"""Views for monitoring: the metrics for Prometheus, and the health for load balancers and probes.
+"""Views for monitoring: the metrics for Prometheus, the health for load balancers and probes, and the wanted
+slots for autoscalers.
 
 A project adds them to its URLs:
 
     path("queue/metrics/", django_pgqueue.views.metrics)
     path("queue/health/", django_pgqueue.views.health)
+    path("queue/scale/", django_pgqueue.views.scale)
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from contextlib import suppress
 from ipaddress import ip_address
 
 from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpRequest, HttpResponse
+from django.db import DEFAULT_DB_ALIAS
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -21,8 +24,9 @@ from . import conf
 from .checks.tasks import queue_databases
 from .formatting import plain
 from .monitoring import health as figures
+from .monitoring.workers import scale_hint
 
-__all__ = ["health", "may_monitor", "metrics"]
+__all__ = ["health", "may_monitor", "metrics", "scale"]
 
 _PLAIN = "text/plain; charset=utf-8"
 _REFUSED = (
@@ -66,6 +70,26 @@ def health(request: HttpRequest) -> HttpResponse:
     text = "".join(f"{each.database}: {plain(each.probe_line)}\n" for each in found)
     is_healthy = all(each.is_healthy for each in found)
     return HttpResponse(text, content_type=_PLAIN, status=200 if is_healthy else 503)
+
+
+@require_safe
+@never_cache
+def scale(request: HttpRequest) -> HttpResponse:
+    """Return how many slots the jobs of a database want now, as JSON with ``slots`` and ``queues``.
+
+    ``?queue=mail`` limits it to a queue; it may be repeated. ``?database=other`` names another database than
+    ``default``. ``?drain_within=30`` is in seconds.
+    """
+    if not may_monitor(request):
+        return _refusal()
+    alias = request.GET.get("database", DEFAULT_DB_ALIAS)
+    if alias not in queue_databases():
+        return HttpResponse(f"No jobs go to the database {alias!r}.\n", _PLAIN, status=404)
+    within = request.GET.get("drain_within", "60")
+    if not (within.isdecimal() and 0 < int(within) <= 86_400):
+        return HttpResponse("drain_within must be a number of seconds, 1 to 86400.\n", _PLAIN, status=400)
+    hint = scale_hint(alias, request.GET.getlist("queue"), drain_within=int(within))
+    return JsonResponse({"slots": hint.slots, "queues": [row._asdict() for row in hint.queues]})
 
 
 def _refusal() -> HttpResponse:

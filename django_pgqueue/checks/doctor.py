@@ -1,4 +1,4 @@
-"""``manage.py pgqueue doctor``: everything that is known to go wrong with a queue, looked for at once.
+"""``manage.py pgqueue doctor``: everything that is known to go wrong with a queue, examined at once.
 
 The parts that others have are asked: the system checks of the database, the health of the queues, and the
 parts of the server's state. The doctor adds those that need a session of its own, such as a notification that
@@ -270,7 +270,11 @@ def _schedules(alias: str, figures: _Figures) -> Iterator[Complaint]:
 def _indexes(alias: str, figures: _Figures) -> Iterator[Complaint]:
     for each in figures.indexes:
         text = _("%(name)s has %(size)s for %(rows)s rows: most of it is empty.")
-        size = {"name": each["name"], "size": filesizeformat(each["bytes"]), "rows": number(each["rows"])}
+        size = {
+            "name": each["name"],
+            "size": filesizeformat(each["bytes"]),
+            "rows": number(each["live_rows"]),
+        }
         fix = _("Build it anew, beside the work: %(statement)s")
         statement = {"statement": f"REINDEX INDEX CONCURRENTLY {each['name']}"}
         yield Complaint(text % size, fix % statement, is_minor=True)

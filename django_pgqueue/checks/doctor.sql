@@ -14,14 +14,14 @@ WITH configured AS (
     WHERE schedule.paused_at IS NULL AND schedule.retired_at IS NULL
         AND coalesce(schedule.next_run_at, schedule.since) < statement_timestamp() - %(late)s * interval '1 s'
 ), large AS (
-    SELECT index.relname AS name, pg_relation_size(index.oid) AS bytes,
-        pg_stat_get_live_tuples(leaf.oid) AS rows
+    SELECT tree.relname AS name, pg_relation_size(tree.oid) AS bytes,
+        pg_stat_get_live_tuples(leaf.oid) AS live_rows
     FROM pg_class AS leaf
     JOIN pg_index AS link ON link.indrelid = leaf.oid
-    JOIN pg_class AS index ON index.oid = link.indexrelid
+    JOIN pg_class AS tree ON tree.oid = link.indexrelid
     WHERE leaf.relkind = 'r' AND leaf.relname IN ('pgqueue_job_live', 'pgqueue_job_kept') AND leaf.relnamespace = (
             SELECT relnamespace FROM pg_class WHERE oid = 'pgqueue_job'::regclass)
-        AND pg_relation_size(index.oid) > greatest(
+        AND pg_relation_size(tree.oid) > greatest(
             %(index_bytes)s, %(index_bytes_of_row)s * pg_stat_get_live_tuples(leaf.oid))
 )
 SELECT jsonb_build_object(

@@ -18,7 +18,7 @@ FILES = """
     recover/give_back recover/recover workers
     limits/gate limits/room limits/release limits/limits limits/rates limits/pauses limits/blocked_by
     steps schedules payloads history
-    stats/jobs stats/depth stats/failures
+    stats/jobs stats/depth stats/scale stats/failures
     why/why why/held why/turn
     triggers
 """

@@ -6,8 +6,11 @@ a complete outage, there is no such supervisor, so the state follows from the la
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from math import ceil
+from typing import Any, NamedTuple
 
 from django.db import models
 from django.db.models import F, OuterRef, QuerySet, Subquery, Value
@@ -17,7 +20,7 @@ from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from .. import conf
 from ..models import LiveJob, Worker
-from ..postgres import fetch_value
+from ..postgres import fetch_rows, fetch_value
 from ..postgres.session import SUPERVISOR
 
 
@@ -142,3 +145,43 @@ class Crew:
     def busy(self) -> int:
         """How many of these slots are in use. A worker may have claimed more short jobs than it has slots."""
         return sum(min(worker.busy, worker.slots) for worker in self.workers if worker.vital == Vital.RUNNING)
+
+
+_WANTED = "SELECT * FROM pgqueue_wanted_slots(%s::text[], make_interval(secs => %s))"
+
+
+class Wanted(NamedTuple):
+    """How many slots the jobs of a queue want. Its name is empty for schedules that are due."""
+
+    queue_name: str
+    ready: int  # up to 10,000; 0 if the queue is paused
+    running: int
+    run_seconds: float  # how long an attempt of the queue takes
+    slots: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleHint:
+    """How many slots and workers the jobs want now. Autoscalers read it."""
+
+    slots: int
+    workers: int
+    queues: list[Wanted]
+
+
+def scale_hint(
+    alias: str,
+    queues: Collection[str] = (),
+    *,
+    drain_within: float = 60.0,
+    slots: int = 1,
+    least: int = 0,
+    most: int | None = None,
+) -> ScaleHint:
+    """Return how many workers with so many ``slots`` each run what runs, and what is ready within
+    ``drain_within`` seconds: from ``least`` to ``most``. Without ``queues``, those of all queues.
+    """
+    rows = [Wanted(*row) for row in fetch_rows(alias, _WANTED, [[*queues] or None, drain_within])]
+    wanted = ceil(sum(row.slots for row in rows))
+    workers = max(least, ceil(wanted / slots))
+    return ScaleHint(wanted, workers if most is None else min(most, workers), rows)

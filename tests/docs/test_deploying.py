@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from configparser import ConfigParser
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,34 @@ def _drop(owner: Connection) -> None:
         if value(owner, "SELECT count(*) FROM pg_roles WHERE rolname = %s", name):
             owner.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
     call_command("pgqueue", "roles", "--apply", "--drop")
+
+
+@committed
+def test_the_manifests_of_autoscalers_ask_for_the_slots() -> None:
+    """The query of KEDA runs; the view has the value; and each divides by the slots of a container."""
+    folder = EXAMPLES / "autoscaling"
+    [by_query] = yaml.safe_load_all((folder / "keda-postgresql.yaml").read_text())
+    [trigger] = by_query["spec"]["triggers"]
+    with connections["default"].cursor() as cursor:
+        cursor.execute(trigger["metadata"]["query"])
+        assert cursor.fetchall() == [(0,)]
+    secret, by_view = yaml.safe_load_all((folder / "keda-metrics-api.yaml").read_text())
+    [asked] = by_view["spec"]["triggers"]
+    assert asked["authenticationRef"]["name"] == secret["metadata"]["name"]
+    assert asked["metadata"]["valueLocation"] in json.loads(run_hint())
+    [metric] = yaml.safe_load((folder / "hpa.yaml").read_text())["spec"]["metrics"]
+    assert metric["external"]["metric"]["name"] == "pgqueue_wanted_slots"
+    threads = shlex.split(" ".join(POD["containers"][0]["command"]))
+    slots = threads[threads.index("--threads") + 1]
+    assert {
+        trigger["metadata"]["targetQueryValue"],
+        asked["metadata"]["targetValue"],
+        metric["external"]["target"]["averageValue"],
+    } == {slots}
+
+
+def run_hint() -> str:
+    """Return the JSON of the command, which has the keys of the view, and more."""
+    out = StringIO()
+    call_command("pgqueue", "scale-hint", "--json", stdout=out)
+    return out.getvalue()

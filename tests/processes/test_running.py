@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from django_pgqueue import cancel, drain_worker, enqueue, pause, resume
 from django_pgqueue.models import Job, JobStack, Worker
+from django_pgqueue.monitoring.workers import scale_hint
 from tests.app import process_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
@@ -78,6 +79,30 @@ def test_several_processes_share_the_work_and_no_socket_and_stop_together(start:
     assert {(fresh(job).status, fresh(job).worker) for job in jobs} == {("done", each.pk) for each in workers}
     assert workers[0].supervisor == workers[1].supervisor
     assert not Worker.objects.exists()
+
+
+def test_workers_that_follow_the_scale_hint_lose_no_attempt(start: Start) -> None:
+    """From none to two, then one of them is stopped while its jobs run, and to none again."""
+
+    def wanted() -> int:
+        return scale_hint("default", drain_within=1, slots=2, most=2).workers
+
+    assert wanted() == 0
+    jobs = [enqueue(tasks.wait_for_entry, "go") for _ in range(6)]
+    assert wanted() == 2
+    commands = [start("--processes", "1", "--threads", "2") for _ in range(wanted())]
+    begun("go", 4)
+    Job.objects.filter(status="pending").update(priority=-1)
+    assert scale_hint("default", drain_within=1, slots=2).slots == 6, "four run, and two are ready"
+    commands[0].send(signal.SIGTERM)
+    until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
+    Entry.objects.create(key="go")
+    assert commands[0].wait() == 0, commands[0].log
+    over(*jobs)
+    assert {(job.status, job.attempts) for job in map(fresh, jobs)} == {("done", 1)}
+    assert wanted() == 0
+    commands[1].send(signal.SIGTERM)
+    assert commands[1].wait() == 0, commands[1].log
 
 
 def no_socket_is_shared(*pids: int) -> None:

@@ -1,5 +1,5 @@
 """``manage.py pgqueue pause``, ``resume``, ``pauses``, ``workers``, ``drain-worker``, ``database``,
-``doctor``, ``roles`` and ``metrics``: for who operates the queue.
+``doctor``, ``scale-hint``, ``roles`` and ``metrics``: for who operates the queue.
 
 The port of ``metrics`` answers one scrape at a time on the main thread, so it holds one connection for each
 database. There is no token: whoever reaches the port may read.
@@ -23,7 +23,7 @@ from ...jobs.limits import drain_worker, pause, resume
 from ...models import Pause
 from ...models.queue import IN_FORCE
 from ...monitoring.database import PartState, database
-from ...monitoring.workers import Crew, busy_text, queues_text, state_text
+from ...monitoring.workers import Crew, busy_text, queues_text, scale_hint, state_text
 from ...postgres.roles import forbidden, installation, shortened, statements_to_drop, statements_to_make
 from .._arguments import at_least, moment, seconds, user_name
 from .._conditions import find_worker, warn_of_unknown_queues
@@ -196,6 +196,25 @@ def _doctor(options: dict[str, Any]) -> Output:
     }
     names = ", ".join(each.title for each in bad)
     return Output(text, document, answer=f"To act on: {names}" if bad else "")
+
+
+@subcommand(
+    "scale-hint",
+    "Print how many workers the jobs want now, for autoscalers",
+    argument("--queue", action="append", default=[], metavar="NAME", help="only this queue; may be repeated"),
+    argument("--slots", type=at_least(1), default=1, metavar="N", help="of one worker (default: 1)"),
+    argument("--drain-within", type=seconds(), default=60.0, metavar="DURATION",
+             help="in which ready jobs should start (default: 1m)"),
+    argument("--min", type=at_least(0), default=0, metavar="N", help="at least N workers (default: 0)"),
+    argument("--max", type=at_least(1), metavar="N", help="at most N workers"),
+)  # fmt: skip
+def _scale_hint(options: dict[str, Any]) -> Output:
+    queues = [options["queue"]] if isinstance(options["queue"], str) else options["queue"]
+    limits = {"least": options["min"], "most": options["max"]}
+    within = {"drain_within": options["drain_within"], "slots": options["slots"]}
+    hint = scale_hint(options["database"], queues, **within, **limits)
+    document = {"database": options["database"], "workers": hint.workers, "slots": hint.slots}
+    return Output([str(hint.workers)], {**document, "queues": [row._asdict() for row in hint.queues]})
 
 
 _ALL = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES"]
