@@ -1,8 +1,8 @@
 """``manage.py pgqueue doctor``: everything that is known to go wrong with a queue, examined at once.
 
 The parts that others have are asked: the system checks of the database, the health of the queues, and the
-parts of the server's state. The doctor adds those that need a session of its own, such as a notification that
-must arrive, and a commit whose time is taken. It changes nothing.
+parts of the server's state. The doctor adds probes in a session of its own, such as a notification that must
+arrive, and a commit whose time is taken. It changes nothing.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def _versions(alias: str, figures: _Figures) -> Iterator[Complaint]:
     if len(figures.versions) > 1 and figures.versions[-1]["seconds"] > LONG_DEPLOY:
         text = _("Workers run several versions for %(time)s: %(versions)s.")
         versions = ", ".join(f"{each['version']} ({each['workers']})" for each in figures.versions)
-        fix = _("Replace those of the old version: %(command)s")
+        fix = _("Replace the workers of the old version: %(command)s")
         yield Complaint(
             text % {"time": age(figures.versions[-1]["seconds"]), "versions": versions},
             fix % {"command": "manage.py pgqueue drain-worker ID"},

@@ -98,7 +98,7 @@ class DepthPoint:
     retrying: int | None
     running: int | None
     blocked: int | None
-    versions: list[str] | None = None  # those of the workers
+    versions: list[str] | None = None  # of the workers
 
     @property
     def live(self) -> int | None:

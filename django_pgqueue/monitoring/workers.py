@@ -179,7 +179,7 @@ def scale_hint(
     most: int | None = None,
 ) -> ScaleHint:
     """Return how many workers with so many ``slots`` each run what runs, and what is ready within
-    ``drain_within`` seconds: from ``least`` to ``most``. Without ``queues``, those of all queues.
+    ``drain_within`` seconds: from ``least`` to ``most``. Without ``queues``, the jobs of all count.
     """
     rows = [Wanted(*row) for row in fetch_rows(alias, _WANTED, [[*queues] or None, drain_within])]
     wanted = ceil(sum(row.slots for row in rows))

@@ -61,7 +61,7 @@ CREATE TABLE pgqueue_depth (
     running bigint NOT NULL DEFAULT 0,
     blocked bigint NOT NULL DEFAULT 0,
     oldest_ready double precision,  -- how many seconds the oldest ready job had been due; NULL: none was ready
-    versions text[],  -- those of the workers then, in the row of all queues together; NULL: there was no worker
+    versions text[],  -- of the workers then, in the row of all queues together; NULL: there was no worker
     PRIMARY KEY (queue_name, minute)
 );
 
