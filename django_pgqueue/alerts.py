@@ -1,4 +1,4 @@
-"""Alerts: the queue tells the project what went wrong, and when it is over.
+"""Alerts: the queue reports to the project what went wrong, and when that has ended.
 
 The supervisors of workers look every ``ALERTS_INTERVAL`` seconds, and send each change once over all workers,
 to the callables that the setting ``ALERTS`` names, and with the signal ``alert_sent``
@@ -26,7 +26,7 @@ alert_sent = Signal()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """Something that went wrong, or that is over. ``str()`` gives the text."""
+    """Something that went wrong, or that has ended. ``str()`` gives the text."""
 
     kind: Kind
     """Events ("new_failure", "job_failed") only happen. Others are problems, which are raised and end."""

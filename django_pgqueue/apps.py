@@ -46,7 +46,7 @@ _NAMED_IDS = frozenset(
      "started_jobs", "wait_position")
 )  # fmt: skip
 # Race: others draw ids at the same time. setval() would set the sequence back to an id that is behind theirs,
-# so the next ids are drawn, too. Only a gap that nobody fills between two functions is jumped over.
+# so the next ids are drawn, too. Only a gap that no session fills between two functions is jumped over.
 _RAISE_SQL = """
     SELECT CASE WHEN behind.gap <= 1000
         THEN (SELECT max(nextval('pgqueue_job_id_seq')) FROM generate_series(1, behind.gap))

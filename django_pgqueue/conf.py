@@ -344,7 +344,7 @@ class Settings:
     poll_interval: float | None = setting(None, or_none(seconds(0.05, 60)))
     """The time between two looks of an idle worker. None: `POLL_INTERVAL`, longer if it is notified."""
     grace: float = setting(30.0, seconds(0, 86400))
-    """How long running jobs may take to finish after a worker was told to stop."""
+    """How long running jobs may take to finish after a worker was asked to stop."""
     idle_connection_timeout: float | None = setting(60.0, or_none(seconds(1, 86400)))
     """How long a worker keeps an unused connection of Django open; None: `CONN_MAX_AGE` applies."""
     crash_limit: int = setting(3, whole(1, 1000))
@@ -392,9 +392,9 @@ class Settings:
     alerts: tuple[str, ...] = setting((), paths("shop.alerts.mail"))
     """The paths of callables that receive alerts."""
     alerts_interval: float = setting(30.0, seconds(1, 86400))
-    """The time between two looks for what there is to tell."""
+    """The time between two checks for new problems."""
     alerts_clear_after: float = setting(300.0, seconds(0, 86400))
-    """How long a problem must be gone until it is told to be over."""
+    """How long a problem must be gone until its end is reported."""
     health: Mapping[str, Thresholds] = setting({}, thresholds)
     """When queues are not healthy, by name; "*" is for all others."""
     monitoring_token: str | None = setting(None, or_none(token))

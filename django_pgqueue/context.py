@@ -28,7 +28,7 @@ _USER: ContextVar[Callable[[], Any] | None] = ContextVar("django_pgqueue.user", 
 
 
 def acting_as(user: Any, /) -> AbstractContextManager[None]:
-    """Enqueue the jobs of this block for `user`: a user, its primary key, or None for nobody.
+    """Enqueue the jobs of this block for `user`: a user, its primary key, or None for no user.
 
     This is for code without a request, such as a management command. CONTEXT must contain "user".
     """

@@ -1,7 +1,7 @@
 """Encode arguments, metadata and results as JSON text that jsonb stores and returns unchanged.
 
 The encoder of the standard library does the work. It accepts values that jsonb refuses or that would come
-back changed (keys that are not strings, NUL, lone surrogates). These are looked for in its output first,
+back changed (keys that are not strings, NUL, lone surrogates). These are searched in its output first,
 which is cheap, and only then in the values. An error names the path of the value and what to pass instead.
 """
 

@@ -176,7 +176,7 @@ class JobFinished(PgQueueError, LookupError):
 
 class ParentGone(PgQueueError, LookupError):
     """A job is to wait for another job or batch that does not exist: it was rolled back, it is in another
-    database, or its retention is over. `current_job().parents` raises it for a parent that is not kept.
+    database, or its retention has ended. `current_job().parents` raises it for a parent that is not kept.
     """
 
 
@@ -187,7 +187,7 @@ class BatchFinished(PgQueueError, ValueError):
 class Suspended(BaseException):
     """Leaves the task while its job sleeps or waits for a signal. Let it pass.
 
-    It is not an `Exception`, so that ``except Exception`` does not stop it. When the wait is over, the task
+    It is not an `Exception`, so that ``except Exception`` does not stop it. When the wait ends, the task
     runs again from its start, and its recorded steps return their results at once.
     """
 

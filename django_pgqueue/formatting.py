@@ -151,7 +151,7 @@ def _written_out(value: object) -> object:
 
 
 def _text(value: object) -> str:
-    """Return what ``%s`` shows; nothing if that raises, of which logging tells."""
+    """Return what ``%s`` shows; nothing if that raises, which logging reports."""
     try:
         return str(value)
     except Exception:

@@ -1,6 +1,6 @@
 """Middleware that lets jobs carry what a request knows: the user, and the trace context.
 
-Neither reads anything before a job is enqueued. So a view that enqueues nothing touches no session, and its
+Neither reads anything before a job is enqueued, so a view that enqueues nothing touches no session, and its
 response does not get ``Vary: Cookie``.
 """
 

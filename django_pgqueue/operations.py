@@ -2,10 +2,10 @@
 
 Both may need a lock on a table that is in use. A migration that waits for it stands in line there, and
 whoever uses the table then comes after it: one old transaction that is still open would stop all workers and
-all code that enqueues. So the wait is short. Then the statements are rolled back to a savepoint, which gives
+all code that enqueues, so the wait is short. Then the statements are rolled back to a savepoint, which gives
 back the locks that they have taken, the others go on, and the statements are tried again.
 
-Locks that earlier operations of the same migration have taken are kept meanwhile. So a migration locks only
+Locks that earlier operations of the same migration have taken are kept meanwhile, so a migration locks only
 one table that is in use.
 """
 
@@ -30,7 +30,7 @@ __all__ = ["SQL_FOLDER", "PayloadTriggers", "RunSQLFile"]
 SQL_FOLDER = Path(__file__).parent / "sql"
 
 # A function with SET search_path FROM CURRENT keeps the search path that is set when it is created, and finds
-# its tables whatever the caller's path is. So the path is set to the one schema where the objects are
+# its tables whatever the caller's path is, so the path is set to the one schema where the objects are
 # created, and restored afterwards, because the rest of a migration may rely on it.
 #
 # The bodies are not checked then, so that a function may stand before those that it calls.

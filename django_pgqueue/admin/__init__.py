@@ -11,7 +11,7 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     charts       figures as drawings
     overview     is the queue well?
     jobs         the list of jobs; job_page is the page of one
-    bulk         actions on jobs, few or a million; history tells who did what
+    bulk         actions on jobs, few or a million; history says who did what
     failures     failures by group
     batches      batches; workflow draws one
     queues, workers, tasks, schedules, limits, pauses   what their names say

@@ -1,6 +1,6 @@
 """The page that asks for confirmation of an action on a few rows, and says what would happen to each of them.
 
-It posts to its own address what was posted to show it, together with the rows that it has shown. So the same
+It posts to its own address what was posted to show it, together with the rows that it has shown, so the same
 view runs again: it checks the permissions, and acts on no other rows.
 """
 
@@ -155,7 +155,7 @@ class RowActions(DatabaseAdmin[M]):
         return self.ask_or_act(request, name, rows)
 
     def buttons(self, request: HttpRequest, row: M, names: Iterable[str]) -> list[dict[str, Any]]:
-        """Return the buttons that this user may press, of those that fit the row."""
+        """Return the buttons that fit the row and that this user may press."""
         return [
             {"name": name, "label": self.row_actions[name].label, "url": self.address(name, row.pk)}
             for name in names

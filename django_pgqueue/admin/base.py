@@ -249,7 +249,7 @@ class ReadOnlyAdmin(DatabaseAdmin[M]):
     has_add_permission = has_change_permission = has_delete_permission = _never
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        """Return all fields, including those that a subclass adds."""
+        """Return all fields, including the fields that a subclass adds."""
         return flatten_fieldsets(self.get_fieldsets(request, obj))
 
 

@@ -94,7 +94,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         return rows
 
     def searched_rows(self, changelist: KeysetChangeList) -> QuerySet[JobBatch] | None:
-        """Return the rows that filters read one by one. Those that are not over have an index."""
+        """Return the rows that filters read one by one. Unfinished ones have an index."""
         chosen = changelist.get_filters_params()
         is_over = chosen.get("state", [""])[-1] in JobBatch.Outcome.values
         if changelist.query or is_over or chosen.keys() & {"created", "finished"}:

@@ -32,7 +32,7 @@ from . import display
 from .display import Fact
 from .lists import links
 
-# A chart is a table of figures, folded below its title. So the figures can be read without JavaScript, with a
+# A chart is a table of figures, folded below its title, so the figures can be read without JavaScript, with a
 # screen reader, and copied. ``charts.js`` draws from the cells: each has its number in ``data-value`` and its
 # text for the legend. Nothing else is sent, so no JSON and no inline script are needed.
 

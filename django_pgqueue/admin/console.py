@@ -60,7 +60,7 @@ def hidden_of(site: AdminSite, request: HttpRequest, alias: str, keys: Collectio
 
 
 def absent_text(site: AdminSite, request: HttpRequest) -> str:
-    """Return what is said of a job that is not there for this user."""
+    """Return the message about a job that is not there for this user."""
     if is_restricted(site, request):
         return _("not kept any more, or not for you to see")
     return _("no longer kept")

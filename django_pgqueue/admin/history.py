@@ -3,7 +3,7 @@
 An action on one job, or on a few, is in the history of each of them. An action that runs as a job of its own
 is in the history of that job, when it starts and when it ends.
 
-More users read the history than may view arguments. So it never contains a text that was searched, since
+More users read the history than may view arguments, so it never contains a text that was searched, since
 such a search also finds arguments, nor the value of a filter that this package does not know.
 """
 

@@ -55,7 +55,9 @@ class LimitForm(DatabaseForm):
             self.add_error("per", _("Enter a period greater than zero."))
         # Numbers below 1 are refused by the validators of the fields, later.
         elif rate >= 1 <= (burst or 1) and rate_problem(rate, per, burst or 1):
-            self.add_error("burst", _("The period, or the time for the whole burst, is over 100 years."))
+            self.add_error(
+                "burst", _("The period, or the time for the whole burst, is longer than 100 years.")
+            )
         elif conflict != "wait":
             self.add_error(None, _("Jobs always wait for a rate: no other choice is possible with it."))
         return cleaned

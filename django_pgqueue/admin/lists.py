@@ -36,7 +36,7 @@ from .jobs.texts import breakable
 # A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET. A page
 # starts after a row, in the order of an index (``orders``), so that the hundredth page costs as much as the
 # first one. Filters that no index supports read rows one by one, in windows: a statement for each, which is
-# larger than the one before if that was fast. The page goes on until it is full or ``PATIENCE`` is over, and
+# larger than the one before if that was fast. The page goes on until it is full or after ``PATIENCE``, and
 # then offers to look further back. Each statement has a time limit, too: if it is reached, a smaller window
 # is read instead, and after the smallest one the page says that the search gave up.
 

@@ -175,7 +175,7 @@ def charts(alias: str, span: TimeSpan) -> list[Chart]:
 
 
 def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes: bool) -> dict[str, str]:
-    """Return a problem with the way to its fix. ``pauses`` tell who has paused a queue, and why."""
+    """Return a problem with the way to its fix. ``pauses`` say who has paused a queue, and why."""
     kind, name, text = problem.kind, problem.queue_name, str(problem)
     found = {}
     if kind == "paused":

@@ -92,7 +92,7 @@ class PauseAdmin(RowActions[Pause]):
         return ("kind", "name", *self.get_readonly_fields(request, obj)[2:], "reason", "until")
 
     def save_model(self, request: HttpRequest, obj: Pause, form: Any, change: bool) -> None:
-        """Pause with ``pause()``, which tells the workers. A change of the reason or the end does so, too."""
+        """Pause with ``pause()``, which notifies the workers, as does a change of the reason or the end."""
         saved = pause(
             **_arguments(obj), reason=obj.reason, author=request.user.get_username()[:150], until=obj.until,
             using=self.writes_to,

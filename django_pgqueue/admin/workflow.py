@@ -47,7 +47,7 @@ from .console import console_page, hidden_of, page_url
 Key: TypeAlias = "int | tuple[str | int, ...]"
 """The id of a job or a batch, or what the jobs of a folded node have in common."""
 Arrow: TypeAlias = Literal["after", "member"]  # why the second node waits for the first
-#: Members of a batch that are not over, if nobody has looked at them.
+#: Members of a batch that have not finished, if no worker has looked at them.
 LIVE = "live"
 #: The states of many jobs, that which matters most first.
 MATTERS = ("failed", "running", LIVE, "retry", "pending", "blocked", "cancelled", "done")
@@ -105,7 +105,7 @@ _STEPS = {
     "batches": "job.batch = ANY (%(batches)s::bigint[])",
     "parents": "job.parents && %(parents)s::bigint[]",
 }
-#: Of so many jobs, the children are also looked for without the mark.
+#: Of so many jobs, the children are also searched without the mark.
 _FEW = 1_000
 
 
@@ -196,7 +196,7 @@ def _walk(alias: str, here: int, limits: Limits, jobs: dict[int, _Job], asked: d
                 return False
             for part, ids in wanted.items():
                 asked[part] |= ids
-            # A job that was over when others were told to wait for it has no mark.
+            # A job that had finished when others began to wait for it has no mark.
             parents = {job.id for job in found if job.marks & HAS_CHILDREN or len(jobs) < _FEW}
             around = set[int]() if step else {here}
             around.update(*(job.around for job in found))
@@ -290,7 +290,7 @@ def _fold(workflow: Workflow, key_of: Callable[[Node], Key]) -> Workflow:
     return small
 
 
-#: The parts of the bar of a batch, from what is over to what has not started.
+#: The parts of the bar of a batch, from what has finished to what has not started.
 _BAR = ("done", "cancelled", "failed", "running", "retry", LIVE, "pending", "blocked")
 _MOST_OF_NAME, _MOST_OF_STATE = 20, 26  # characters in a box
 

@@ -1,4 +1,4 @@
--- The batches among these ids, with the counts of their members that are over, and of all members.
+-- The batches among these ids, with the counts of their finished members, and of all members.
 SELECT batch.id, batch.name, batch.is_open, batch.finished_at IS NOT NULL AS is_finished,
     coalesce(sum(tally.added), 0), coalesce(sum(tally.done), 0), coalesce(sum(tally.failed), 0),
     coalesce(sum(tally.cancelled), 0)

@@ -1,6 +1,6 @@
 """Check TASKS for entries that cannot be used as a backend, and for a default that is not this queue.
 
-Django's own check of TASKS creates every backend and does not catch exceptions. So a wrong path or an invalid
+Django's own check of TASKS creates every backend and does not catch exceptions, so a wrong path or an invalid
 option would show a traceback instead of the messages of all checks. If TASKS has an error that is reported
 here, `silence_django` removes Django's check.
 """

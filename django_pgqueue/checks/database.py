@@ -68,7 +68,7 @@ def check_database(
 
 
 def checkable(databases: Iterable[str] | None) -> list[str]:
-    """Return those of the databases that jobs go to. E001 reports those that are not PostgreSQL."""
+    """Return the databases that jobs go to. E001 reports databases that are not PostgreSQL."""
     ours = sorted({*queue_databases()} & {*(databases or ())})
     return [alias for alias in ours if connections[alias].vendor == "postgresql"]
 
@@ -77,7 +77,7 @@ def database_problems(alias: str) -> list[CheckMessage]:
     """Return the problems of the database ``alias``: errors that prevent workers from working, and warnings.
 
     E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
-    history has lost its row. E030: the functions look for their tables in another schema. W004: there are
+    history has lost its row. E030: the functions expect their tables in another schema. W004: there are
     functions of another version. W005: the ring has another retention than PGQUEUE. W009: roles lack rights.
     W011: the table of statuses has lost rows. W013: the encoding is not UTF8. E028, W015: row-level security
     hides jobs, or payloads.
@@ -121,10 +121,10 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
     if sys.argv[1:2] != ["migrate"] and (lost := lost_functions(alias)):
         yield message(
             "E030",
-            f"The functions of the database {alias!r} look for their tables in the schema "
+            f"The functions of the database {alias!r} expect their tables in the schema "
             f"{lost[0][0].removesuffix(', pg_temp')}, but the tables are in another one.",
-            "The schema was renamed, or the functions were created by hand. Run: python manage.py migrate "
-            f"--database {alias}",
+            "The schema was renamed, or the functions were created without migrate. Run: python manage.py "
+            f"migrate --database {alias}",
         )
     hidden = list(_row_security(alias, tables))
     yield from hidden

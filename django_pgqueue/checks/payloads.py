@@ -224,7 +224,7 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
         paths = fetch_value(alias, _PATHS_SQL, table)
         is_declared = DeclaredTask.objects.using(alias).filter(pk__in=paths).exists()
     except OperationalError:
-        return  # E012 tells that the database cannot be reached
+        return  # E012 reports that the database cannot be reached
     database = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
     if paths and not is_declared:
         yield message(

@@ -319,7 +319,7 @@ def _hidden() -> Iterator[CheckMessage]:
             why = "hides it" if redact.are_names else "has patterns or a callable"
             yield message(
                 "W016",
-                f"{path} names {', '.join(hidden)} in search, but REDACT {why}. So the index has no values "
+                f"{path} names {', '.join(hidden)} in search, but REDACT {why}, so the index has no values "
                 "of it, and no search finds a job by them.",
                 f"Remove it from search, or change {conf.NAME}['REDACT'].",
             )

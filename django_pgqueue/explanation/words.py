@@ -149,7 +149,7 @@ _SENTENCES: dict[str, Any] = {
     "unknown_task": gettext_lazy(
         "The worker that took it does not know its task: %(reason)s. Workers try again every 30 seconds."
     ),
-    "pause_over": gettext_lazy("The pause of its task is over. A worker lets it go in a moment."),
+    "pause_over": gettext_lazy("The pause of its task has ended. A worker lets it go in a moment."),
     "blocked": gettext_lazy("It is blocked: %(reason)s."),
     "uncommitted": gettext_lazy(
         "The transaction that asks has not committed the job, so no worker can see it yet."
@@ -215,7 +215,7 @@ def _failed(facts: Facts) -> Sentence:
 
 
 def _how_far(facts: Facts) -> list[Any]:
-    """Return how far a running job is, as far as it has told."""
+    """Return how far a running job is, as far as it has reported."""
     parts: list[Any] = [_("attempt %(number)d") % {"number": facts["attempt"] or 0}]
     if facts["since"]:
         parts.append(_("for %(period)s") % {"period": facts.between("since")})

@@ -72,7 +72,7 @@ class Batch(Habits):
 
     @classmethod
     def open(cls, name: str = "", *, using: str | None = None) -> Self:
-        """Open a batch without a block. It is over only after `close`."""
+        """Open a batch without a block. It can finish only after `close`."""
         batch = cls(name, using=using)
         batch._open()
         return batch
@@ -178,7 +178,7 @@ class Batch(Habits):
     acancel = for_async(cancel)
 
     def retry_failed(self) -> int:
-        """Run the failed jobs of the batch again, and return how many. A batch that was over goes on."""
+        """Run the failed jobs of the batch again, and return how many. A finished batch goes on."""
         return self._change("retry")
 
     aretry_failed = for_async(retry_failed)
@@ -230,7 +230,7 @@ class Batch(Habits):
 
     @property
     def finished_at(self) -> datetime | None:
-        """When it was over, as it was last read."""
+        """When it finished, as it was last read."""
         return self._read.finished_at
 
     @property

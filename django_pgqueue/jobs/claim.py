@@ -6,7 +6,7 @@ which they are passed, until it has enough. If a (queue, priority) has jobs with
 its groups, with a quota: how many jobs of it to take.
 
 The commit of a claim is asynchronous: losing a claim in a server crash is harmless, because the lease comes
-from the memory of the worker and is never reused. A finish is always durable. So is a claim that has a job
+from the memory of the worker and is never reused. A finish is always durable, like a claim that has a job
 which must not run twice (``on_lost = 'fail'``): without its claim, the row would not say that the job may
 have started. The worker gets the answer after the commit.
 
@@ -66,7 +66,7 @@ class Refusals(NamedTuple):
     """What the gate did with the picked jobs that may not start."""
 
     moved: int = 0  # how many it moved: there may be more to claim at once
-    left_behind: int = 0  # how many stay where they are, because nobody could tell whether they may start
+    left_behind: int = 0  # how many stay where they are, because it was unknown whether they may start
     following: tuple[int, ...] = ()  # others that may start. The next claim takes them first.
     ended: int = 0  # how many it has cancelled, or asked to stop, because their limits do not let them wait
 

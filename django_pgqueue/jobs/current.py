@@ -100,7 +100,7 @@ class Tracked(Generic[T]):
 
 
 class _Count:
-    """How many items of a loop are done. Where no job is running, nobody is told."""
+    """How many items of a loop are done. Where no job is running, nothing is reported."""
 
     def __init__(self, iterable: Any, total: float | None, note: Any, every: int) -> None:
         running = RUNNING.get(None)

@@ -179,7 +179,7 @@ def write_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
         while chunk:
             if not (is_last or in_key_order) and any(call.unique_key for _, call in chunk):
                 # Race: another one takes the same keys. A statement inserts in the order of the keys, so that
-                # they never wait for each other. So the statements of one transaction must be in that order,
+                # they never wait for each other, so the statements of one transaction must be in that order,
                 # for which all calls must be known.
                 rest = sorted([*chunk, *numbered], key=lambda item: item[1].unique_key or "")
                 numbered, in_key_order = iter(rest), True
@@ -266,7 +266,7 @@ def _announce(task: Task[..., Any], job: Job) -> None:
 
 
 def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | None, now: datetime) -> Job:
-    """Return the job that a call has made, without reading it. Of its parents, none is over."""
+    """Return the job that a call has made, without reading it. None of its parents has finished."""
     options, task, policy = call.options, call.options.task, call.options.policy
     links = options.links or {}
     waits = "after" in links

@@ -290,7 +290,7 @@ class RateLimiter:
         return self._ask(n, only_look=False) == 0
 
     def seconds_until(self, n: int = 1) -> float:
-        """Return the seconds until `n` starts will be allowed if nobody takes them; 0: now. Take nothing."""
+        """Return the seconds until `n` starts will be allowed if no one takes them; 0: now. Take nothing."""
         return self._ask(n, only_look=True)
 
     atake = for_async(take)

@@ -80,7 +80,7 @@ def load(model: Any, alias: str, ids: Iterable[int]) -> dict[int, Any]:
 
 def missing(model: Any, alias: str) -> Exception:
     """Return what ends an attempt whose row does not exist. A user has deleted it, or emptied the table:
-    then the job is cancelled. If a policy hides rows, nobody knows, and the attempt fails.
+    then the job is cancelled. If a policy hides rows, the reason is unknown, and the attempt fails.
     """
     table = model._meta.db_table
     if hidden := filtered(

@@ -109,7 +109,7 @@ def task_result(
 ) -> QueueTaskResult[..., Any]:
     """Return the TaskResult of `job`, which is a call of `task`, for the backend `backend_alias`.
 
-    An enqueue within the window of a unique key may find a job that is over and no longer kept, of which only
+    An enqueue within the window of a unique key may find a finished job that is no longer kept, of which only
     the id is known. `django.tasks` has no status for that, so it counts as successful.
     """
     errors = job.errors if is_kept else []

@@ -123,7 +123,7 @@ def send_event(job: Job | int | str | TaskResult[Any, Any], name: str, value: An
         if getattr(error.__cause__, "sqlstate", None) != "23Q01":  # no such job
             raise
         raise JobFinished(
-            f"Job {pk} cannot receive the event {name!r}: it is over, or there is no such job."
+            f"Job {pk} cannot receive the event {name!r}: it has finished, or there is no such job."
         ) from error
 
 

@@ -1,13 +1,13 @@
-"""Send alerts: compare what is wrong with what was told before, and tell the difference.
+"""Send alerts: compare what is wrong with what was reported before, and report the difference.
 
 Each look is one transaction that has locked its duty, so of several supervisors one looks, and the others do
-not wait. It stores what it has found before anything is sent. So each change is sent once; if the process
+not wait. It stores what it has found before anything is sent, so each change is sent once; if the process
 ends in between, it is not sent at all.
 
-A problem that comes and goes is told once: it is over only when it has been gone for ``ALERTS_CLEAR_AFTER``
+A problem that comes and goes is reported once: it ends only when it has been gone for ``ALERTS_CLEAR_AFTER``
 seconds.
 
-The receivers are the project's code, which may raise or hang. So everything happens in a thread with a
+The receivers are the project's code, which may raise or hang, so everything happens in a thread with a
 connection of its own. If it hangs, the maintenance goes on, and other supervisors look instead.
 """
 
@@ -34,16 +34,16 @@ from ..redaction import redact_text
 
 logger = get_logger(__name__)
 
-MOST_GROUPS = 100  # of which one look tells
+MOST_GROUPS = 100  # that one round reports
 LOOK = "look"
-#: After a longer pause than this, what failed in the meantime is not told.
+#: After a longer pause than this, what failed in the meantime is not reported.
 FORGOTTEN = timedelta(hours=1)
-#: While there are too few workers at all, health does not say more about workers. So these are not over.
+#: While there are too few workers at all, health does not say more about workers, so these have not ended.
 _HIDES = {"no_worker": ["few_workers", "unserved"], "few_workers": ["unserved"]}
 
 
 class AlertRounds:
-    """When a supervisor looks next. It does nothing if nobody receives alerts."""
+    """When a supervisor checks next. It does nothing if alerts have no receiver."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -72,7 +72,7 @@ def _in_thread(alias: str) -> None:
     except Error as error:
         logger.warning("alerts: the database cannot be read: %s", error)
     except Exception:
-        logger.exception("alerts: looking for them failed")
+        logger.exception("alerts: the search for problems failed")
     finally:
         connections.close_all()
 
@@ -91,7 +91,7 @@ def send(alerts: Iterable[Alert]) -> None:
 
 
 def look(alias: str) -> list[Alert]:
-    """Return what is to be told now, and store that it was. Raises ``django.db.Error``."""
+    """Return what is to be reported now, and store that it was. Raises ``django.db.Error``."""
     with transaction.atomic(using=alias):
         ((is_mine, now),) = fetch_rows(alias, "SELECT _pgqueue_on_duty('alerts'), clock_timestamp()")
         if not is_mine:
@@ -110,7 +110,7 @@ def look(alias: str) -> list[Alert]:
 
 
 def _changed_problems(alias: str, now: datetime) -> Iterator[Alert]:
-    """Yield the problems that are new, and those that have been over for long enough."""
+    """Yield the problems that are new, and the ended ones that have been gone for long enough."""
     problems = health(alias).problems
     if any(problem.kind == "unreachable" for problem in problems):
         return

@@ -4,7 +4,7 @@ This happens after ``migrate``, so that SQL can enqueue at once, and when ``runq
 settings and options change without a migration. As with schedules, a process does this once, one after the
 other, and never again while it runs: what the last one that started declares is what counts, so two versions
 of the code that run at the same time do not undo each other's rows again and again. Usually nothing has
-changed, which one query tells, and nothing is locked.
+changed, which one query shows, and nothing is locked.
 
 No row is deleted: an older version of the code does not know the newest tasks, and a newer one may not know
 those that older code still enqueues.
@@ -130,14 +130,14 @@ def _tasks(alias: str) -> list[Task[..., Any]]:
     discover()
     found = {}
     for path in {task.module_path for task in declared_tasks()}:
-        with suppress(UnknownTask):  # such as one that a function has made: nobody can enqueue it
+        with suppress(UnknownTask):  # such as one that a function has made: it cannot be enqueued
             found[path] = find_task(path)
     for model in payload_models():
         if (task := tasks_of_models.get(model)) is not None:
             found[task.module_path] = task
     tasks = []
     for _, task in sorted(found.items()):
-        with suppress(WrongBackend, ImproperlyConfigured):  # a check tells of a backend that is not ours
+        with suppress(WrongBackend, ImproperlyConfigured):  # a check reports a backend that is not ours
             if same_database(database_of(task), alias):
                 tasks.append(task)
     return tasks

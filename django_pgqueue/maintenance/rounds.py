@@ -126,7 +126,7 @@ class Rounds:
         reached, ended = session.row(query, (self._batch, PAGE))
         swept: int = session.value("SELECT _pgqueue_sweep_batches(%s)", (PAGE,))
         if ended:
-            logger.info("ended %s that nobody else would have ended", counted(ended, "batch", "batches"))
+            logger.info("ended %s that no worker would have ended", counted(ended, "batch", "batches"))
         self._batch = reached or 0
         return reached is not None or swept >= PAGE
 
@@ -142,7 +142,7 @@ class Rounds:
         query = "SELECT lines, reached, released FROM _pgqueue_repair_lines(%s, %s)"
         wait_queues, reached, released = session.row(query, (self._limit_key, PAGE))
         if released:
-            logger.warning("released %s that nobody would have released", counted(released, "job"))
+            logger.warning("released %s that no worker would have released", counted(released, "job"))
         self._limit_key = reached or ""
         return REPAIR_EVERY * _jitter() if wait_queues else _NEVER
 
@@ -178,7 +178,7 @@ def tell_foreign_locks(session: Session) -> None:
 
 def sweep(session: Session) -> int:
     """Sum up and delete what is old, requeue jobs of workers that are no longer registered, and let jobs
-    continue whose pause is over (``sweep.sql``). Return the largest of these numbers.
+    continue whose pause has ended (``sweep.sql``). Return the largest of these numbers.
     """
     settings = conf.current()
     parameters = {

@@ -1,6 +1,6 @@
 """What the subcommands print: lines, tables and facts for a terminal, or JSON.
 
-Values that come from jobs may contain anything, also sequences that a terminal obeys. So everything is
+Values that come from jobs may contain anything, also sequences that a terminal obeys, so everything is
 printed with its control characters written out.
 """
 

@@ -76,7 +76,7 @@ class SourceFiles(StatReloader):
     def changed(self) -> Path | None:
         """Return a file that has changed since the last call, or, in the first call, since the start.
 
-        Race: code that is saved after its import and before the first call must count. So a file that is seen
+        Race: code that is saved after its import and before the first call must count, so a file that is seen
         for the first time counts if it is newer than ``since``, unless its time is in the future.
         """
         now, found = time(), None
@@ -101,7 +101,7 @@ def watch(since: float, on_change: Callable[[Path], None]) -> None:
 
 
 def run_reloader(say: Callable[[str], None]) -> int:
-    """Start one child after another until told to stop, and return the exit code of the last one."""
+    """Start one child after another until asked to stop, and return the exit code of the last one."""
     stops: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup

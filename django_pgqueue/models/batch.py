@@ -155,7 +155,7 @@ class Parents(Mapping[int, Job]):
 
     @property
     def gone(self) -> list[int]:
-        """The ids of those that are no longer kept, because their retention is over."""
+        """The ids of the parents that are no longer kept, because their retention has ended."""
         return [each for each in self._ids if each not in self._jobs and each not in self.batches]
 
     @cached_property

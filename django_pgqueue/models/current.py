@@ -126,10 +126,10 @@ class CurrentJob(Job):
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call ``function`` once in the life of the job, and return its result.
 
-        When the job runs again, the call returns the recorded result at once. So the result must be JSON, and
+        When the job runs again, the call returns the recorded result at once, so the result must be JSON, and
         the first call, too, returns what JSON makes of it: a tuple becomes a list. A process may die after
         the function and before the record, so the function may run more than once (see ``atomic_step``).
-        ``name`` tells the steps of a job apart.
+        ``name`` distinguishes the steps of a job.
 
         Raise ``StepError`` for a name that this attempt has used before, in a transaction, and if the result
         is not JSON; ``LeaseLost`` if another worker has the job by now.

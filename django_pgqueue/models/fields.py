@@ -22,7 +22,7 @@ class PostgresMeta:
 
 
 class ViewMeta(PostgresMeta):
-    """The ``Meta`` of tables that the admin shows, where nobody adds, changes or deletes a row."""
+    """The ``Meta`` of tables that the admin shows, where no user adds, changes or deletes a row."""
 
     default_permissions = ("view",)
 

@@ -195,7 +195,7 @@ class JobFields(models.Model):
     def worker_ids(self) -> list[str]:
         """The worker of each attempt, oldest first.
 
-        A job keeps only its first and last errors, and forgets who has done it when it is retried by hand.
+        A job keeps only its first and last errors, and forgets who has done it when a user retries it.
         The list contains ``"?"`` for such attempts, so that its length is the number of attempts, as in
         ``django.tasks``.
         """
@@ -230,7 +230,7 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
-_STACK_PAUSE = 0.02  # seconds between two looks for the answer of a worker
+_STACK_PAUSE = 0.02  # seconds between two checks for the answer of a worker
 
 
 class Job(Habits, changes.Changes, Joins, JobFields):
@@ -347,8 +347,8 @@ class Job(Habits, changes.Changes, Joins, JobFields):
 def enqueued_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
     """Return the job that an enqueue has made or found, as it is now.
 
-    Within the window of a unique key it may be over, and its retention as well. Then only its id is known,
-    and reading another field raises ``Job.DoesNotExist``.
+    Within the window of a unique key it may be a finished job that is no longer kept. Only its id is known
+    then, and reading another field raises ``Job.DoesNotExist``.
     """
     job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
     job.enqueue_outcome = outcome

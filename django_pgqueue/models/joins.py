@@ -1,14 +1,14 @@
 """``job.join()``: wait until a job has finished.
 
 The job is read on the caller's connection before and after the wait. In between, one thread for each database
-looks for all waiters of the process:
+polls for all waiters of the process:
 
     watch() --> a Future, which is due for a look after 5 ms, then after 10, 20 .. 250 ms
     the thread --> one statement for all that is due, or nearly due: which of these jobs are still live?
     a job that is not live any more --> its Future has a result
 
 The thread has a connection of its own, beside those of Django and of a connection pool. It starts with the
-first waiter, and ends when nobody has waited for a second. In a test it ends at once, and before the last
+first waiter, and ends when no caller has waited for a second. In a test it ends at once, and before the last
 waiter continues, so that the test database can be dropped.
 
 Race: a job ends between the moment when its waiter has read it and ``watch()``. Nothing is lost, since the
@@ -106,7 +106,7 @@ class _Wait:
         self._has_looked = False
         if job._state.adding:
             raise ValueError(
-                f"{_name(job)} is not in a database, so it will never be over. dummy_jobs() and DummyBackend "
+                f"{_name(job)} is not in a database, so it will never finish. dummy_jobs() and DummyBackend "
                 "keep jobs in memory and run none. To run it in a test, use immediate_jobs() or run_jobs()."
             )
         if hasattr(job, "_running"):
@@ -134,7 +134,7 @@ class _Wait:
             future.result()
 
     def is_finished(self) -> bool:
-        """Read the job, and return whether it is over. Raise ``TimeoutError`` if it is not and it must be.
+        """Read the job, and return whether it has finished. Raise ``TimeoutError`` if it should have.
 
         A job that has left the live leaf may be live again, because a user has retried it.
         """
@@ -170,8 +170,8 @@ class _Wait:
             kind = "Batch" if hasattr(self._job, "is_batch") else "Job"
             raise type(self._job).DoesNotExist(
                 f"{kind} {self._job.pk} is not in the database {self._alias!r}. Either the "
-                "transaction that made it has not committed or was rolled back, or it is over and no longer "
-                "kept: see RETENTION, and the retention of its Queue."
+                "transaction that made it has not committed or was rolled back, or it is finished and no "
+                "longer kept: see RETENTION, and the retention of its Queue."
             ) from None
 
     def _timed_out(self, lost: Exception | None) -> str:
@@ -285,7 +285,7 @@ class Poller:
         """Return those to look at, after a wait; an empty list if the thread shall end.
 
         Those that are due soon are looked at together with those that are due, and so are all who have just
-        come. So waiters that have started at different times share their statements later.
+        come, so waiters that have started at different times share their statements later.
         """
         with self._changed:
             while True:
@@ -299,7 +299,7 @@ class Poller:
                 if self._waiters:
                     self._changed.wait(self._next_look - now)
                 elif not self._changed.wait_for(lambda: self._waiters, 0 if is_test() else LINGER):
-                    # Race: a caller begins to wait now. So this is in the block: either the thread sees
+                    # Race: a caller begins to wait now, so this is in the block: either the thread sees
                     # that waiter, or the waiter starts another thread, which opens its own session.
                     self._close()
                     self._thread = None
@@ -311,7 +311,7 @@ class Poller:
                 self._session = self._open()
             jobs = sorted({waiter.job for waiter in waiters})
             live = {job for (job,) in self._session.rows(LIVE_SQL, (jobs, jobs))}
-        except LOST_CONNECTION as error:  # waiters give up when their own timeout is over
+        except LOST_CONNECTION as error:  # waiters give up when their own timeout has passed
             self._close()
             if not self._retry_pause:
                 logger.warning("waiting for jobs in the database %r: %s", self._alias, str(error).strip())

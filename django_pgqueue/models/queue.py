@@ -72,7 +72,7 @@ IN_FORCE = Q(until__isnull=True) | Q(until__gt=Now())
 
 
 class Pause(models.Model):
-    """One pause. ``pause()`` and ``resume()`` write it, because the workers are told about it."""
+    """One pause. ``pause()`` and ``resume()`` write it, because they notify the workers."""
 
     Kind = PauseKind
 
@@ -185,7 +185,7 @@ class Limit(models.Model):
 
     @property
     def is_left_over(self) -> bool:
-        """Whether the code has declared this limit and no longer does, and nobody has set it by hand."""
+        """Whether the code has declared this limit and no longer does, and no user has set it."""
         return not self.is_declared and not self.is_overridden
 
 
@@ -202,7 +202,7 @@ class RateState(models.Model):
 
 
 class UniqueWindow(models.Model):
-    """Until when a unique key is taken, even if the job with it is over. Maintenance deletes it then."""
+    """Until when a unique key is taken, even if the job with it has finished. Maintenance deletes it then."""
 
     unique_key = models.CharField(_("unique key"), max_length=200, primary_key=True)
     job_id = models.BigIntegerField(_("job"))

@@ -1,7 +1,7 @@
 """``Schedule``: which task is enqueued when.
 
 The definition of a schedule comes from code, settings, the admin or SQL. Its state (`Schedule.STATE`) belongs
-to the round (``schedules/fire.py``) and to a trigger (``_pgqueue_schedule_changed``). So ``save()`` of an
+to the round (``schedules/fire.py``) and to a trigger (``_pgqueue_schedule_changed``), so ``save()`` of an
 existing row never writes the state: a run may have passed since the row was read.
 """
 

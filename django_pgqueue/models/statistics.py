@@ -1,10 +1,10 @@
-"""What ran, what failed, and what alerts have told.
+"""What ran, what failed, and what alerts have reported.
 
 ``JobStat`` is what ran in each minute: workers count in memory and add their figures every few seconds.
-Maintenance adds minutes that are over to ``StatRollup``: to their quarter of an hour, their hour, their day,
-and the total, for the task and for all tasks of the queue. A row of ``JobStat`` that is not ``rolled_up`` yet
-is not in any of them, so each attempt is counted once, in one or in the other. If a worker adds to a minute
-later, as it does after a job that has run for long, this makes another row.
+Maintenance adds minutes that have passed to ``StatRollup``: to their quarter of an hour, their hour, their
+day, and the total, for the task and for all tasks of the queue. A row of ``JobStat`` that is not
+``rolled_up`` is not in any of them, so each attempt is counted once, in one or in the other. If a worker adds
+to a minute later, as it does after a job that has run for long, this makes another row.
 
 ``FailureGroup`` is failures with the same fingerprint, so with the same error at the same place in the code.
 A report of failed attempts adds a ``FailureNote``. Every few seconds, maintenance adds the notes to the
@@ -110,7 +110,7 @@ class FailureGroup(models.Model):
     tasks = ArrayColumn("text", verbose_name=_("tasks"), default=list)
     versions = ArrayColumn("text", verbose_name=_("versions"), default=list)
     is_news = models.BooleanField(_("new or changed"), db_default=True, editable=False)
-    """Whether no alert has told that it is new, or that a change has ended that it was muted."""
+    """Whether no alert has said that it is new, or that a change has ended that it was muted."""
     told = models.BigIntegerField(_("failed at the last alert"), db_default=0, editable=False)
     muted_at = models.DateTimeField(_("muted at"), null=True, blank=True)
     muted_by = models.CharField(_("muted by"), max_length=150, db_default="", blank=True)

@@ -1,6 +1,6 @@
 """Who fills a queue: what its waiting jobs have in common.
 
-Up to ``MOST`` waiting jobs are all looked at; of more, those in some pages of the table, drawn at random. So
+Up to ``MOST`` waiting jobs are all looked at; of more, those in some pages of the table, drawn at random, so
 this takes as long with a million waiting jobs as with ten thousand, and a share is off by few percent.
 """
 

@@ -1,6 +1,6 @@
 """What ended last: the jobs of a worker, and where the jobs of a task came from.
 
-No index finds the jobs of a worker or a task in the history. So these figures are about the jobs that ended
+No index finds the jobs of a worker or a task in the history, so these figures are about the jobs that ended
 last, of all workers and tasks: a bounded number, however long the history is.
 """
 

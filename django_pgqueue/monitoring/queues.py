@@ -123,7 +123,7 @@ def lost_jobs(alias: str) -> dict[str, int]:
 
 # Who holds a lock of the queue without any right to it. Keys of limits and queues are locked for each claim,
 # by advisory locks, which every role that may connect can take. Such a holder breaks no limit, but the jobs
-# wait. So health names it, and supervisors log it.
+# wait, so health names it, and supervisors log it.
 
 FOREIGN_LOCKS_SQL = Path(__file__).with_name("foreign_locks.sql").read_text(encoding="utf-8")
 

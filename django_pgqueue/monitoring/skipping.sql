@@ -1,5 +1,5 @@
 -- The active schedules whose last runs were all skipped: how many in a row, and the job that was in the way of the last
--- one. Runs by hand count for nothing.
+-- one. A user's runs count for nothing.
 SELECT schedule.name, skips.count, (
     SELECT run.job_id FROM pgqueue_schedule_run AS run
     WHERE run.schedule = schedule.name AND run.outcome IN ('skipped', 'existing') ORDER BY run.run_at DESC LIMIT 1

@@ -66,7 +66,7 @@ _SERIES, _BREAKDOWN, _TRENDS, _TOTALS = (
 
 @dataclass(slots=True)
 class Figures:
-    """The attempts that were claimed in a span. An attempt is counted when it is over."""
+    """The attempts that were claimed in a span. An attempt is counted when it has ended."""
 
     start: datetime  # when the point begins; for a table, when the span begins
     queue_name: str = ""
@@ -245,7 +245,7 @@ OUTCOMES = ("done", "failed", "retried", "cancelled")
 def totals(alias: str) -> list[Figures]:
     """Return all attempts of each task in each queue since the first job, in the order of queues and tasks.
 
-    One statement reads the total and the minutes that are not in it yet. So maintenance that rolls up at this
+    One statement reads the total and the minutes that are not in it yet, so maintenance that rolls up at this
     moment does not change the result, and the counts only grow, as Prometheus expects.
     """
     return [Figures(*row) for row in fetch_rows(alias, _TOTALS)]

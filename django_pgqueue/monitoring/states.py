@@ -1,6 +1,6 @@
 """How many jobs are in each state, for the list of jobs. The history is never counted.
 
-Each state is counted up to ``MOST``, and the ring of history is read up to as many jobs. So this takes as
+Each state is counted up to ``MOST``, and the ring of history is read up to as many jobs, so this takes as
 long with ten million jobs as with twenty thousand. All who look at a list within a few seconds share one
 reading.
 """

@@ -1,4 +1,4 @@
--- The live jobs by status, each up to a limit. The index of the claim does not tell retries from others, so as many
+-- The live jobs by status, each up to a limit. The index of the claim does not separate retries from others, so as many
 -- more of its jobs are counted as there are retries. NULL pending jobs: too many retries hide them.
 WITH retrying AS (
     SELECT count(*) AS jobs FROM (

@@ -1,7 +1,7 @@
 """The aliases of DATABASES: what they name, which one changes a row, and what has changed since the setup.
 
 A router may read from a replica (``db_for_read``) and write to its primary (``db_for_write``). A row
-remembers the alias that it was read from, which may refuse every change, and may be behind. So whatever
+remembers the alias that it was read from, which may refuse every change, and may be behind, so whatever
 changes a row, waits for it, or names it for others asks ``write_alias``. A router that returns the same alias
 for every row does not know that a row comes from a database of its own, where another row has the same key.
 Such a row is changed where it was read.
@@ -36,7 +36,7 @@ _remembered: dict[str, dict[str, Any]] | None = None
 
 def write_alias(row: Any) -> str:
     """Return the alias to change a row with: the one that the router names for it, as for ``row.save()``.
-    Its model has ``BORN``, the column that tells it from one with the same key in another database.
+    Its model has ``BORN``, the column that distinguishes it from one with the same key in another database.
 
     Read the row there if the router names another database than the one that the row was read from: if it is
     not there, the database is no replica, and the alias is that of the row.
@@ -143,7 +143,7 @@ def _copy(value: Any) -> Any:
 
 def set_interval_style(connection: Any, **kwargs: Any) -> None:
     """After Django has connected, set the only IntervalStyle in which psycopg reads intervals, if a database
-    or a role has another one. A server tells its settings to who connects, so this costs nothing otherwise.
+    or a role has another one. A server sends its settings to who connects, so this costs nothing otherwise.
     """
     if connection.vendor != "postgresql" or not router.allow_migrate(connection.alias, "django_pgqueue"):
         return

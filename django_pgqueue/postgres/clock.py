@@ -1,7 +1,7 @@
 """The time of a database's server, which decides when a job is due. The clocks of applications may be wrong.
 
 Whoever compares a time of the queue with now asks the server for it. A worker that runs a job need not ask:
-each claim tells it the time, and from then on it counts by the monotonic clock, which nobody sets.
+each claim returns the time, and from then on it counts by the monotonic clock, which is never set.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from . import fetch_value
 
-_heard: dict[str, tuple[str, float]] = {}  # for each alias, the last time that its server has told, and when
+_heard: dict[str, tuple[str, float]] = {}  # for each alias, the last time that its server has sent, and when
 
 
 def server_now(alias: str) -> datetime:
@@ -31,13 +31,13 @@ def stored(time: datetime) -> datetime:
 
 
 def heard(alias: str, time: str, at: float | None = None) -> None:
-    """Note the time that the server has told, as it sends it. ``at``: when, by the monotonic clock, which all
+    """Note the time that the server has sent, as text. ``at``: when, by the monotonic clock, which all
     processes of a machine share; None: just now."""
     _heard[alias] = time, monotonic() if at is None else at
 
 
 def last_heard(alias: str) -> tuple[str, float] | None:
-    """Return the last time that the server has told, and when that was; None if it has not told any."""
+    """Return the last time that the server has sent, and when that was; None if it has not sent any."""
     return _heard.get(alias)
 
 

@@ -1,7 +1,7 @@
 """How both ends of a connection notice that the other end has vanished.
 
 Keepalives: Linux by itself takes two hours. Each end sends keepalives, and gives up when they are not
-acknowledged, or when data is not: within a few seconds of ``LEASE``, and within 25 seconds at most. So the
+acknowledged, or when data is not: within a few seconds of ``LEASE``, and within 25 seconds at most, so the
 locks of a worker that is cut off are free soon after its jobs are. What is configured comes first. On Linux,
 the limit for data also ends a connection whose other end does not read. A task may take its time between two
 rows of a stream or a COPY, so there the limit is ``LEASE``, or a minute.

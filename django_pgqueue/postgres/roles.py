@@ -29,7 +29,7 @@ CALLED = ("_pgqueue_enqueue", "_pgqueue_enqueue_many", "pgqueue_enqueue", "pgque
 """The functions that run with the rights of their owner, and that only the two roles may call.
 
 ``pgqueue_enqueue`` reads the policy of a task. It says what its jobs get if they are enqueued, which their
-row tells, too.
+row says, too.
 """
 
 DEFINERS = (*CALLED, "_pgqueue_wake")
@@ -162,10 +162,10 @@ def _quoted(name: str) -> str:
 
 
 # Keep the roles of ``manage.py pgqueue roles`` working when a later version adds functions and tables. A new
-# function or table has no rights for them. So after each ``migrate`` the roles get what they lack. Nothing
-# records their names: the rights that they have on the functions that enqueue, of whatever version, tell who
+# function or table has no rights for them, so after each ``migrate`` the roles get what they lack. Nothing
+# records their names: the rights that they have on the functions that enqueue, of whatever version, show who
 # they are. Those who may also call ``WORKER_ONLY`` are workers. This only gives rights and takes none from a
-# role, since an administrator may have granted more by hand. A ``migrate`` over several releases may create a
+# role, since an administrator may have granted more. A ``migrate`` over several releases may create a
 # version of a function and drop the one before. Therefore the roles are looked up before it as well.
 
 
@@ -204,7 +204,7 @@ def lacking(alias: str, kept: Kept) -> list[str]:
 
 
 def before_migrate(*, using: str, **kwargs: Any) -> None:
-    """Remember the roles: the functions that tell who they are may be dropped."""
+    """Remember the roles: the functions that show who they are may be dropped."""
     if connections[using].vendor == "postgresql":
         _before[using] = kept_roles(using)
 

@@ -1,5 +1,5 @@
 -- After roles_functions.sql.
--- Without SECURITY DEFINER, nobody has run the command. A function may still have been granted by hand.
+-- Without SECURITY DEFINER, no one has run the command. A function may still have been granted without it.
 SELECT pg_get_userbyid(given.grantee), bool_or(routine.stem = ANY (%(worker_only)s))
 FROM place CROSS JOIN routine CROSS JOIN LATERAL aclexplode(routine.rights) AS given
 WHERE (routine.stem = ANY (%(called)s) AND routine.is_definer OR routine.stem = ANY (%(worker_only)s))

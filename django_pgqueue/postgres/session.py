@@ -167,7 +167,7 @@ class Session:
 
         Race: several statements leave the process one by one, followed by the end of their transaction. If
         the process is stopped in between (SIGSTOP, a frozen container), it keeps their locks. A single
-        statement is sent together with the end of its transaction. So everything that others depend on, such
+        statement is sent together with the end of its transaction, so everything that others depend on, such
         as heartbeats and recovery, is a single statement. For the rest, the session of a worker that is found
         dead is terminated (``_pgqueue_end_sessions``).
         """

@@ -1,10 +1,10 @@
 """A time limit for statements that only read, and that may have to read many rows.
 
 The limit applies to one transaction, or to a savepoint if a transaction is open, as with ``ATOMIC_REQUESTS``.
-The block is rolled back at its end, and with it the limit. So the limit never affects later statements of the
+The block is rolled back at its end, and with it the limit, so the limit never affects later statements of the
 request, or the next user of the connection in a pool.
 
-A page reads many figures in blocks within that of the page, and each statement is a round trip. So these
+A page reads many figures in blocks within that of the page, and each statement is a round trip, so these
 blocks share one savepoint, to which only one that has failed goes back, and a limit is set only before a
 statement that needs another one than the statement before.
 """

@@ -5,7 +5,7 @@ hours runs once on every day that it names: on the day when clocks go forward, a
 becomes the first moment after the gap, and on the day when they go back, only the first of two equal times
 counts. An expression whose minute or hour begins with ``*`` follows the time that really passes.
 
-Intervals are counted from 1970-01-01 00:00 UTC. So they need no memory and do not drift: an interval of an
+Intervals are counted from 1970-01-01 00:00 UTC, so they need no memory and do not drift: an interval of an
 hour is due at every full hour, however late a run was noticed and however often the schedule was edited.
 """
 

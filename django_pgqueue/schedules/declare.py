@@ -178,7 +178,7 @@ def schedules_in_settings() -> tuple[dict[str, Declaration], dict[str, str]]:
 
 
 def settings_module() -> str:
-    """Return the name of the settings module, which tells the settings of several projects apart."""
+    """Return the name of the settings module, which distinguishes the settings of several projects."""
     return os.environ.get(ENVIRONMENT_VARIABLE, "")
 
 

@@ -229,10 +229,9 @@ class Plan(NamedTuple):
     version: str
     next_run_at: datetime
     runs: list[datetime]  # the runs that have passed and are to run, the oldest first
-    is_missed: bool  # whether the runs are only recorded, because nobody was there in time
+    is_missed: bool  # whether the runs are only recorded, because no worker was there in time
     policy: str | None = None
-    """The policy of the task, as JSON, if it was computed anew; None: the row has it, or nobody here knows
-    it."""
+    """The policy of the task, as JSON, if it was computed anew; None: it is in the row, or unknown."""
 
 
 def plan(due: Due) -> Plan:

@@ -1,7 +1,7 @@
 """The policy of a task as a row of a schedule keeps it, with the keys of the scheduled call.
 
 The round that fires a schedule may run in a supervisor that cannot import the task: another project may use
-the same database. So the processes that can import it write its policy into the row: when they synchronize,
+the same database, so the processes that can import it write its policy into the row: when they synchronize,
 and when the schedule is saved. If a user has changed the task or the arguments with SQL since, the round
 computes the policy if it can. A job without a policy gets it from the worker that claims it, but no keys.
 """

@@ -16,9 +16,9 @@ $$;
 -- current one is a sixth of the retention old, the ring moves to the next shelf. If the clock was set back,
 -- `since` is in the future and is set again. Which jobs are gone is noted when a shelf is emptied.
 --
--- Race: a finish may commit a young job into the shelf between the check and the TRUNCATE. So the order is lock,
+-- Race: a finish may commit a young job into the shelf between the check and the TRUNCATE, so the order is lock,
 -- check, truncate, and the isolation level must be READ COMMITTED: under REPEATABLE READ the check would use a
--- snapshot from before the lock. If a reader holds the shelf, this gives up after 50 ms, so nobody waits behind it
+-- snapshot from before the lock. If a reader holds the shelf, this gives up after 50 ms, so no session waits behind it
 -- for longer. SECURITY DEFINER: the worker's role does not need the TRUNCATE privilege.
 CREATE FUNCTION _pgqueue_rotate() RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '50ms' AS $$
@@ -79,7 +79,7 @@ LANGUAGE sql SET search_path FROM CURRENT AS $$
     WHERE gone.first_id > excluded.first_id OR gone.last_id < excluded.last_id
 $$;
 
--- Delete at most p_limit jobs whose retention in the kept leaf is over, and return how many. Each queue and status
+-- Delete at most p_limit jobs whose retention in the kept leaf has ended, and return how many. Each queue and status
 -- is one range of the index, so that jobs that are kept for years are not read again each time. It notes which jobs
 -- are gone (pgqueue_gone).
 CREATE FUNCTION _pgqueue_sweep(p_limit integer) RETURNS integer

@@ -5,7 +5,7 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT hashtextextended('pgqueue/' || 'pgqueue_job_live'::regclass::oid || '/' || p_kind || '/' || p_name, 0)
 $$;
 
--- Lock the row of a duty until the end of the transaction. Returns false if another session has it; nobody waits. A row
+-- Lock the row of a duty until the end of the transaction. Returns false at once if another session has it. A row
 -- that is missing, such as after a restore without data, is made again; whoever else makes it waits for this one.
 CREATE FUNCTION _pgqueue_on_duty(p_name text) RETURNS boolean
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -33,7 +33,7 @@ CREATE FUNCTION _pgqueue_random() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     FROM (SELECT gen_random_uuid()::text AS digits) AS drawn
 $$;
 
--- Whether a job with this status is over, for reports and other tools. NULL for an unknown status.
+-- Whether a job with this status is finished, for reports and other tools. NULL for an unknown status.
 CREATE FUNCTION pgqueue_status_is_terminal(status text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT word.is_terminal FROM pgqueue_status AS word WHERE word.status = pgqueue_status_is_terminal.status

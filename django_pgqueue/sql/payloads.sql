@@ -70,7 +70,7 @@ $$;
 -- After an INSERT into a payload table: make the jobs of the new rows. The arguments are the path of the task, and its
 -- earlier paths, which count as the same (_pgqueue_attach_payload). A row whose job exists was inserted by enqueue(),
 -- after its job. Any other job is refused, and so is a number that does not come from the sequence: a later job would
--- get it, too. In this way the key tells whose job it is, as a foreign key would.
+-- get it, too. In this way the key says whose job it is, as a foreign key would.
 --
 -- The key of a limit, or the group, may be in a column whose text is the same in Python (payloads/columns.py). As at
 -- enqueue, a value of NULL means that the job is under no limit, or in no group, and an empty group is refused. Without
@@ -97,7 +97,7 @@ BEGIN
         RETURN NULL;
     END IF;
     SELECT format('job %s cannot have a row in %s: ', job.id, TG_TABLE_NAME) || CASE
-        WHEN job.task_path = ANY (TG_ARGV) THEN 'it is over'
+        WHEN job.task_path = ANY (TG_ARGV) THEN 'it is finished'
         ELSE format('it is a job of %s, not of %s', job.task_path, TG_ARGV[0]) END
     INTO problem
     FROM pgqueue_job AS job WHERE job.id = ANY (ids) AND job.id <> ALL (known) ORDER BY job.id LIMIT 1;
@@ -198,7 +198,7 @@ END $$;
 -- Race: a retry moves the job from history to the live leaf. One statement looks into all leaves, and so with one
 -- snapshot, in which the job is in exactly one leaf. Two statements could miss it in both.
 --
--- Race: a job goes between two statements. So pgqueue_gone is read after the look at the jobs.
+-- Race: a job goes between two statements, so pgqueue_gone is read after the look at the jobs.
 --
 -- Race: two supervisors sweep at the same time. One skips the table.
 CREATE FUNCTION _pgqueue_sweep_payloads(

@@ -2,16 +2,16 @@
 -- locks and has computed, for each, the runs that have passed, the next one, and the last one that has passed.
 -- Returns how many schedules it has moved on.
 --
--- Races: the definition or the state may have changed since it was read: an edit, a pause, another round. So a
+-- Races: the definition or the state may have changed since it was read: an edit, a pause, another round, so a
 -- schedule counts only if its row is still the version that was read, which is checked under its lock, with a
 -- snapshot that is younger than the lock. The next round reads the others again. Rows that are locked, by an open
--- transaction that edits them, are left to the next round, too: nobody waits here for a schedule.
+-- transaction that edits them, are left to the next round, too: no session waits here for a schedule.
 --
 -- Race: an open transaction may hold the unique key of a run's job. The INSERT has to wait for it, but only for a
 -- moment: the supervisor that calls this must send its heartbeats. It tries the others first, and this one later.
 --
 -- The unique constraint of pgqueue_schedule_run is the guarantee that a run becomes at most one job, whatever the
--- clock, or people who move next_run_at by hand, do.
+-- clock, or users who move next_run_at, do.
 CREATE FUNCTION _pgqueue_fire(
     p_names text[], p_versions text[], p_next timestamptz[], p_last timestamptz[],
     p_run_names text[], p_runs timestamptz[], p_missed boolean[],

@@ -77,7 +77,7 @@ BEGIN
 END $$;
 
 -- A running job reaches a sleep, or the place where it waits for a signal. Returns whether it still holds its lease,
--- and if so, the kind of the step (timeout: it ended without the event), whether the wait is over, what the event
+-- and if so, the kind of the step (timeout: it ended without the event), whether the wait has ended, what the event
 -- brought, and how many seconds are left. What has timed out stays so: an event that comes later does not change the
 -- past.
 CREATE FUNCTION _pgqueue_wait(
@@ -119,7 +119,7 @@ END $$;
 -- a retry goes on from there.
 --
 -- Race: an event may be committed while the statement that calls this waits for the row of the job. A stable function
--- would not see it, because it would look with the snapshot of that statement. So this is volatile.
+-- would not see it, because it would look with the snapshot of that statement, so this is volatile.
 CREATE FUNCTION _pgqueue_fold_steps(p_job bigint, p_outcome text) RETURNS jsonb
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
     SELECT jsonb_agg(

@@ -55,7 +55,7 @@ END $$;
 
 -- Remove a worker in another language at its end. Returns whether it is gone: if it still holds a job, it stays, to be
 -- found dead when its lease ends, and its jobs are requeued then. Race: a claim of this worker holds its row until it
--- commits. So this waits, and the statement after that sees the jobs.
+-- commits, so this waits, and the statement after that sees the jobs.
 CREATE FUNCTION pgqueue_unregister_worker(worker bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column

@@ -279,11 +279,11 @@ def link_options(links: Links, alias: str, keeper: Any) -> dict[str, Any] | None
 def _check_place(what: str, link: Link, alias: str) -> None:
     if not link.is_row:
         raise InvalidTask(
-            f"{what} in memory: dummy_jobs() or DummyBackend has kept it there. It will never be over."
+            f"{what} in memory: dummy_jobs() or DummyBackend has kept it there. It will never finish."
         )
     if link.alias is None or same_database(link.alias, alias):
         return
-    # The router may name another alias for the row, which only a query can tell.
+    # The router may name another alias for the row, which only a query can show.
     found = link.alias if link.row is None else write_alias(link.row)
     if not same_database(found, alias):
         raise InvalidTask(

@@ -149,7 +149,7 @@ def _argument(value: Any) -> str:
 
 
 def check_import(module: str, name: str) -> None:
-    """Raise ImportError for a name that people look for in a public module, if another one takes its place.
+    """Raise ImportError for a name that people expect in a public module, if another one takes its place.
     Of an AttributeError, an import would not show the words.
     """
     if ours := words()[module].get(name):

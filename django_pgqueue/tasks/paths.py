@@ -1,6 +1,6 @@
 """What workers import for a job: the task at a path, in the modules that may declare tasks.
 
-A path comes from a row, and to import a module is to run it. So only the modules are imported that
+A path comes from a row, and to import a module is to run it, so only the modules are imported that
 TASK_MODULES names in the installed apps and in the package of the settings, with the modules in them if they
 are packages. A task in another module is found if one of these has imported this module, or something else
 has, such as ``ready()`` of an app.
@@ -85,7 +85,7 @@ def _exists(path: str) -> bool:
         return path in sys.modules or find_spec(path) is not None
     except ModuleNotFoundError as error:
         return not path.startswith(str(error.name))  # its package is missing, or imports what is
-    except (Exception, SystemExit):  # what contains it: the import of the module itself tells
+    except (Exception, SystemExit):  # what contains it: the import of the module itself shows it
         return True
 
 

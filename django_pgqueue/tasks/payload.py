@@ -1,6 +1,6 @@
 """What ``@task(payload=Receipt)`` accepts, and which task a payload model belongs to.
 
-A row must be a complete call: who inserts it may be SQL. So the function takes the payload and nothing else,
+A row must be a complete call: who inserts it may be SQL, so the function takes the payload and nothing else,
 and keys come from columns. A model belongs to one task, because the row does not say which.
 """
 

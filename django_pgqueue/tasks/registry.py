@@ -47,7 +47,7 @@ def queues_in_use(alias: str) -> set[str]:
 
 
 def declared_queues() -> set[str]:
-    """Return the queues of the tasks of all apps, and those of QUEUES in TASKS."""
+    """Return the queues of the tasks of all apps, and the queues of QUEUES in TASKS."""
     found = {task.queue_name for task in known_tasks().values()}
     for alias in our_aliases():
         try:

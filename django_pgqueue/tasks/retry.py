@@ -57,7 +57,7 @@ def delay_before_retry(
     if callable(backoff):
         try:
             answer = backoff(exc, job_result_factory())
-        except BaseException:  # SystemExit, too: the attempt is over, and only its outcome matters
+        except BaseException:  # SystemExit, too: the attempt has ended, and only its outcome matters
             logger.exception("backoff of %s raised an exception; using the default backoff", task.module_path)
         else:
             seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer

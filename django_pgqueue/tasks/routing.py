@@ -1,4 +1,4 @@
-"""Find the backend in TASKS for a task, and tell whether it is one of ours.
+"""Find the backend in TASKS for a task, and whether it is one of ours.
 
 The backend itself is on top of the package's layers and is not imported here. TASKS names it by its dotted
 path, and so does the entry of the implicit backend, which is used for tasks that name no backend if TASKS has
@@ -29,7 +29,7 @@ _STAND_INS = {
     f"{package}.backends.{name.removesuffix('Backend').lower()}.{name}": f"django_pgqueue.testing.{name}"
     for package in PACKAGES for name in ("DummyBackend", "ImmediateBackend")
 }  # fmt: skip
-"""The backends for tests that act like those of Django, by the paths of those."""
+"""The backends for tests that act like Django's, by the paths of Django's."""
 
 
 class QueueBackend(BaseTaskBackend):

@@ -167,7 +167,7 @@ class Task(Habits, GenericTask[P, R]):
         enqueue, so that a stored variant never becomes outdated. `metadata` is merged key by key.
         The values `unique_key`, `limit_key` and `group_key` take the place of those that are computed.
 
-        `after`: jobs and batches (or their ids) that must be over before the job runs. If one of them has
+        `after`: jobs and batches (or their ids) that must finish before the job runs. If one of them has
         failed, the job waits for its retry ("hold"), is cancelled ("cancel") or runs ("run"), as `if_failed`
         says. `batch`: the batch that the job belongs to. Raise InvalidTask for invalid values.
         """

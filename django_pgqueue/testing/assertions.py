@@ -171,7 +171,7 @@ def _as_stored(given: dict[str, Any], call: BoundTask | None) -> dict[str, Any]:
                 "A call has its arguments. Give either the call, or the task with args and kwargs."
             )
         if call.task.payload is not None:
-            raise TypeError("The call of a task with a payload has no arguments: look for its row.")
+            raise TypeError("The call of a task with a payload has no arguments: query its row.")
         if changed := sorted(differences(find_task(call.task.module_path), call.task)):
             raise TypeError(
                 f"Of a call, only the arguments are compared. Give the others apart, such as {changed[0]}=..."

@@ -5,7 +5,7 @@ Everything that the database compares with its clock moves by the same amount, s
 they had been written so much earlier. What waits for a time comes due, and what ends at a time has ended.
 
 The guard refuses an UPDATE of a finished job (``triggers.sql``), because history does not
-change. So these rows are deleted and inserted again, on the same shelf.
+change, so these rows are deleted and inserted again, on the same shelf.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def travel(by: timedelta | None = None, /, *, using: str | None = None, **parts:
     """Let time pass: ``travel(hours=2)``, or ``travel(timedelta(hours=2))``. Return the time as a timedelta.
 
     The keywords are those of ``timedelta``. All stored times of the jobs, batches, workers, schedules,
-    unique keys, rates, pauses and of the history move into the past by that time. So retries, delays,
+    unique keys, rates, pauses and of the history move into the past by that time, so retries, delays,
     timeouts, expiries, leases, windows and retentions come due. Statistics, and the times in ``Job.errors``,
     do not move. Nothing runs by itself: call ``run_jobs()`` or ``run_maintenance()``.
 

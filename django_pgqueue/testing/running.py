@@ -2,7 +2,7 @@
 immediate mode.
 
 In immediate mode, a job runs in the process that enqueues it, at the commit, or at once if there is none. Its
-row is written as always. So all options count, and the row shows how it ended. A job that is not due, or that
+row is written as always, so all options count, and the row shows how it ended. A job that is not due, or that
 its limits do not let start, stays in the table; ``run_jobs()`` runs it later. The last part says what counts
 as the commit.
 """
@@ -150,7 +150,7 @@ arun_jobs = for_async(run_jobs)
 
 def run_maintenance(*, using: str | None = None) -> None:
     """Do what a worker does from time to time: give back the jobs of dead workers, end unique keys and pauses
-    whose time is over, and delete jobs whose retention is over.
+    whose time has passed, and delete jobs whose retention has ended.
     """
     alias = alias_of(using)
     check_is_test("run_maintenance()", alias)
@@ -264,7 +264,7 @@ def released(alias: str) -> list[int]:
 #
 # - A block of ``atomic(savepoint=False)`` has no savepoint. Django itself enters such blocks, for example
 #   when it deletes rows or changes a many-to-many relation, and receivers of its signals enqueue jobs in
-#   them. So the outermost block gets a name in place of a savepoint, which the database does not know.
+#   them, so the outermost block gets a name in place of a savepoint, which the database does not know.
 # - If the release raises a ``DatabaseError``, Django rolls back to the savepoint. But an error of a call
 #   comes after the release, and a rollback to a savepoint that is gone would break the transaction of the
 #   test.

@@ -1,7 +1,7 @@
 """A worker without threads and processes: it runs one due job after another on the calling thread.
 
 It claims, runs and reports with the code of a worker process, but on Django's own connection of the calling
-thread. So it also works in an open transaction, such as that of a ``TestCase``, and a debugger can follow it.
+thread, so it also works in an open transaction, such as that of a ``TestCase``, and a debugger can follow it.
 What is missing is what needs another thread or process: timeouts, and the isolation of jobs that have
 crashed. The connections are not tidied up, because they belong to the caller.
 
@@ -61,7 +61,7 @@ _END = datetime(9999, 12, 30, tzinfo=UTC)
 class InlineWorker:
     """Runs due jobs here, one at a time. ``close`` must be called at the end.
 
-    A worker that nobody registers may be taken for dead, but only by others that see its claims.
+    A worker that is not registered may be taken for dead, but only by others that see its claims.
     """
 
     def __init__(self, alias: str, *, queues: Sequence[str] = (), exclude_queues: Sequence[str] = ()) -> None:
@@ -183,7 +183,7 @@ class InlineWorker:
         return answer
 
     def _read_orders(self) -> None:
-        """Learn what is paused, the limits and the backoffs, and let jobs go on whose pause is over."""
+        """Learn what is paused, the limits and the backoffs, and let jobs go on whose pause has ended."""
         self.session.attach()
         unpause = (UNPAUSE_SQL, (UNPAUSE_BATCH,))
         while True:
@@ -285,7 +285,7 @@ class BrokenTransaction(Exception):
         super().__init__(
             "The task has handled an error of the database outside of transaction.atomic(). A worker would "
             "go on, but here the task runs in an open transaction, such as that of a TestCase, which the "
-            "error breaks. So all that the task has written was undone. Put the statement that may fail in "
+            "error breaks, so all that the task has written was undone. Put the statement that may fail in "
             "transaction.atomic(), or use a TransactionTestCase."
         )
 
@@ -299,7 +299,7 @@ def open_transactions() -> Iterator[None]:
     The callbacks that the block has registered run at its end, in their order. They are not left to the owner
     of the transaction, which may never commit.
 
-    A statement that fails outside of ``atomic`` breaks the whole transaction. So there is a savepoint before
+    A statement that fails outside of ``atomic`` breaks the whole transaction, so there is a savepoint before
     the block, which is undone in each transaction that it breaks. Raise ``BrokenTransaction`` if the block
     does so without raising.
     """

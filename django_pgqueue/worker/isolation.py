@@ -51,7 +51,7 @@ from .waker import Waker
 
 logger = get_logger(__name__)
 
-TOLD = b"told "  # and what the job tells, as JSON
+TOLD = b"told "  # and what the job reports, as JSON
 STACK = b"stack "  # and what its task does now, as JSON
 LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its messages are read at once
 
@@ -96,7 +96,7 @@ def run(
         given = [memory.file, running.alias, running.worker, verbosity, databases, backoffs, row]
         _send(ours, json.dumps([*given, last_heard(running.alias)]))
         running.send = partial(_send, ours)
-        # Race: the job may have been asked to stop before its process could be told.
+        # Race: the job may have been asked to stop before its process could be informed.
         if running.asked_to_stop:
             running.send("cancel")
         said = _listen(
@@ -166,7 +166,7 @@ def _listen(
     seen: Callable[[str], None],
 ) -> list[bytes]:
     """Return the lines that the process has sent when it has finished or died. ``told`` is called with what
-    the job tells in the meantime, and ``seen`` with its stack, if someone has asked for it. A process that
+    the job reports in the meantime, and ``seen`` with its stack, if someone has asked for it. A process that
     hangs while it starts, before a timeout counts, is killed.
 
     The end of the stream does not show this: a process that the task has forked may hold it open forever.

@@ -42,7 +42,7 @@ from .waker import StopSignals, Waker
 
 logger = get_logger(__name__)
 
-LOOK_EVERY = 0.5  # seconds between two looks for jobs, unless POLL_INTERVAL is shorter
+LOOK_EVERY = 0.5  # seconds between two polls for jobs, unless POLL_INTERVAL is shorter
 _INTERRUPTED = (KeyboardInterrupt, BdbQuit)
 
 
@@ -81,7 +81,7 @@ class DebuggedWorker(InlineWorker):
 
 
 class OneProcess:
-    """Runs jobs until told to stop; in a burst, until no job is due. Must be used on the main thread.
+    """Runs jobs until asked to stop; in a burst, until no job is due. Must be used on the main thread.
 
     ``notify`` is called with the messages for the user who stops the command.
     """
@@ -214,7 +214,7 @@ def _why_not(job: Job) -> str:
 
 # Keeps a worker alive whose jobs run on the main thread of this process, which a debugger may stop. It has a
 # thread and a connection of its own. It registers the worker, sends its heartbeats, does the maintenance that
-# a supervisor does, and tells the main thread about requests to cancel a job or to end. So a job that is
+# a supervisor does, and passes to the main thread the requests to cancel a job or to end, so a job that is
 # stopped at a breakpoint keeps its lease, however long the developer looks at it. A debugger that stops all
 # threads, as that of VS Code does, leaves threads alone that are marked as its own.
 

@@ -10,7 +10,7 @@ import json
 import secrets
 from dataclasses import asdict, dataclass, field
 
-#: Exit codes of a worker process. FINISHED: it was stopped, or its burst is over. RECYCLED: replace it.
+#: Exit codes of a worker process. FINISHED: it was stopped, or its burst has ended. RECYCLED: replace it.
 #: RETIRED: stop its supervisor, with all of its processes.
 FINISHED = 0
 RECYCLED = 64
@@ -26,7 +26,7 @@ class WorkerOptions:
     """The queues to work on; if empty, all queues except ``exclude_queues``."""
     exclude_queues: tuple[str, ...] = ()
     weights: dict[str, int] = field(default_factory=dict, hash=False)
-    """How often a queue comes first among those of the same priority; others have the weight 1."""
+    """How often a queue comes first among the queues of the same priority; others have the weight 1."""
     processes: int = 1
     threads: int = 4
     """How many jobs one process runs at the same time: sync ones in threads, async ones on the event loop."""
@@ -35,7 +35,7 @@ class WorkerOptions:
     burst: bool = False
     """Whether to stop when no more jobs are due."""
     schedules: bool = True
-    """Whether to write and fire schedules; a burst fires those that are due when it starts."""
+    """Whether to write and fire schedules; a burst fires the due ones when it starts."""
     max_jobs: int | None = None
     """Replace a process after this many jobs."""
     max_memory: int | None = None

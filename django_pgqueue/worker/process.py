@@ -2,7 +2,7 @@
 
 SIGTERM and SIGHUP stop it within the grace period, SIGINT without one. When its supervisor dies, it is killed
 on Linux (``die_with``). On other systems, it notices that its link to the supervisor is closed, and stops
-within the grace period. So no process is left behind.
+within the grace period, so no process is left behind.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ FIRST_PAUSE = 0.1  # seconds; with jitter from half of it
 LONGEST_PAUSE = 5.0
 SAY_AGAIN = 60.0
 REGISTER_EVERY = 10.0  # seconds; a deaf session is found after at most two of these, so keep it below 15
-END_WITHIN = 2.0  # seconds until a session that was told to end has ended, unless its server is very slow
+END_WITHIN = 2.0  # seconds until a session that was asked to end has ended, unless its server is very slow
 
 
 class Outage:
@@ -165,8 +165,8 @@ class Registration:
 
         Race: after a reconnect, the server may not have noticed the end of the old connection. A claim that
         it still works on would be committed after the new session has given back the jobs that the worker
-        does not know, and nobody would run them. If the old session does not end in time, or the role has no
-        right to end it, such jobs are looked for once more when the lock is taken (``Connection``).
+        does not know, and no worker would run them. If the old session does not end in time, or the role has
+        no right to end it, such jobs are searched once more when the lock is taken (``Connection``).
         """
         session.run((_END_SQL, ([self._worker],)))
         give_up = monotonic() + END_WITHIN

@@ -185,7 +185,7 @@ class ParentLink:
             return
         self._spoken = True
         cause = "" if error is None else " ".join("".join(traceback.format_exception_only(error)).split())
-        with suppress(OSError):  # nobody listens
+        with suppress(OSError):  # no parent listens
             os.write(self.file, json.dumps(Farewell(code, cause[:LONGEST_CAUSE])).encode())
 
 
@@ -226,7 +226,7 @@ def die_with(parent: int) -> None:
 
 
 # Set up Django as the project does, which is not always with ``django.setup``, and as its parent process has.
-# The path travels in an environment variable: it is needed before there are settings. So does whether a test
+# The path travels in an environment variable: it is needed before there are settings, like whether a test
 # has started the process, as test runners call ``setup_test_environment`` only in their own: its tasks must
 # not send real mail. The variables are removed before a task could pass them on.
 

@@ -1,6 +1,6 @@
 """The jobs that a worker process has started, in memory that its supervisor shares and that outlives it.
 
-A process that was killed cannot say which of its claimed jobs had started. So it writes the id of each job
+A process that was killed cannot say which of its claimed jobs had started, so it writes the id of each job
 here when its task starts, and removes it when the outcome is reported. Next to each id is the time at which
 the process is to be replaced if the job has not ended by then. The supervisor can do that even if the process
 cannot because a task holds its GIL.

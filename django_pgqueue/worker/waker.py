@@ -14,7 +14,7 @@ from typing import Any
 class Waker:
     """A sleep on a pipe, which any thread can end.
 
-    Race: news may arrive between the last look and the sleep. So the sleeper sets its flag first, then looks
+    Race: news may arrive between the last look and the sleep, so the sleeper sets its flag first, then looks
     once more, and then sleeps. A thread with news stores it where the sleeper looks, and then reads the flag.
     """
 

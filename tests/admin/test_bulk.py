@@ -355,7 +355,7 @@ def test_the_request_stops_after_its_time(
     jobs = JobFactory.create_batch(5, scheduled=True)
     told, level = ask(root, "cancel_jobs", *jobs).confirm(root)
     assert told == (
-        "2 jobs were cancelled, or asked to stop if they were running. The time for one request is over. "
+        "2 jobs were cancelled, or asked to stop if they were running. The time for one request has passed. "
         "Repeat the action for the rest."
     )
     assert level == "warning"
@@ -382,7 +382,7 @@ def test_the_request_stops_within_a_statement(
     jobs = JobFactory.create_batch(5, scheduled=True)
     page = ask(root, "cancel_jobs", *jobs)
     told, level = page.confirm(root)
-    assert told.endswith("The time for one request is over. Repeat the action for the rest.")
+    assert told.endswith("The time for one request has passed. Repeat the action for the rest.")
     assert level == "warning"
     assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 3
     with connection.cursor() as cursor:

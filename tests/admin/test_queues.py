@@ -334,7 +334,7 @@ def test_a_paused_job_is_retried_with_its_budget_and_other_blocked_ones_are_not(
     assert f'action="{url("retry", paused.pk)}"' in body(root, url("change", paused.pk))
     assert f'action="{url("retry", blocked.pk)}"' not in body(root, url("change", blocked.pk))
     assert act(root, "run_now_jobs", paused)[1] == "warning"
-    assert "The pause of its task is over" in body(root, url("change", paused.pk))
+    assert "The pause of its task has ended" in body(root, url("change", paused.pk))
 
 
 def test_without_time_zones_a_pause_and_an_edit_have_an_end(root: Client, settings: Any) -> None:

@@ -135,7 +135,7 @@ def test_a_batch_is_one_transaction() -> None:
     assert batch.counts() == (4, 3, 1, 0)
     assert status_of(last, cleanup) == ["blocked", "done"]
     assert fresh(cleanup).result == [[0, 2, 4, None]]
-    words = rf"^batch {batch.id} is over\. It has ended as failed at"
+    words = rf"^batch {batch.id} is finished\. It has ended as failed at"
     with pytest.raises(BatchFinished, match=words), transaction.atomic():
         batch.add([add.bind(1, 1)])
     assert (batch.retry_failed(), batch.is_finished, batch.retry_failed()) == (1, False, 0)

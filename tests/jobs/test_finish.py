@@ -277,7 +277,7 @@ def test_the_procedure_says_what_is_wrong_by_its_code(one: Connection) -> None:
     before = list(Job.objects.order_by("pk").values())
     for pk, lease, state, text in (
         (999_999, 1, "23Q01", "there is no live job 999999"),
-        (past, 1, "23Q01", "It is over, or its lease was lost"),
+        (past, 1, "23Q01", "It is finished, or its lease was lost"),
         (mine, 2, "23Q02", f"job {mine} is leased to another claim"),
         (mine, None, "23Q02", f"job {mine} is leased to another claim"),
         (waiting, 1, "23Q03", f"job {waiting} is pending, not running"),

@@ -457,7 +457,7 @@ def test_what_does_not_exist_is_refused(one: Connection) -> None:
 @pytest.mark.promise("batch-finished")
 def test_members_of_a_batch_that_is_over_are_refused(one: Connection) -> None:
     batch, _ = open_batch(one)
-    with pytest.raises(psycopg.IntegrityError, match=f"batch {batch} is over") as refusal:
+    with pytest.raises(psycopg.IntegrityError, match=f"batch {batch} is finished") as refusal:
         members(one, batch)
     assert refusal.value.sqlstate == "23Q05"
     assert "It has ended as done at" in str(refusal.value.diag.message_detail)

@@ -113,7 +113,7 @@ def test_a_job_that_does_not_exist() -> None:
         job, result = enqueue(worker_tasks.noop), worker_tasks.noop.enqueue()
         transaction.set_rollback(True)
     for how in ("join", "ajoin"):
-        with pytest.raises(Job.DoesNotExist, match="was rolled back, or it is over and no longer kept"):
+        with pytest.raises(Job.DoesNotExist, match="was rolled back, or it is finished and no longer kept"):
             joined(job, how)
         with pytest.raises(TaskResultDoesNotExist, match="does not exist, or was deleted"):
             joined(result, how)
@@ -161,7 +161,7 @@ class InATestCase(TestCase):
 def test_dummy_jobs_are_never_over(how: str) -> None:
     with dummy_jobs():
         for each in (enqueue(inline_tasks.see, 1), inline_tasks.see.enqueue(1)):
-            with pytest.raises(ValueError, match="is not in a database, so it will never be over"):
+            with pytest.raises(ValueError, match="is not in a database, so it will never finish"):
                 joined(each, how)
 
 

@@ -181,7 +181,7 @@ REFUSED: list[Row] = [
     ({"burst": None}, {declared_rate: "burst of a rate must be a whole number of at least 1"}),
     ({"burst": 3}, {sql: "no number of starts", add_page: "A period and a burst need a number of starts."}),
     ({"rate": 1, "per": MINUTE, "burst": 2_000_000_000}, {
-        declared_rate: "again within 100 years", sql: "more than 100 years", add_page: "is over 100 years"}),
+        declared_rate: "again within 100 years", sql: "than 100 years", add_page: "longer than 100 years"}),
     ({"rate_limit": 5}, {python: "takes a RateLimit: write RateLimit(5, per=1)"}),
     *rows(({"rate_limit": rate}, {python: "has no key and no name"})
           for rate in (RateLimit(1, per=MINUTE, key="a"), RateLimit(1, per=MINUTE, name="a"))),

@@ -53,7 +53,7 @@ def test_a_round_ends_batches_and_lets_jobs_run_that_wait_for_nothing(
         rounds.run(session, 112.0)
     assert status(one, child, callback) == "pending cancelled"
     assert outcome(one, batch) == "cancelled"
-    assert "ended 1 batch that nobody else would have ended" in caplog.text
+    assert "ended 1 batch that no worker would have ended" in caplog.text
     assert rounds._next[rounds._spread_nets] < 113.0, "there may be more"
 
 

@@ -133,7 +133,7 @@ def test_a_replication_slot_that_nobody_uses(connect: Connect) -> None:
         one.execute("SELECT pg_drop_replication_slot('pgqueue_test')")
     assert ("slot", "pgqueue_test", "inactive") in {(each.kind, each.name, each.state) for each in found.rows}
     assert found.state == PartState.ACT
-    assert "Replication slots that nobody uses: 1." in found.finding
+    assert "Replication slots without a consumer: 1." in found.finding
 
 
 def test_the_tables(connect: Connect) -> None:

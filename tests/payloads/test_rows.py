@@ -109,7 +109,7 @@ def test_the_key_tells_whose_job_it_is(order: Order) -> None:
     cancel(over.job)
     Receipt.objects.filter(pk=over.pk).delete()
     message = refused(job_id=over.pk, order=order)
-    assert f"job {over.pk} cannot have a row in receipts_receipt: it is over" in message
+    assert f"job {over.pk} cannot have a row in receipts_receipt: it is finished" in message
     assert "does not come from the sequence" in refused(job_id=2**62, order=order)
 
 

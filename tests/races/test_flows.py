@@ -353,7 +353,7 @@ def test_a_member_that_comes_while_the_batch_ends_is_refused(
         finish(one, jobs)
     else:
         batch_call(one, "cancel", batch)
-    with pytest.raises(psycopg.IntegrityError, match=f"batch {batch} is over") as refusal:
+    with pytest.raises(psycopg.IntegrityError, match=f"batch {batch} is finished") as refusal:
         behind(one, other, members, batch)
     assert refusal.value.sqlstate == "23Q05"
 

@@ -195,7 +195,7 @@ def test_a_schema_that_is_renamed(database: str, connect: Connect, monkeypatch: 
         with alias("after", NAME=database, OPTIONS=in_schema('"Later\\ jobs"')) as after:
             (error,) = database_problems(after)
             assert error.id == "pgqueue.E030"
-            assert "look for their tables in the schema jobs, but" in error.msg
+            assert "expect their tables in the schema jobs, but" in error.msg
             monkeypatch.setattr(sys, "argv", ["manage.py", "migrate"])
             assert database_problems(after) == [], "migrate must not be prevented"
             migrate(after)

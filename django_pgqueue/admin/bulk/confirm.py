@@ -256,7 +256,7 @@ def act_here(
     denied: bool = False,
     refused: str = "",
 ) -> None:
-    """Run the action in this request, until all jobs are done or the time is over.
+    """Run the action in this request, until all jobs are done or the time has passed.
 
     ``expected`` and ``denied``: see ``Action.told``. ``refused``: the message if no job changed.
     """
@@ -290,7 +290,7 @@ def act_here(
     if refused and is_whole and not changed:
         words = refused
     if not is_whole:
-        words += " " + _("The time for one request is over. Repeat the action for the rest.")
+        words += " " + _("The time for one request has passed. Repeat the action for the rest.")
     if changed:
         what = action_words(action.label, "" if form is None else form.words())
         filters = filter_words(request.GET, _meaning(request))

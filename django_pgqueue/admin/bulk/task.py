@@ -1,10 +1,10 @@
 """``run``: the task that carries out an action of the admin on many jobs, in the background.
 
-Each chunk of jobs is an atomic step: it changes its jobs and records how far the walk is in one transaction.
-So the job continues where it was if its worker dies, or if it is cancelled and retried, and changes nothing
+Each chunk of jobs is an atomic step: it changes its jobs and records how far the walk is in one transaction,
+so the job continues where it was if its worker dies, or if it is cancelled and retried, and changes nothing
 twice. Between two chunks, it looks whether it was cancelled, and whether the user may still do this.
 
-Its order is JSON and has a seal: a signature with the project's ``SECRET_KEY``. So nobody can have jobs
+Its order is JSON and has a seal: a signature with the project's ``SECRET_KEY``, so no user can have jobs
 changed in the name of another user by enqueueing a job with other arguments. It is refused after a day.
 """
 

@@ -370,7 +370,7 @@ def _log(show: Formatter, entry: dict[str, Any], end: int | None) -> dict[str, A
         lines.insert(entry.get("after", 0), words % {"count": left_out})
         count += left_out
     # Redacted as a whole, because a pattern may be about several lines. Their number may change, so it is the
-    # beginning of a line that tells which time it has.
+    # beginning of a line that says which time it has.
     lines = show.text("\n".join(lines)).split("\n")
     end = len(lines) if end is None else max(1, min(end, len(lines)))
     start = max(0, end - MOST_LINES)

@@ -27,7 +27,7 @@ from .. import display
 from .formatter import Formatter, Section
 
 #: What a part can be, in the order of the legend, and its height. What waits is lower than what runs, so that
-#: the kinds can be told without colors.
+#: the kinds differ without colors, too.
 KINDS = {
     "later": (gettext_lazy("waited for its time"), 4),
     "waited": (gettext_lazy("waited for a worker"), 10),
@@ -114,7 +114,7 @@ def _attempts(job: Any) -> Iterator[TimelinePart]:
 # the parts are is in their titles, in the legend, and in the table.
 
 WIDTH, HEIGHT = 1000, 20
-#: The share of the width that the shortest part gets. Otherwise, nobody would see a job of 5 ms that waited.
+#: The share of the width that the shortest part gets. A job of 5 ms that waited would be invisible.
 _LEAST = 0.02
 
 

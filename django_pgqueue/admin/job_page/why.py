@@ -1,7 +1,7 @@
 """Why a job does not run, on its page: the reason with links to what it names and to what helps, its limits,
 and its unique key.
 
-The links are those that the user may follow. What helps is told in words where no page of the site does it.
+The links are those that the user may follow. What helps is said in words where no page of the site does it.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         """Return the jobs that these filters read one by one. None if there are no filters, or if an index
         supports them; also None for running jobs, because they are few.
 
-        No index tells jobs that wait for their first attempt from those that wait for their next one. So
+        No index separates jobs that wait for their first attempt from jobs that wait for their next one, so
         the first of these states alone is a filter, too.
         """
         if changelist.meaning in {*INDEXED, "argument", "id"}:
@@ -157,7 +157,7 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
 
     def ask_or_act(self, request: HttpRequest, name: str, rows: QuerySet[Job]) -> HttpResponse | None:
         """Handle an action of the list."""
-        if name == "extend":  # it harms nobody
+        if name == "extend":  # it harms no job
             act_here(self, request, ACTIONS[name], [extendable(rows)])
             return None
         return act_on_many(self, request, name, rows, is_list=True)

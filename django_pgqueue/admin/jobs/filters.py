@@ -219,7 +219,7 @@ class StatusFilter(admin.SimpleListFilter):
     """Filter by status, with how many jobs are in each.
 
     The numbers are those of all jobs, and all viewers share them (``monitoring.states``). With another
-    filter, with a search, and in a list of which a subclass shows a part only, they would not tell what a
+    filter, with a search, and in a list of which a subclass shows a part only, they would not say what a
     choice leads to, so they are left out.
     """
 

@@ -62,7 +62,7 @@ MOST_KEYS = 50  # that are suggested
 
 def meaning_of(jobs: QuerySet[Any], term: str, *, full: bool = False) -> str:
     """Return what a term is among these jobs: "argument" (that is in the index), "batch", "fingerprint",
-    "group", "key", "path", "id" or "text". ``full``: whether this user may view arguments; nobody else may
+    "group", "key", "path", "id" or "text". ``full``: whether this user may view arguments; no other user may
     learn what is in the index.
     """
     kind, value = _named(term)

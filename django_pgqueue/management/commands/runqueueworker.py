@@ -1,4 +1,4 @@
-"""``manage.py runqueueworker``: run jobs until told to stop."""
+"""``manage.py runqueueworker``: run jobs until asked to stop."""
 
 from __future__ import annotations
 

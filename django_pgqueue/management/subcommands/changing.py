@@ -4,7 +4,7 @@ The jobs are those that exist and are in the chosen states when they are counted
 is left alone: it has a higher id, or it ended after the count. Otherwise a job that fails again at once would
 be retried again and again.
 
-Each chunk is one transaction that is committed before the next one begins. So no lock is held for long, and
+Each chunk is one transaction that is committed before the next one begins, so no lock is held for long, and
 what has been done stays done if a user presses Ctrl-C.
 """
 
@@ -157,7 +157,7 @@ def _by_ids(change: Change, ids: list[int], alias: str) -> tuple[dict[str, int],
 def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tuple[Job, bool]]:
     """Run a change on single jobs. Yield each of them, and whether it changed.
 
-    Race: a job that waits may be done when its turn comes, and must not run a second time. So a job changes
+    Race: a job that waits may be done when its turn comes, and must not run a second time, so a job changes
     only if it is as it was seen: not finished, or finished in the same way.
     """
     for job in seen:
@@ -250,7 +250,7 @@ def interruptible() -> Iterator[threading.Event]:
 
 
 def _ask(question: str) -> None:
-    """Ask whether to go on. Raise ``No`` if not, and ``ArgumentTypeError`` if nobody can answer.
+    """Ask whether to go on. Raise ``No`` if not, and ``ArgumentTypeError`` if no user can answer.
 
     The question is printed to standard error: standard output may be read by a program.
     """

@@ -1,6 +1,6 @@
 """``manage.py pgqueue top``: the queue, live in a terminal, drawn by Rich.
 
-A thread looks at the queue, and the main thread draws and listens to the keys. So ``q`` works at once while
+A thread looks at the queue, and the main thread draws and listens to the keys, so ``q`` works at once while
 the database takes its time, and so does a new size of the window.
 """
 

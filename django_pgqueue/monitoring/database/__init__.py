@@ -36,7 +36,7 @@ class PartState(TextChoices):
 
     FINE = "fine", gettext_lazy("fine")
     ACT = "act", gettext_lazy("act")
-    HIDDEN = "hidden", gettext_lazy("not visible")  # the role of this connection may not see enough to tell
+    HIDDEN = "hidden", gettext_lazy("not visible")  # the role of this connection may not see enough
     SLOW = "slow", gettext_lazy("too slow")  # the server did not answer in time
 
 
@@ -139,7 +139,7 @@ def _locks(waits: list[Any]) -> Judgment:
 
 
 def is_too_old(held: Any) -> bool:
-    """Return whether to act. A slot that nobody uses keeps dead rows, or write-ahead log, for ever."""
+    """Return whether to act. A slot without a consumer keeps dead rows, or write-ahead log, for ever."""
     if held.kind == "slot":
         return bool(held.state == "inactive")
     return held.seconds is not None and held.seconds > OLDEST
@@ -152,7 +152,7 @@ def _snapshots(held: list[Any]) -> Judgment:
     elif not held:
         found.append(_("No transaction is open."))
     if slots := sum(each.kind == "slot" and is_too_old(each) for each in held):
-        found.append(_("Replication slots that nobody uses: %(count)d.") % {"count": slots})
+        found.append(_("Replication slots without a consumer: %(count)d.") % {"count": slots})
     state = _act_if(any(map(is_too_old, held)))
     if hidden := sum(not each.is_visible for each in held):
         text = _("The ages of %(count)d sessions are not visible. Grant pg_read_all_stats to see them.")
@@ -288,7 +288,7 @@ def _recent(alias: str, now: Any) -> Traffic | None:
     """Return the rates since the oldest reading of the last minutes, and keep this one."""
     with _lock:
         kept = _readings.setdefault(alias, deque())
-        # The clock may be set back, and somebody may reset the sums.
+        # The clock may be set back, and an administrator may reset the sums.
         while kept and not (
             now.at - LONGEST_INTERVAL <= kept[0].at <= now.at
             and all(getattr(kept[0], name) <= getattr(now, name) for name in _SUMS)

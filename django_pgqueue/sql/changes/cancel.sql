@@ -1,6 +1,6 @@
 -- Cancel jobs: those that have not started end at once, and running ones are asked to stop. Returns the ids of the jobs
 -- that changed. What waits for them may be cancelled, too (_pgqueue_settle), but is not returned. reason: why the jobs
--- that have not started are cancelled, if nobody has asked for it.
+-- that have not started are cancelled; NULL: a user has asked for it.
 --
 -- Race: a job may be claimed or finished between the statements, so the rows are locked first, in the order of id, as
 -- in every function that locks several rows, so that two such functions never deadlock.
@@ -35,8 +35,8 @@ BEGIN
     RETURN cancelled || asked;
 END $$;
 
--- Move jobs that do not run to history as cancelled. The caller has locked their rows. p_reasons says why, if nobody
--- has asked for it: one for each of p_ids. Why a job has waited is over with it. Returns the ids of those that were
+-- Move jobs that do not run to history as cancelled. The caller has locked their rows. p_reasons says why, for each
+-- of p_ids; NULL: a user has asked for it. Why a job has waited ends with it. Returns the ids of those that were
 -- moved, their limit keys, and those with marks, for _pgqueue_settle.
 CREATE FUNCTION _pgqueue_drop(
     p_ids bigint[], p_reasons text[], OUT dropped bigint[], OUT freed text[], OUT marked pgqueue_ended[]

@@ -87,7 +87,7 @@ LANGUAGE sql SET search_path FROM CURRENT AS $$
 $$;
 
 -- Lock live jobs, and make those due that wait for a time or for the end of a pause. With p_afresh, also those that are
--- due, and all of them with a new budget of attempts. Those that sleep in a step go on: their sleep is over. Waits for
+-- due, and all of them with a new budget of attempts. Those that sleep in a step go on: their sleep ends. Waits for
 -- an event are not. Returns the ids of the jobs that changed.
 CREATE FUNCTION _pgqueue_hurry(p_ids bigint[], p_afresh boolean) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -8,7 +8,7 @@
 -- is claimed again under another random lease, and a report of the lost claim is refused.
 --
 -- Race: recovery may find the worker dead at this moment. Both lock its row: recovery skips it while a claim is open,
--- and the claim of a worker that was removed is refused. So no job is left to a worker that is not registered.
+-- and the claim of a worker that was removed is refused, so no job is left to a worker that is not registered.
 CREATE FUNCTION pgqueue_claim(
     queues text[], at_most integer, worker bigint, default_max_attempts integer DEFAULT 5,
     OUT id bigint, OUT lease bigint, OUT task_path text, OUT args jsonb, OUT kwargs jsonb, OUT metadata jsonb,

@@ -1,10 +1,10 @@
 -- Return the ranges that a worker should read, with the first claimable job of every (queue, priority), of jobs without
 -- a group and of those with one. For ranges that the worker knows, this is the first job above the mark, or the first
--- few of those with a group; the gaps between them are searched from the start. So no probe reads the dead index
+-- few of those with a group; the gaps between them are searched from the start, so no probe reads the dead index
 -- entries of a known range, and without known ranges this is a rescan from the start. Jobs that are not due yet are
 -- returned, too: the worker sleeps until they are.
 --
--- Jobs with a group are claimed group by group (jobs/claim.py). Read by time, they tell which groups have work.
+-- Jobs with a group are claimed group by group (jobs/claim.py). Read by time, they show which groups have work.
 --
 -- The plans are fixed: with custom plans, each of thousands of short probes would be planned anew, and a sort would
 -- read all jobs of a queue for the few that are wanted.
@@ -166,7 +166,7 @@ BEGIN
 END $$;
 
 -- Return the queues that have jobs of a kind: 'claimable', 'retry' or 'blocked'. This takes one probe of the index for
--- each queue. The index of the claim also has retries, among many others; to look for them there would take long.
+-- each queue. The index of the claim also has retries, among many others; to search for them there would take long.
 CREATE FUNCTION _pgqueue_queues_with(p_jobs text) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE

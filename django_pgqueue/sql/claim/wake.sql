@@ -14,11 +14,11 @@ BEGIN
     RETURN true;
 END $$;
 
--- Wake a worker, at commit, if one sleeps and nobody else is waking it at the moment.
+-- Wake a worker, at commit, if one sleeps and no other session is waking it at the moment.
 --
 -- NOTIFY takes a lock on the whole database until the commit has reached the disk. A NOTIFY in every enqueuing
--- transaction would limit the server to one commit at a time. So sleepers hold the advisory lock `sleep` of their
--- queues in shared mode: if it can be taken exclusively, nobody sleeps. And one notifier at a time holds `notify`:
+-- transaction would limit the server to one commit at a time, so sleepers hold the advisory lock `sleep` of their
+-- queues in shared mode: if it can be taken exclusively, no worker sleeps. And one notifier at a time holds `notify`:
 -- a second one may skip, because the first will wake a worker that scans after its commit.
 -- Race: a commit that skips may become visible after that scan. The sleeper handles this by scanning again after
 -- 5, 20, 60 and 200 ms (worker/producer/idle.py).

@@ -77,7 +77,7 @@ END $$;
 -- The options of a job that another role than the owner of the functions enqueues. A role that may change the table of
 -- jobs gets them back as they are. Any other one has only the right to enqueue (manage.py pgqueue roles): what would
 -- change, hold up or reveal the jobs of others is refused, and the job carries the name of the role in its context, by
--- which pgqueue_result knows whose it is. So other jobs have no column for this.
+-- which pgqueue_result knows whose it is, so other jobs have no column for this.
 --
 -- The role is that of SET ROLE, which the server lets only its members choose, or that of the session. current_user is
 -- the owner here. If the functions run with the rights of their callers, the tables are what protects them.
@@ -118,7 +118,7 @@ END $$;
 -- of a job with a unique key; then the times are those of this call, and not those of the job that has the key. A job
 -- never becomes claimable with a time in the past, because workers skip jobs that are below their marks
 -- (worker/producer/ranges.py). A job with a limit key that is due takes its place in the wait queue of the key at once.
--- A job that waits for others is blocked, and in no line, until they are over.
+-- A job that waits for others is blocked, and in no line, until they finish.
 CREATE FUNCTION _pgqueue_enqueue(
     p_task_path text, p_args jsonb, p_kwargs jsonb, p_metadata jsonb, p_queue_name text, p_priority integer,
     p_run_after timestamptz, p_delay double precision, p_expires_at timestamptz, p_expires_after double precision,

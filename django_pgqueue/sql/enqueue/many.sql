@@ -2,7 +2,7 @@
 -- job raises an error that names its place, before anything is inserted. The outcomes are NULL if no job has options:
 -- then all were created.
 --
--- Race: two statements with the same unique keys in different orders would wait for each other. So jobs with a key are
+-- Race: two statements with the same unique keys in different orders would wait for each other, so jobs with a key are
 -- inserted one by one in the order of the keys: a statement that waits for a key holds only smaller ones.
 --
 -- Of the jobs of a limit key that are due in a queue, the first one is pending, and the others are blocked in line

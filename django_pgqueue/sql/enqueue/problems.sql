@@ -1,5 +1,5 @@
 -- Return what is wrong with a job that is to be enqueued: NULL, or a message that says how to fix it. This is a
--- plain SQL expression, so that the planner inlines it. So it has no settings of its own, and calls no volatile
+-- plain SQL expression that the planner inlines. For that, it has no settings of its own, and calls no volatile
 -- function such as clock_timestamp(). A bound in a regular expression, such as {1,100}, would cost more than all
 -- checks together. p_max_bytes is NULL if Python has checked the size already: its JSON has no spaces, so the two
 -- would count different sizes.

@@ -56,7 +56,7 @@ BEGIN
             windowed := NOT FOUND;
             IF windowed THEN
                 SELECT taken.job_id INTO id FROM pgqueue_window AS taken WHERE taken.unique_key = key;
-                CONTINUE WHEN id IS NULL;  -- maintenance has just deleted it: it is over
+                CONTINUE WHEN id IS NULL;  -- maintenance has just deleted it: it has finished
             END IF;
         END IF;
         IF NOT windowed THEN
@@ -103,7 +103,7 @@ BEGIN
                 metadata = p_metadata, searched = terms,
                 queue_name = p_queue_name, priority = p_priority, run_after = due, expires_at = p_expires_at,
                 max_attempts = p_max_attempts, timeout = p_timeout, on_lost = p_on_lost,
-                -- It has not failed with these arguments, so it gets a new budget, as with a retry by hand.
+                -- It has not failed with these arguments, so it gets a new budget, as with a retry by a user.
                 forgiven_attempts = job.attempts, crash_count = 0, lost_in_a_row = 0,
                 -- A twin that waits for other jobs, or for the end of a pause, goes on waiting.
                 waiting_reason = CASE WHEN job.status = 'blocked'
@@ -119,7 +119,7 @@ BEGIN
             ELSIF NOT windowed AND (scope = 'waiting' OR NOT EXISTS (
                 SELECT FROM pgqueue_job_live AS job WHERE job.id = id
             )) THEN
-                CONTINUE;  -- it has started, or is over, so the key is free
+                CONTINUE;  -- it has started or finished, so the key is free
             END IF;
         END IF;
         PERFORM set_config('lock_timeout', own_timeout, true);

@@ -12,7 +12,7 @@ LANGUAGE sql STABLE AS $$
     END
 $$;
 
--- Return the fingerprint of a failure for which nobody gave one: a lost worker, or a worker in another language.
+-- Return the fingerprint of a failure without one: a lost worker, or a worker in another language.
 -- Failures of one task with the same error class have the same one. worker/executor/errors.py computes it in the same
 -- way for failures without a place in the code.
 CREATE FUNCTION _pgqueue_fingerprint(p_task_path text, p_error jsonb) RETURNS text LANGUAGE sql STABLE AS $$

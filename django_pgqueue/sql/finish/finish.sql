@@ -76,7 +76,7 @@ BEGIN
     accepted := coalesce(accepted, '{}');
 END $$;
 
--- Move the jobs that are over to history: those with a final outcome, those that were asked to cancel, and those that
+-- Move the finished jobs to history: those with a final outcome, those that were asked to cancel, and those that
 -- met a twin. freed has their limit keys, marked those with marks, for _pgqueue_settle, and failed their attempts that
 -- failed. Without such jobs, each of them is NULL.
 --
@@ -163,10 +163,10 @@ DECLARE
     changing text[];  -- those whose pause is being resumed at this moment
 BEGIN
     IF 'paused' = ANY (p_outcomes) THEN
-        -- Race: the pause may end before the worker hears of it, and then nobody would let this job continue. So a job
-        -- is only put aside under a lock of its pause. A resume waits for that lock, and sees the job afterwards. If
-        -- the resume came first, the job is requeued. It is not known yet if the resume commits: this waits for
-        -- nobody, so a worker looks at the job again in a second.
+        -- Race: the pause may end before the worker hears of it, and then no session would let this job continue.
+        -- It is therefore put aside only under a lock of its pause. A resume waits for that lock, and sees the job
+        -- afterwards. If the resume came first, the job is requeued. It is not known yet if the resume commits, and
+        -- this does not wait for it, so a worker looks at the job again in a second.
         held := ARRAY(
             SELECT pause.name FROM pgqueue_pause AS pause
             WHERE pause.kind = 'task' AND (pause.until IS NULL OR pause.until > clock_timestamp())
@@ -241,7 +241,7 @@ END $$;
 -- a reason that names the twin, and keeps its error. Of several jobs of the batch with the same key, the first waits.
 --
 -- Race: a twin is committed between the look and the UPDATE. That raises unique_violation, which would refuse the whole
--- batch. So it runs in a subtransaction, and this looks again. Race: a twin is in a transaction that is still open. The
+-- batch, so it runs in a subtransaction, and this looks again. Race: a twin is in a transaction that is still open. The
 -- UPDATE would wait for its end, and with it the whole batch, so this gives up after 50 ms (lock_not_available).
 -- Workers then report the jobs one by one, and keep the one that has to wait. A deadlock with an enqueue of several
 -- keys would need a second.

@@ -55,7 +55,7 @@ BEGIN
     SELECT live.status, live.lease INTO job FROM pgqueue_job_live AS live WHERE live.id = p_id FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no live job %', p_id USING ERRCODE = '23Q01',
-            HINT = 'It is over, or its lease was lost and another worker finished it.';
+            HINT = 'It is finished, or its lease was lost and another worker finished it.';
     ELSIF job.status <> 'running' THEN
         RAISE EXCEPTION 'pgqueue: job % is %, not running', p_id, job.status USING ERRCODE = '23Q03',
             HINT = 'Its lease was lost and it was requeued.';

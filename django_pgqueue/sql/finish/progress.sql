@@ -27,7 +27,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Write what running jobs tell: how far they are (p_done; NULL: nothing new) and the step that has begun (p_steps;
+-- Write what running jobs report: how far they are (p_done; NULL: nothing new) and the step that has begun (p_steps;
 -- NULL: nothing new). Returns the ids of the jobs that were written. Of the others, the lease was lost, or the row is
 -- locked.
 --
@@ -35,7 +35,7 @@ END $$;
 -- job, or, here, leaves the job out: a worker must not wait, and writes again in a second. If the job ends after this,
 -- its end sees the mark 8, and the row that is inserted here, because its statement for that begins after the wait.
 -- Race: the job reaches a sleep, or waits for an event, while its worker has an older step to write. Its row has the
--- name of that wait by then (_pgqueue_wait), which the event and the finish compare. So the name of a wait that is not
+-- name of that wait by then (_pgqueue_wait), which the event and the finish compare, so the name of a wait that is not
 -- over stays. The rows are locked first, so that the UPDATE, a statement of its own, sees such a wait.
 CREATE FUNCTION _pgqueue_write_progress(
     p_ids bigint[], p_leases bigint[], p_steps text[], p_done double precision[], p_totals double precision[],
@@ -116,7 +116,7 @@ END $$;
 
 -- Delete the stacks that are a day old.
 --
--- Race: two who do this at once delete the same rows, each in its own order, and would wait for each other. So each
+-- Race: two who do this at once delete the same rows, each in its own order, and would wait for each other, so each
 -- leaves out what the other one has locked.
 CREATE FUNCTION _pgqueue_forget_stacks() RETURNS void LANGUAGE sql SET search_path FROM CURRENT AS $$
     DELETE FROM pgqueue_stack AS old WHERE old.job_id IN (

@@ -30,7 +30,7 @@ BEGIN
     WHERE batch.id = pgqueue_close_batch.id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no batch %', pgqueue_close_batch.id USING ERRCODE = '23Q06',
-            HINT = 'It was never committed, or it is over and its retention has passed.';
+            HINT = 'It was never committed, or it is finished and its retention has passed.';
     END IF;
     IF was_open THEN
         UPDATE pgqueue_batch AS batch SET is_open = false WHERE batch.id = pgqueue_close_batch.id;
@@ -56,7 +56,7 @@ BEGIN
     SELECT * INTO known FROM pgqueue_batch AS batch WHERE batch.id = pgqueue_cancel_batch.id FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no batch %', pgqueue_cancel_batch.id USING ERRCODE = '23Q06',
-            HINT = 'It was never committed, or it is over and its retention has passed.';
+            HINT = 'It was never committed, or it is finished and its retention has passed.';
     ELSIF known.finished_at IS NOT NULL THEN
         RETURN 0;
     END IF;
@@ -76,7 +76,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pgqueue_batch AS batch WHERE batch.id = pgqueue_retry_batch.id) THEN
         RAISE EXCEPTION 'pgqueue: there is no batch %', pgqueue_retry_batch.id USING ERRCODE = '23Q06',
-            HINT = 'It was never committed, or it is over and its retention has passed.';
+            HINT = 'It was never committed, or it is finished and its retention has passed.';
     END IF;
     RETURN cardinality(pgqueue_retry(ARRAY(
         SELECT job.id FROM pgqueue_job_kept AS job
@@ -99,8 +99,8 @@ $$;
 
 -- Add members to a batch: this must come before they are inserted. Raises an error if the batch has ended.
 --
--- Race: the batch is ending at this moment. Whoever ends it has locked its row, so this waits, and then sees that it is
--- over. If this is first, its lock keeps others from ending the batch until the members are committed, and nobody waits
+-- Race: the batch is ending at this moment. Whoever ends it has locked its row, so this waits, and then sees the
+-- end. If this is first, its lock keeps others from ending the batch until the members are committed, without a wait
 -- for that (_pgqueue_lock_batches).
 CREATE FUNCTION _pgqueue_enter_batch(p_batch bigint) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -115,9 +115,9 @@ BEGIN
     SELECT * INTO known FROM pgqueue_batch AS batch WHERE batch.id = p_batch;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no batch %', p_batch USING ERRCODE = '23Q06',
-            HINT = 'It was never committed, or it is over and its retention has passed.';
+            HINT = 'It was never committed, or it is finished and its retention has passed.';
     END IF;
-    RAISE EXCEPTION 'pgqueue: batch % is over', p_batch USING ERRCODE = '23Q05',
+    RAISE EXCEPTION 'pgqueue: batch % is finished', p_batch USING ERRCODE = '23Q05',
         HINT = 'Keep it open until all of its members are added, add them from a member that runs, or open '
             'a new batch.',
         DETAIL = CASE WHEN known.finished_at IS NULL THEN 'It was cancelled.'
@@ -128,8 +128,8 @@ END $$;
 -- the batch has finished, only how it ended: two sessions that both see the last number would end it twice, or never.
 --
 -- Race: another session counts at the same moment, and holds its slot until its commit. This takes another one, so
--- nobody waits. Under another isolation than READ COMMITTED, a slot may have changed since the snapshot, which would be
--- a serialization error, so a new one is added.
+-- no session waits. Under another isolation than READ COMMITTED, a slot may have changed since the snapshot, which
+-- would be a serialization error, so a new one is added.
 CREATE FUNCTION _pgqueue_count(
     p_batch bigint, p_added integer, p_done integer, p_failed integer, p_cancelled integer
 ) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -147,7 +147,7 @@ BEGIN
     END IF;
     INSERT INTO pgqueue_tally (batch_id, slot, added, done, failed, cancelled)
     SELECT batch.id, _pgqueue_random(), p_added, p_done, p_failed, p_cancelled
-    FROM pgqueue_batch AS batch WHERE batch.id = p_batch;  -- its retention may be over, but not that of a member
+    FROM pgqueue_batch AS batch WHERE batch.id = p_batch;  -- its retention may have ended, but not that of a member
 END $$;
 
 -- Lock those of the batches that may end now, and return them. Two that end the last members of a batch queue here, and
@@ -172,13 +172,13 @@ END $$;
 -- End those of the batches that have no live member and are not open, and return them, with their outcomes. is_final:
 -- no retry can change the outcome any more, because a member that failed was not kept.
 --
--- Race: the last two members end at once, and neither sees the end of the other. So who leaves the end of the batch to
+-- Race: the last two members end at once, and neither sees the end of the other, so who leaves the end of the batch to
 -- others locks, until its commit, a member that lives: the youngest, because it probably ends last. Who ends that
 -- member waits for the lock, and its next statement sees everything. If all members that are left are being ended by
 -- others at this moment, all of these queue for the row of the batch, and the last one sees no member. This needs a
 -- new snapshot for each statement. Under REPEATABLE READ it is a serialization error, as in _pgqueue_unblock.
 --
--- Members that nobody has counted as over, although none lives, count as cancelled: their rows were deleted by hand. So
+-- Members that no session has counted as finished, although none lives, count as cancelled: their rows were deleted, so
 -- such a batch is not a success. Retention cannot look like this: it only removes members that were counted at their
 -- ends.
 --

@@ -29,7 +29,7 @@ BEGIN
         SELECT DISTINCT parent.id::bigint FROM unnest(p_options) AS given (options)
         CROSS JOIN LATERAL jsonb_array_elements_text(given.options -> 'after') AS parent (id));
     IF named <> '{}' THEN
-        -- Without a history, nobody could tell at the commit how a parent has ended, so it must not end before.
+        -- Without a history, the commit could not know how a parent has ended, so it must not end before.
         PERFORM _pgqueue_mark(ARRAY(
             SELECT job.id FROM pgqueue_job_live AS job CROSS JOIN pgqueue_ring AS ring
             LEFT JOIN pgqueue_queue AS queue ON queue.name = job.queue_name
@@ -68,7 +68,7 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: %there is no job or batch %, so nothing can be enqueued after it',
             coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.parent
             USING ERRCODE = '23Q06',
-                HINT = 'It was never committed in this database, or it is over and its retention has passed.';
+                HINT = 'It was never committed in this database, or it is finished and its retention has passed.';
     ELSIF bad.state = 'bad' THEN
         RAISE EXCEPTION 'pgqueue: %after_items must name earlier items of the same call that have no unique_key',
             coalesce('item ' || p_first + bad.place - 1 || ': ', '')
@@ -104,14 +104,14 @@ END $$;
 -- their twins.
 --
 -- The parents are noted in a setting until the end of the transaction, which locks them, and settles those that are
--- over (_pgqueue_attach). So a job whose parent was cancelled before is cancelled, too. With an error instead, it would
+-- over (_pgqueue_attach), so a job whose parent was cancelled before is cancelled, too. With an error instead, it would
 -- matter whether a parent ends a moment earlier or later.
 --
 -- What a call that has met a twin says about other jobs must not be lost: the twin joins its batch, and must wait
--- already for what it runs after. Otherwise the call is refused, as if on_conflict was 'raise'. A twin that is over
+-- already for what it runs after. Otherwise the call is refused, as if on_conflict was 'raise'. A finished twin
 -- needs no batch to wait for it. This comes last, since a twin may be an earlier item of the same call.
 --
--- Race: the twin starts or ends at the same moment. The UPDATE waits for that, and does not find a twin that is over.
+-- Race: the twin starts or ends at the same moment. The UPDATE waits for that, and does not find a finished twin.
 -- If the UPDATE is first, whoever ends the twin waits, and then sees its batch.
 CREATE FUNCTION _pgqueue_linked(
     p_ids bigint[], p_held bigint[], p_outcomes text[], p_options jsonb[], p_batches bigint[],
@@ -198,8 +198,8 @@ BEGIN
     RETURN live;
 END $$;
 
--- Why a job waits that was enqueued after others. The first words tell such jobs from those that wait for a limit or
--- for the end of a pause (_pgqueue_unblock, _pgqueue_repair_edges).
+-- Why a job waits that was enqueued after others. The first words distinguish such jobs from those that wait for a
+-- limit or for the end of a pause (_pgqueue_unblock, _pgqueue_repair_edges).
 CREATE FUNCTION _pgqueue_wait_reason(p_parents bigint[]) RETURNS text
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT string_agg(format('waits for %s%s %s%s',
@@ -249,7 +249,7 @@ $$;
 --
 -- Race: a parent that has failed is retried at this moment. The retry waits for the lock of its row in history, and
 -- then sees the edge (pgqueue_retry). If it was first, the job is live, so this looks again. It holds locks of other
--- jobs by then, so it waits for nobody: a parent that ends without the mark is found by maintenance
+-- jobs by then, so it waits for no session: a parent that ends without the mark is found by maintenance
 -- (_pgqueue_repair_edges).
 CREATE FUNCTION _pgqueue_attach() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

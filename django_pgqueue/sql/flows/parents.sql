@@ -36,8 +36,8 @@ $$;
 --
 -- Race: another session has the row, and keeps it for longer: a transaction of a user that is still open, or a cancel
 -- that waits for an edge that the caller has locked. A worker that reports must not wait for long, and no deadlock may
--- arise. So after a while this takes only the others, and maintenance looks at those that were left
--- (_pgqueue_repair_edges). It is a quarter of a second so that several such waits are over before PostgreSQL looks for
+-- arise, so after a while this takes only the others, and maintenance looks at those that were left
+-- (_pgqueue_repair_edges). It is a quarter of a second so that several such waits end before PostgreSQL searches for
 -- deadlocks, which it does after one.
 CREATE FUNCTION _pgqueue_lock_children(p_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '250ms' AS $$

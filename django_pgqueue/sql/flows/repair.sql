@@ -1,9 +1,9 @@
--- A round of maintenance over at most p_limit batches that are not over, after the batch p_after: end those that have
+-- A round of maintenance over at most p_limit live batches, after the batch p_after: end those that have
 -- no live member. Returns the last batch that was looked at (NULL: there are no more), how many it looked at, and how
 -- many ended.
 --
 -- This is for ends that were left to a session that did not come: a member that was added and rolled back,
--- a session that held the row for too long, and jobs that were deleted by hand.
+-- a session that held the row for too long, and jobs whose rows were deleted.
 CREATE FUNCTION _pgqueue_repair_batches(
     p_after bigint, p_limit integer, OUT looked integer, OUT reached bigint, OUT ended integer
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -35,7 +35,7 @@ END $$;
 -- there are no more), how many it looked at, and how many edges and jobs it has settled.
 --
 -- This is for what was left to maintenance: children after the first 1,000 of a parent, and children that another
--- session had locked. And for jobs that were deleted by hand. The end of a parent whose children were left is noted at
+-- session had locked. And for jobs whose rows were deleted. The end of a parent whose children were left is noted at
 -- one of its edges, and counts for all of them: its row may be gone because its history is off or its retention has
 -- passed.
 CREATE FUNCTION _pgqueue_repair_edges(
@@ -100,7 +100,7 @@ BEGIN
     settled := settled + cardinality(late) + _pgqueue_unblock(free);
 END $$;
 
--- Delete at most p_limit batches that have been over for longer than any of their members is kept, and return how many.
+-- Delete at most p_limit batches that ended longer ago than any of their members is kept, and return how many.
 -- What still held until such a batch succeeds can never run, and is cancelled.
 --
 -- Race: a member is retried at this moment. It locks the row of its batch (_pgqueue_reopen), so this skips it.

@@ -1,8 +1,8 @@
--- Jobs with marks are over: do what depends on it. Unmarked jobs never come here. p_batches may have ended as well, or
--- not yet: pgqueue_close_batch.
+-- Jobs with marks have finished: do what depends on it. Unmarked jobs never come here. p_batches may have ended, too,
+-- or not yet: pgqueue_close_batch.
 --
 -- Mark 1: the job has rows in pgqueue_step, which its row in history contains by now. Mark 8: it may have a row in
--- pgqueue_progress. Mark 4: its batch counts it, and may be over by it. Mark 2: others wait for it. What waits for a
+-- pgqueue_progress. Mark 4: its batch counts it, and may end with it. Mark 2: others wait for it. What waits for a
 -- job or a batch becomes claimable if it waits for nothing else, or is cancelled if that was its condition. This may
 -- end batches and other jobs in turn, so it goes on until nothing ends any more: in a loop, because recursion would
 -- limit how many jobs may wait for each other.
@@ -70,7 +70,7 @@ END $$;
 -- Let those of the jobs run that wait for nothing any more. Each has lost an edge, in this transaction or before.
 --
 -- Race: the last two parents of a child end at once. Neither sees that the other one has deleted its edge, and both
--- would leave the child to the other. So who leaves it to others locks, until its commit, a row that proves that there
+-- would leave the child to the other, so who leaves it to others locks, until its commit, a row that proves that there
 -- are others: an edge that stands, that of the youngest parent, because it probably ends last. Who deletes that edge
 -- waits for the lock, and its next statement sees everything. If others are deleting all that is left, all of them
 -- queue for the row of the child, and the last one sees none. This needs a new snapshot for each statement. A cancel
@@ -112,14 +112,14 @@ END $$;
 
 -- Jobs and batches have ended: delete the edges to what waited for them, except of failed ones to what holds until they
 -- are retried. Cancel the children whose condition has not come true. Returns the other ones, for _pgqueue_unblock, and
--- those of the cancelled ones that have marks, for _pgqueue_settle. "gone" is a parent that was deleted by hand, and
+-- those of the cancelled ones that have marks, for _pgqueue_settle. "gone" is a parent whose row was deleted, and
 -- "dead" one that has failed for good.
 --
 -- Of each parent this takes at most 1,000 children, and leaves the rest to maintenance: the first edge that is left
 -- says so. A report of a worker must not take seconds.
 --
--- Race: another session has locked a child that is to be cancelled, and may wait for what the caller has locked. So
--- nobody waits for a child here: its edge stays, and with it the child, until maintenance comes.
+-- Race: another session has locked a child that is to be cancelled, and may wait for what the caller has locked, so
+-- no session waits for a child here: its edge stays, and with it the child, until maintenance comes.
 CREATE FUNCTION _pgqueue_cut(
     p_ids bigint[], p_outcomes text[],
     p_final boolean[],  -- failed, and never retried
@@ -196,7 +196,7 @@ END $$;
 -- the end of such a batch is not started again, but what holds until the batch succeeds still waits for that.
 --
 -- Race: the batch is ending at this moment, without a look at a member that is not committed yet. Whoever ends it has
--- locked its row, so this waits, and then sees that it is over. If this is first, its lock keeps others from ending the
+-- locked its row, so this waits, and then sees its end. If this is first, its lock keeps others from ending the
 -- batch, as for members that are added (_pgqueue_enter_batch).
 CREATE FUNCTION _pgqueue_reopen(p_members pgqueue_ended[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -12,9 +12,9 @@
 -- A key may also have a rate (_pgqueue_starts_left). What starts is charged here. If no more may start now, the first
 -- job of the line stays claimable, but at the time of the next start: an ordinary job of the future is the alarm clock.
 --
--- No deadlock: nobody waits here. Locks of keys are only tried, and rows that others have locked are skipped. A key has
--- one line in each queue, of which one at a time is looked at. The locks of a server are limited in number, so at most
--- 256 keys are decided at a time.
+-- No deadlock, since nothing waits: locks of keys are only tried, and rows that others have locked are skipped. A key
+-- has one line in each queue, of which one at a time is looked at. The locks of a server are limited in number, so at
+-- most 256 keys are decided at a time.
 CREATE FUNCTION _pgqueue_gate(
     p_ids bigint[], p_keys text[], p_queues text[], p_priorities smallint[], p_lines bigint[],
     OUT granted bigint[], OUT moved integer, OUT left_behind integer, OUT following bigint[], OUT ended integer
@@ -59,7 +59,7 @@ BEGIN
         PERFORM _pgqueue_settle_rates(rated);
     END IF;
 
-    -- A job in line that is not due, because a user has moved it by hand, counts as if it were not there.
+    -- A job in line that is not due, because a user has moved it, counts as if it were not there.
     --
     -- The winners of a key are the first of its line, claimable and blocked ones alike, and of the picked jobs that
     -- have just come due (they have no place in the wait queue yet), as many as there is room. Picked winners may
@@ -144,8 +144,8 @@ BEGIN
     END IF;
 
     -- Only picked jobs start, because the claim cannot update a row that its snapshot does not show. Winners that are
-    -- blocked become claimable, and the next claim takes them first. So it takes those that became claimable elsewhere,
-    -- in case nobody else does.
+    -- blocked become claimable, and the next claim takes them first, so it takes those that became claimable elsewhere,
+    -- in case no other session does.
     IF following <> '{}' THEN
         WITH freed AS (
             UPDATE pgqueue_job_live AS job SET

@@ -88,7 +88,7 @@ BEGIN
     RETURN CASE p_kind WHEN 'queue' THEN 'queue:' || p_name WHEN 'all' THEN '*' ELSE p_name END;
 END $$;
 
--- Write the limits that the code declares. A limit that was set by hand keeps its numbers. Rows that do not change are
+-- Write the limits that the code declares. A limit that a user has set keeps its numbers. Rows that do not change are
 -- not written. Race: two workers that start at the same time write the rows in the same order, and do not deadlock.
 CREATE FUNCTION _pgqueue_declare_limits(
     p_names text[], p_concurrency integer[], p_on_full text[], p_rate integer[] DEFAULT NULL,

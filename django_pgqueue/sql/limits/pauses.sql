@@ -50,7 +50,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     ended record;
 BEGIN
-    -- Race: a report that puts a job aside holds this row until its commit (_pgqueue_finish). So this waits for it, and
+    -- Race: a report that puts a job aside holds this row until its commit (_pgqueue_finish), so this waits for it, and
     -- whoever lets the jobs continue afterwards sees that job, too.
     DELETE FROM pgqueue_pause AS pause
     WHERE pause.kind = pgqueue_resume.kind AND pause.name = coalesce(pgqueue_resume.name, '')
@@ -62,8 +62,8 @@ BEGIN
     RETURN coalesce(ended.until > clock_timestamp(), true);
 END $$;
 
--- Let at most p_limit jobs continue that wait for a pause of their task that is over: it was resumed, its end has
--- passed, or it was deleted by hand. Workers call this when a pause ends, and maintenance repeats it, so no job stays
+-- Let at most p_limit jobs continue that wait for a pause of their task that has ended: it was resumed, its end has
+-- passed, or its row was deleted. Workers call this when a pause ends, and maintenance repeats it, so no job stays
 -- behind, however quickly a task is paused and resumed. Returns how many jobs continue: p_limit if there may be more,
 -- and NULL if another session is doing this.
 --

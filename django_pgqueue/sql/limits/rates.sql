@@ -4,7 +4,7 @@
 --
 -- Exact: the state is read under the lock of the key, by a statement that begins after the lock was taken. Claims use
 -- the same lock, but only try it. The lock lasts until the end of the transaction, so that a rollback gives the starts
--- back to nobody who has already been refused or admitted by them. Under another isolation than READ COMMITTED, a
+-- back to no session that has already been refused or admitted by them. Under another isolation than READ COMMITTED, a
 -- state that has changed since the snapshot is a serialization failure.
 CREATE FUNCTION pgqueue_take_rate(
     name text, key text DEFAULT '', count integer DEFAULT 1, only_look boolean DEFAULT false

@@ -1,19 +1,19 @@
 -- Let the first job of each line of these limit keys become claimable, if it is blocked. A key has one line in
--- each queue. This counts nothing and waits for nobody: a job too many goes back at the gate (_pgqueue_gate), which
+-- each queue. This counts nothing and waits for no session: a job too many goes back at the gate (_pgqueue_gate), which
 -- also fills the room that this leaves. Returns how many jobs became claimable.
 --
 -- The ids are noted in a setting of the transaction: the claim of the same round trip takes them first, so that a job
 -- that waited does not stand behind those that came later (jobs/claim.py).
 --
 -- The first job of a line that waits for its rate is an ordinary job of the future, the alarm clock of that line
--- (_pgqueue_gate), so nothing is released behind it. If p_wakes, because the limit has changed, it is due at once. So
+-- (_pgqueue_gate), so nothing is released behind it. If p_wakes, because the limit has changed, it is due at once, so
 -- it is if its time is later than the rate explains, because the clock has stepped back.
 CREATE FUNCTION _pgqueue_release(p_keys text[], p_wakes boolean DEFAULT false) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     released bigint[];
 BEGIN
-    -- A job that is not due, because a user has moved it by hand, must not stand in the way of the others.
+    -- A job that is not due, because a user has moved it, must not stand in the way of the others.
     WITH RECURSIVE lane AS (
         SELECT DISTINCT unnest(p_keys) AS key, '' AS queue_name, '' AS status, 0::bigint AS id, '' AS waiting_reason,
             NULL::timestamptz AS run_after
@@ -92,7 +92,7 @@ $$;
 -- that have room, but whose first job is blocked, or waits for its rate longer than that explains. Returns the last key
 -- that was looked at (NULL: there are no more), how many it looked at, and how many jobs were released.
 --
--- This is for what the functions cannot see: jobs that were deleted by hand, a cancel of a whole line that was rolled
+-- This is for what the functions cannot see: jobs whose rows were deleted, a cancel of a whole line that was rolled
 -- back after the finish that skipped its locked rows, and a finish in a transaction that is not READ COMMITTED, such as
 -- that of an atomic task, whose snapshot may be older than the line.
 CREATE FUNCTION _pgqueue_repair_lines(

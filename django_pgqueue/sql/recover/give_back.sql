@@ -20,7 +20,7 @@ DECLARE
     lost record;
     finished record;
 BEGIN
-    -- The progress that they have told, and what they did at their end, for their errors. A role that may not read
+    -- The progress that they have reported, and what they did at their end, for their errors. A role that may not read
     -- them recovers the jobs without.
     BEGIN
         shown := (

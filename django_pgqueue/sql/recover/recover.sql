@@ -9,12 +9,12 @@
 --
 -- All locks are free, although all workers are alive, after a start of the server, after a restart because one of its
 -- processes crashed (which resets its statistics), and after the promotion of a standby (which replayed until then).
--- No worker can send a heartbeat for a while then. So if a worker has not sent a heartbeat since such an event, a free
+-- No worker can send a heartbeat for a while then, so if a worker has not sent a heartbeat since such an event, a free
 -- lock proves nothing, and its lease is counted from the moment when this session connected, or from that event if the
 -- role may not see the session, because it was assumed.
 --
 -- Race: a worker may return while it is found dead. It registers before it claims again, and for that it waits for
--- the lock of its row. So it does not lose jobs that it claimed afterwards.
+-- the lock of its row, so it does not lose jobs that it claimed afterwards.
 CREATE FUNCTION _pgqueue_recover_dead(
     p_heartbeat double precision, p_lease double precision, p_crash_limit integer, p_limit integer,
     p_keep_errors integer, OUT dead integer, OUT jobs integer, OUT notable jsonb
@@ -91,7 +91,7 @@ END $$;
 -- Requeue at most p_limit jobs of dead workers. Return how many, and those that are logged (_pgqueue_give_back).
 -- A job that was only claimed in advance counts no crash. A job that had started counts a crash if its process ended
 -- alone while its supervisor was alive. If more than its process ended (its supervisor, its host, several processes at
--- once), the job is probably not the cause. It then counts a crash only if its last run was lost as well. So a job
+-- once), the job is probably not the cause. It then counts a crash only if its last run was lost as well, so a job
 -- that takes down everything around it also reaches the limit, one run later.
 --
 -- If a worker turns out to be alive, its reports are refused, because a finish needs the lease of the job.

@@ -1,10 +1,10 @@
 -- Return the depth of each queue that has live jobs, and the ages in seconds of its oldest ready and its longest
 -- running job. Jobs that are not due are scheduled, or retrying if they have been attempted. All but running jobs are
--- counted for each queue up to p_most + 1, which says that there are more than p_most. So the time depends on the
+-- counted for each queue up to p_most + 1, which says that there are more than p_most, so the time depends on the
 -- number of queues and priorities, not on the backlog. NULL scheduled jobs: too many retries hide them. All counts are
 -- of one moment. The result has several rows for some queues: add them up.
 --
--- The functions of a session keep their plans, and the share of each status changes by the minute. So a scan of the
+-- The functions of a session keep their plans, and the share of each status changes by the minute, so a scan of the
 -- table is ruled out, whatever the statistics say, and so are bitmaps, which read an index to its end, and the
 -- compilation of plans that only look expensive.
 CREATE FUNCTION _pgqueue_depth(p_most bigint) RETURNS TABLE (
@@ -53,7 +53,7 @@ BEGIN
                 ) AS part;
                 ready := ready + counted;
             END IF;
-            -- The index does not tell retries from others, so as many more are counted as there are retries.
+            -- The index does not separate retries from others, so as many more are counted as there are retries.
             IF later < retrying + most THEN
                 SELECT count(*) INTO counted FROM (
                     SELECT FROM pgqueue_job_live AS job
@@ -89,7 +89,7 @@ END $$;
 
 -- Count the live jobs, once a minute, whoever asks (tables/maintenance.sql). Returns whether this call has done it. A
 -- count that the server refuses is left out, with a warning in its log: maintenance goes on.
--- A million jobs take 0.1 s, or 1.5 s as long as no VACUUM has run. So it ends at two million of a kind in a queue.
+-- A million jobs take 0.1 s, or 1.5 s as long as no VACUUM has run, so it ends at two million of a kind in a queue.
 CREATE FUNCTION _pgqueue_count_depth() RETURNS boolean
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

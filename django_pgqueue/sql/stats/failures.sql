@@ -69,7 +69,7 @@ BEGIN
 END $$;
 
 -- Return the groups of failures that are new, have changed while they were muted, or have more jobs that failed for
--- good, and note that this is told now. Muted groups are noted, but not returned.
+-- good, and note that this is reported now. Muted groups are noted, but not returned.
 --
 -- Race: maintenance adds failures to groups at this moment, and locks them in another order. Then this returns nothing,
 -- and the next call has all of it.

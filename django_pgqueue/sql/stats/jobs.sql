@@ -32,8 +32,8 @@ CREATE FUNCTION _pgqueue_stat(
         run_seconds = stat.run_seconds + excluded.run_seconds
 $$;
 
--- Add at most p_limit rows of minutes that are over to the sums (tables/maintenance.sql), and return how many. A minute
--- counts as over one minute after its end: a worker adds its counts every ten seconds.
+-- Add at most p_limit rows of past minutes to the sums (tables/maintenance.sql), and return how many. A minute is
+-- past one minute after its end: a worker adds its counts every ten seconds.
 --
 -- Race: a worker adds to a minute while it is rolled up. The row that is taken is locked and deleted, so the worker
 -- waits, finds no row any more, and inserts another one, which a later call takes. If the worker was first, its row
@@ -130,7 +130,7 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM unnest(p_one, p_other) WITH ORDINALITY AS pair (one, other, place)
 $$;
 
--- Delete at most p_limit rows of each span of statistics and failures that nobody reads any more, the total of a task
+-- Delete at most p_limit rows of each span of statistics and failures that no page reads any more, the total of a task
 -- that has not run for p_keep, the groups of failures that were not seen for p_keep, and, if there are more than
 -- p_groups, those that were not seen for longest. Return the number of minutes, sums or counts, whichever is largest.
 -- Minutes and quarters of an hour are kept for as long as charts show them, as are the hours of failures; the rest for

@@ -13,7 +13,7 @@ CREATE TABLE pgqueue_edge (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
 -- Those of a child, the youngest parent first: it probably ends last. No other index has this order, so that a planner
--- that expects edges of a child everywhere does not look for the first one in the whole table: ORDER BY -parent_id
+-- that expects edges of a child everywhere does not search the whole table for the first one: ORDER BY -parent_id
 -- LIMIT 1.
 CREATE INDEX pgqueue_edge_child ON pgqueue_edge (child_id, (-parent_id));
 CREATE INDEX pgqueue_edge_overdue ON pgqueue_edge (parent_id) WHERE overdue IS NOT NULL;
@@ -36,7 +36,7 @@ CREATE INDEX pgqueue_batch_live ON pgqueue_batch (id) WHERE finished_at IS NULL;
 CREATE INDEX pgqueue_batch_over ON pgqueue_batch (finished_at) WHERE finished_at IS NOT NULL;
 
 -- Internal. How many members a batch has, and how they ended: the sum over its slots. Several sessions count members of
--- one batch at once, so each takes a slot that nobody else has locked, or adds one (_pgqueue_count).
+-- one batch at once, so each takes a slot that no other session has locked, or adds one (_pgqueue_count).
 CREATE TABLE pgqueue_tally (
     batch_id bigint NOT NULL,
     slot bigint NOT NULL,

@@ -1,6 +1,6 @@
 -- The order of the claim. The predicate contains the statuses as literals, and so must every statement that is to
 -- use the index: with parameters, a generic plan cannot prove the predicate. Jobs with a group stand apart: they are
--- claimed by the next index, and this one tells when the next of them is due.
+-- claimed by the next index, and this one says when the next of them is due.
 CREATE INDEX pgqueue_job_claim ON pgqueue_job_live (queue_name, is_grouped, priority DESC, run_after, id)
     WHERE status IN ('pending', 'retry');
 
@@ -41,7 +41,7 @@ CREATE INDEX pgqueue_job_paused ON pgqueue_job_live (task_path, id)
     WHERE status = 'blocked' AND starts_with(waiting_reason, 'paused');
 
 -- The live members of a batch, the youngest first. The order is that of an expression, so that only this index has it:
--- a planner that expects members everywhere would look for the first one in the whole table, and after the last member
+-- a planner that expects members everywhere would search the whole table for the first one, and after the last member
 -- has ended, there is none. Statements use the same order: ORDER BY -id LIMIT 1. Jobs without a batch are not in it.
 CREATE INDEX pgqueue_job_batch ON pgqueue_job_live (batch, (-id)) WHERE batch IS NOT NULL;
 

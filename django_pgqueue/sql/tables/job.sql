@@ -2,7 +2,7 @@ CREATE SEQUENCE pgqueue_job_id_seq;
 
 -- The logical table of jobs. A job is on one shelf: 0 is the live leaf, 1 to 8 are the ring of history, and 9
 -- keeps jobs that must outlive the ring. The id comes from a sequence, because partitioned tables have identity
--- columns only from PostgreSQL 17 on. Only the functions that move jobs copy an id from leaf to leaf. So the id
+-- columns only from PostgreSQL 17 on. Only the functions that move jobs copy an id from leaf to leaf, so the id
 -- is unique in the whole table, although each leaf has its own primary key.
 --
 -- The order of the columns saves WAL. What the claim writes (status to waiting_reason) stands together: if the new
@@ -67,7 +67,7 @@ CREATE TABLE pgqueue_job (
 ALTER SEQUENCE pgqueue_job_id_seq OWNED BY pgqueue_job.shelf;
 
 -- The live leaf: every job that is not over. It is small and changes often: each job is inserted, updated once or
--- twice, and deleted. So pages keep free space, and vacuum runs early and at full speed.
+-- twice, and deleted, so pages keep free space, and vacuum runs early and at full speed.
 CREATE TABLE pgqueue_job_live PARTITION OF pgqueue_job (
     PRIMARY KEY (id),
     CONSTRAINT pgqueue_job_live_status CHECK (status IN ('pending', 'retry', 'running', 'blocked')),
@@ -147,7 +147,7 @@ CREATE TABLE pgqueue_ring (
 
 INSERT INTO pgqueue_ring DEFAULT VALUES;
 
--- Internal. Which jobs maintenance has let go when their retention was over: none below first_id and none above
+-- Internal. Which jobs maintenance has let go when their retention ended: none below first_id and none above
 -- last_id. A payload outside of this range that has no job never had one (_pgqueue_sweep_payloads). One row, or none if
 -- no job is gone yet.
 CREATE TABLE pgqueue_gone (
@@ -156,7 +156,7 @@ CREATE TABLE pgqueue_gone (
     last_id bigint NOT NULL
 );
 
--- Internal. A marked job that is over, as _pgqueue_settle takes it.
+-- Internal. A marked job that has finished, as _pgqueue_settle takes it.
 CREATE TYPE pgqueue_ended AS (id bigint, outcome text, marks smallint, batch bigint);
 
 -- Internal. An attempt that failed, as _pgqueue_note_failures takes it. is_final: its job failed, too.
@@ -165,7 +165,7 @@ CREATE TYPE pgqueue_failed AS (
 );
 
 -- Internal. The windows of unique keys: until when a key is taken by the job that was enqueued with it, whatever became
--- of that job. One row for each key. Maintenance deletes windows that are over, oldest first.
+-- of that job. One row for each key. Maintenance deletes windows that have ended, oldest first.
 CREATE TABLE pgqueue_window (
     unique_key varchar(200) PRIMARY KEY,
     job_id bigint NOT NULL,

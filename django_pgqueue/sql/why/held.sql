@@ -8,7 +8,7 @@ BEGIN
         facts := jsonb_build_object('expired_at', p_job.expires_at);
     ELSIF p_job.status = 'blocked' AND starts_with(p_job.waiting_reason, 'waits for job') THEN
         -- What needs help comes first: a parent that has failed, then a batch that was not closed. If all parents have
-        -- finished, maintenance still has to tell the job so.
+        -- finished, maintenance still has to pass that to the job.
         SELECT CASE min(parent.rank)
                 WHEN 1 THEN 'after_failed' WHEN 2 THEN 'after_open_batch' WHEN 3 THEN 'after' ELSE 'after_over' END,
             jsonb_build_object('count', count(*), 'parents', coalesce(to_jsonb((array_agg(jsonb_build_object(

@@ -1,6 +1,6 @@
 // Draws the charts of a page with uPlot, from the tables in them (see admin/charts.py).
 //
-// The colors are those of the heads of the columns, which the style sheets take from the theme of the admin. A chart
+// The colors come from the heads of the columns, which the style sheets take from the theme of the admin. A chart
 // is drawn anew when the theme changes, when its width changes, and when live.js has shown new figures.
 "use strict";
 {

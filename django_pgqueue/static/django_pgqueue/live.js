@@ -182,7 +182,7 @@
 
     document.addEventListener("DOMContentLoaded", start); // when other deferred scripts have drawn
 
-    // Django's script for actions knows only the boxes that were there when it was started. So it is started again for
+    // Django's script for actions knows only the boxes that were there when it was started, so it is started again for
     // the new ones, as soon as a user uses one of them: not before, because it keeps the rows that it knows in memory.
     const BOXES = "#result_list input.action-select";
     let isOutdated = false;

@@ -48,7 +48,7 @@ FRESH = 0.05
 
 
 class Surroundings:
-    """Whether anything surrounds the tasks of this process, looked at once a second: one look for a job in
+    """Whether anything surrounds the tasks of this process, checked once a second: one check for a job in
     place of one for each thing that a project may use.
     """
 

@@ -53,7 +53,7 @@ _MOST_REPLACED = 1_000  # unusable connections of a pool, one after another
 #: Of each thread, ``tidied``: the connections that were open at the last ``tidy_up``, and when that was.
 #: Nothing opens one between two jobs, and Django takes 2 µs to look them up.
 _thread = threading.local()
-#: Seconds for which only the end of a session is looked for. Its age is looked at again after that.
+#: Seconds for which only the end of a session is noticed. Its age is checked again after that.
 TIDY_FOR = 1.0
 _NEVER = float("inf")
 #: The sessions that the server has ended: it says so before it closes the connection. Usually none.
@@ -277,7 +277,7 @@ def _tell_server(raw: Any) -> None:
         if not raw.autocommit:
             raw.commit()
     except psycopg.Error:  # the connection itself may be good, so its first query decides that
-        logger.debug("the session could not be told how to notice the end of its client", exc_info=True)
+        logger.debug("the session could not be set to notice the end of its client", exc_info=True)
         if not raw.closed:
             raw.rollback()
 

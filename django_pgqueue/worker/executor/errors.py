@@ -88,7 +88,7 @@ def step_of(error: BaseException | None) -> str:
 # The fingerprint of a failure: the same for failures with the same error at the same place in the code. It
 # consists of the class of the exception and of the function that raised it: the innermost one in the code of
 # the project, as "module:function". Each exception from which it was raised (``raise ... from``) adds its
-# own, and so does each one in a group. So different values, later edits, another release folder and other
+# own, and so does each one in a group, so different values, later edits, another release folder and other
 # tasks that call the same function do not split a group. A failure without such a place has the fingerprint
 # of its class and its task, which ``_pgqueue_fingerprint`` computes in the same way. Errors that may strike
 # anywhere, such as timeouts, have no place.

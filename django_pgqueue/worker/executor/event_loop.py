@@ -199,7 +199,7 @@ class _Call(NamedTuple):
 #     borrowed --the job ends--> given back
 #
 # A connection holds something while it is in a transaction, or while the job has left something in its
-# session or keeps a cursor (``hold_nothing``). So no job ever works in the transaction of another. A job
+# session or keeps a cursor (``hold_nothing``), so no job ever works in the transaction of another. A job
 # borrows at most one thread, so jobs that wait for one cannot block each other. If there are as many threads
 # as slots, each job keeps its own until it ends, and nothing is checked after its calls.
 class SyncThreads:
@@ -327,7 +327,7 @@ class _SyncThread(Thread):
         self._sync_threads = threads
 
     def run(self) -> None:
-        """Run calls until told to end."""
+        """Run calls until asked to end."""
         while (call := self._next()) is not None:
             self._run_call(*call)
             del call  # it holds the arguments

@@ -72,7 +72,7 @@ class Result(NamedTuple):
     # variables. To free them soon, nothing else refers to it until the line is logged.
     error: BaseException | None = None
     scope: Any = None  # of Sentry, in which the job ran, if it failed
-    progress: Progress | None = None  # what the job has last told; only for jobs that run inline
+    progress: Progress | None = None  # what the job has last reported; only for jobs that run inline
 
 
 class BadCall(Exception):
@@ -158,7 +158,7 @@ class Outcomes:
         if running.has_steps:
             running.steps.check_end()
         if running.told is not None:
-            # If the transaction of an atomic task is tried again, that tells nothing: under REPEATABLE READ,
+            # If the transaction of an atomic task is tried again, that means nothing: under REPEATABLE READ,
             # each change of the row of its progress would make it fail once more.
             running.told.end("done")
         if value is None and running.log is None:
@@ -312,7 +312,7 @@ class Outcomes:
         """Return the delay because of one exception. ``whole``: the group that it is in, or itself."""
         backoff = backoff_of(running.row.queue_name, self.backoffs)
         if isinstance(error, (CancelJob, EventTimeout)):
-            return None  # a time that is over is over for every further attempt as well
+            return None  # a time that has passed has passed for every further attempt as well
         if isinstance(error, Suspended):
             return 0.0  # its time is recorded, and goes on meanwhile
         if isinstance(error, Snooze):

@@ -1,7 +1,7 @@
-"""What running jobs tell while they run: how far they are, and the step at which they are.
+"""What running jobs report while they run: how far they are, and the step at which they are.
 
 It is kept in memory, where the last word counts. Once a second a writer takes what has changed, so a task
-may report its progress as often as it likes. What a job tells just before it is done is never written.
+may report its progress as often as it likes. What a job reports just before it is done is never written.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ WRITE_SQL = (
 
 
 class ProgressWriter:
-    """Writes what the running jobs of a process tell, at most once a second, in one statement.
+    """Writes what the running jobs of a process report, at most once a second, in one statement.
 
     Race: many threads add, and a writer takes. A job is unmarked before it is read, and is added again by
-    what it tells after that. So nothing is lost, and what is written twice does no harm.
+    what it reports after that, so nothing is lost, and what is written twice does no harm.
     """
 
     def __init__(self) -> None:
@@ -113,9 +113,9 @@ class ProgressWriter:
 
 
 class ReportedProgress:
-    """What one attempt of a job tells. Made on demand, because most jobs tell nothing.
+    """What one attempt of a job reports. Made on demand, because most jobs report nothing.
 
-    Race: the task tells while a writer takes. The task only assigns what it tells, and the writer only notes
+    Race: the task reports while a writer takes. The task only assigns its report, and the writer only notes
     what it has taken, so neither can undo the other.
     """
 
@@ -123,7 +123,7 @@ class ReportedProgress:
         self.id = row.id
         self.lease = row.lease
         self.is_finished = False  # whether it has ended, and nothing of it needs to be written
-        self.last: Progress | None = None  # what it has last told
+        self.last: Progress | None = None  # what it has last reported
         self.step = ""  # the one that has begun last, or the wait that it has reached
         self._writer = writer
         self._end: Kind | None = None
@@ -140,7 +140,7 @@ class ReportedProgress:
             self._add()
 
     def hear(self, step: str | None, progress: Progress | None) -> None:
-        """Remember that a step has begun, or what the job tells in its own process."""
+        """Remember that a step has begun, or what the job reports in its own process."""
         self.step = step or self.step
         self.last = progress or self.last
         if not self._is_added:
@@ -153,7 +153,7 @@ class ReportedProgress:
 
     def take(self) -> tuple[str | None, Progress | None]:
         """Return the step and the progress; None if they are not new."""
-        self._is_added = False  # first: what is told from here on adds the job again
+        self._is_added = False  # first: what is reported from here on adds the job again
         self._is_last = self._end is not None
         last, step = self.last, self.step
         self._taken_before, self._taken = self._taken, (last, step)
@@ -162,7 +162,7 @@ class ReportedProgress:
 
     def put_back(self) -> None:
         """Take back what was taken last and could not be written: the row was locked, or the connection lost.
-        What was taken after the end of the attempt is dropped: its lease may be over.
+        What was taken after the end of the attempt is dropped: its lease may have ended.
 
         Race: the attempt may end after this was taken and before it is put back. Then its outcome waits.
         """
@@ -175,7 +175,7 @@ class ReportedProgress:
             self._settle(self._end)
 
     def end(self, kind: Kind) -> None:
-        """The attempt is over: what its row must still say is urgent, and the rest is dropped."""
+        """The attempt has ended: what its row must still say is urgent, and the rest is dropped."""
         self._end = kind
         self._settle(kind)
 

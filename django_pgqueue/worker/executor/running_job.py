@@ -64,7 +64,7 @@ class RunningJob:
     in_outer_transaction = False  # whether it was claimed in an open transaction (``inline``)
     asked_to_stop = False
     has_steps = False  # whether its task has used a step
-    told: ReportedProgress | None = None  # ``progress``, once its task has told anything
+    told: ReportedProgress | None = None  # ``progress``, once its task has reported anything
     companions: Any = None  # the rows of its claim, whose payloads are read together with its own
     payload: Any = None  # if a test has given it
     _event: Event | None = None
@@ -77,7 +77,7 @@ class RunningJob:
         alias: str,
         writer: ProgressWriter | None = None,
     ) -> None:
-        """``writer``: it writes what the job tells, if anything does."""
+        """``writer``: it writes what the job reports, if anything does."""
         self.row = row
         self.task = task
         self.worker = worker
@@ -183,7 +183,7 @@ class RunningJob:
 
     @cached_property
     def progress(self) -> ReportedProgress:
-        """What the job tells while it runs. Made on demand, because most jobs tell nothing."""
+        """What the job reports while it runs. Made on demand, because most jobs report nothing."""
         self.told = ReportedProgress(self.row, self._writer or ProgressWriter())
         return self.told
 
@@ -294,7 +294,7 @@ def capture_of(wanted: bool | str | None, queue_name: str) -> LogCapture | None:
 
 
 class _Handler(logging.Handler):
-    """Gives each record to the job that has emitted it, which the context of the record tells."""
+    """Gives each record to the job that has emitted it, which the context of the record names."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log: LogCapture | None = getattr(RUNNING.get(None), "log", None)

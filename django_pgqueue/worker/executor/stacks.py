@@ -36,7 +36,7 @@ WRITE_SQL = """
 
 
 def stack_of(running: RunningJob) -> str:
-    """Return the stack of the task, the innermost call last; empty if the task has not begun or is over."""
+    """Return the stack of the task, the innermost call last; empty if the task has not begun or has ended."""
     summary = traceback.StackSummary.extract(iter(_frames(running)))
     return shorten(storable("".join(summary.format())), conf.current().max_error_bytes)
 

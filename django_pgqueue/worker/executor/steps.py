@@ -161,7 +161,7 @@ class JobSteps:
         return from_text(text)
 
     def sleep(self, name: str, length: float | timedelta) -> None:
-        """Go on when the time is over. Raises ``Suspended``."""
+        """Go on when the time has passed. Raises ``Suspended``."""
         self._wait("sleep", name, "sleep", duration("sleep(name, length)", length))
 
     def receive_event(self, name: str, timeout: float | timedelta | None) -> Any:

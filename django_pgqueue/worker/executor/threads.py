@@ -136,7 +136,7 @@ class Executor:
         self._loop.stop()
 
     def join(self, timeout: float) -> None:
-        """Wait for the threads that ``stop`` has told to end, for ``timeout`` seconds in total."""
+        """Wait for the threads that ``stop`` has asked to end, for ``timeout`` seconds in total."""
         end = monotonic() + timeout
         for thread in chain(self._threads, self._loop.threads()):
             thread.join(max(0.0, end - monotonic()))

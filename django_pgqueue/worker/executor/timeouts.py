@@ -8,7 +8,7 @@ Before each step the row's deadline is read again: the job itself or an operator
 
 A sync task gets the exception between two instructions of its thread (``PyThreadState_SetAsyncExc``). A
 blocking call into C is not interrupted. Race: the task may end after the exception was sent and before it
-arrives, so that it would be raised in the worker's own code. So a lock ensures that the exception is not sent
+arrives, and would then be raised in the worker's own code. A lock ensures that the exception is not sent
 while the thread leaves the body, and a thread that leaves takes back an exception that has not arrived.
 
 An async task is cancelled on its loop's thread, where nothing else happens at the same time.
@@ -57,7 +57,7 @@ class Timeout:
         started_jobs: StartedJobs,
     ) -> None:
         self.row = row
-        self.until = 0.0  # when it is over; the job may postpone it
+        self.until = 0.0  # when it ends; the job may postpone it
         self.timed_out = False  # whether ``TaskTimeout`` was sent
         self.ended = False
         self.on_overdue = on_overdue
@@ -133,7 +133,7 @@ class Timeouts:
     def begin(self, timeout: Timeout) -> None:
         """Watch a job that starts now."""
         self._watched.add(timeout)
-        # Thousands of jobs come and go, mostly with the same timeout. So the thread is woken only for a job
+        # Thousands of jobs come and go, mostly with the same timeout, so the thread is woken only for a job
         # whose timeout comes before all the others.
         if timeout.look_at < self._wakes_at:
             with self._news:
@@ -171,7 +171,7 @@ class Timeouts:
                     self._news.wait(min(pause, LONGEST_PAUSE))
 
     def _look(self, timeout: Timeout, seconds_left: float) -> None:
-        """Handle a timeout that is over, as far as this process knows. ``seconds_left``: as the row says."""
+        """Handle a timeout that this process takes for passed. ``seconds_left``: as the row says."""
         grace = conf.current().timeout_grace
         if seconds_left > 0:
             timeout.put_off(seconds_left)

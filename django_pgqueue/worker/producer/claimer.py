@@ -179,8 +179,8 @@ class Claimer:
         ``thorough``; otherwise those that were ``named``, and those whose next job has come due. It rescans
         from the start if the ration allows it. Otherwise it only searches the gaps.
 
-        Race: nobody announces a job to a worker that is not ``asleep``. If a search through all queues takes
-        long, it comes when the worker is, or what is enqueued during the search would be found by the next.
+        Race: no session announces a job to a worker that is not ``asleep``. If a search through all queues
+        takes long, it comes when the worker is, or only the next would find what is enqueued meanwhile.
         """
         if self._orders.everything or (self._queues is not None and not self._open(self._queues)):
             return False, None

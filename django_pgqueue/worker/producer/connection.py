@@ -76,7 +76,7 @@ class Connection:
     def tell_supervisor(self) -> None:
         """Note whether the lock is held, which may become true some time after the session was opened.
 
-        Race: until then, the session before may have committed a claim whose answer reached nobody.
+        Race: until then, the session before may have committed a claim whose answer reached no worker.
         """
         session = self.live
         if session.holds_lock and not self._held_lock:

@@ -1,14 +1,14 @@
 """How many jobs to claim: only as many as can start soon, and as memory allows.
 
 For each kind of job, this is one job for each free slot, and as many as the slots will finish within 0.1 s at
-their recent pace. So jobs that take microseconds are claimed in large batches, and a job that takes seconds
+their recent pace, so jobs that take microseconds are claimed in large batches, and a job that takes seconds
 is never held by a worker that has no free slot for it. If jobs are large, it is fewer: by their average size
 lately, the rows that a process holds should not take more than ``HELD_CHARACTERS``.
 
 There is one kind, unless async jobs have slots of their own. A claim cannot know which jobs are async, so
 their share in the last claims tells how many rows to ask for. The rows of a kind that has no room are
 requeued at once: another worker may have room for them. If they come first in their queue, the next claim
-returns them again. So while one kind has no room, the worker looks for jobs of the other kind behind them,
+returns them again, so while one kind has no room, the worker polls for jobs of the other kind behind them,
 but only after a pause. It doubles whenever a claim returned nothing else.
 """
 

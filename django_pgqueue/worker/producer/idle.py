@@ -24,7 +24,7 @@ from ...conf import POLL_INTERVAL
 from ...postgres.session import Session
 
 LOOKS = (0.005, 0.02, 0.06, 0.2)  # seconds after the announcement
-SOONEST = 0.001  # seconds until a look for a job that comes due
+SOONEST = 0.001  # seconds until a poll for a job that comes due
 LONGEST_POLL = 10.0  # seconds
 LONGEST_REST = 50.0  # seconds; triggers announce jobs that are due within a minute
 _LOCKS = "SELECT {}(_pgqueue_lock_key('sleep', name)) FROM unnest(%s::text[]) AS name"
@@ -55,7 +55,7 @@ class Idle:
         self._next_look = 0.0
 
     def due(self, now: float) -> bool:
-        """Return whether it is time to look for jobs."""
+        """Return whether it is time to poll for jobs."""
         return now >= self._next_look
 
     def seconds_left(self, now: float) -> float:

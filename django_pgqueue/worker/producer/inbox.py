@@ -1,4 +1,4 @@
-"""What others tell a worker: notifications, orders, and requests to cancel jobs.
+"""What others send to a worker: notifications, orders, and requests to cancel jobs.
 
 Every role that may connect can notify any channel, so a notification is only a reason to look at rows. The
 worker checks now and then that they arrive, by notifying itself:
@@ -13,7 +13,7 @@ nobody listens.
 
 Orders are what is paused, whether the worker should end, the limits and the backoffs of queues. One statement
 reads them all: after a notification, with each registration, at the end of a pause, before a claim if the
-last answer is a second old, and every second behind a transaction pooler. So no worker starts a job by an
+last answer is a second old, and every second behind a transaction pooler, so no worker starts a job by an
 answer that is older than a second, even if a notification was lost.
 
     pause of a queue, of everything   the claim leaves these ranges out, and so does the search: no row is

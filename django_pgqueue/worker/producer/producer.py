@@ -1,9 +1,9 @@
 """The producer claims jobs, passes them to the executor, and reports their outcomes. One for each process.
 
 Each part owns its state: ``Connection`` the session and the registration, ``Inbox`` the orders, ``Claimer``
-where to look for jobs, ``Jobs`` those in flight, ``Reporter`` the outcomes, ``Executor`` the threads.
+where to poll for jobs, ``Jobs`` those in flight, ``Reporter`` the outcomes, ``Executor`` the threads.
 
-Reading an answer takes Python about as long as it takes the server to work on the next statements. So under
+Reading an answer takes Python about as long as it takes the server to work on the next statements, so under
 load, the answer of one exchange is dispatched while the server works on the next one. Nothing else happens to
 the jobs in a kept answer, so it is dispatched at once unless the next exchange follows immediately.
 
@@ -56,7 +56,7 @@ LONGEST_SLEEP = 1.0  # seconds
 LARGE = 50  # outcomes take the server longer than Python needs to prepare for their exchange
 BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
 KEY_PAUSE = 0.02  # the same at jobs that the gate left where they are: another worker decides about their key
-ROOM_PAUSE = 0.05  # the same at a queue that has no room: nobody tells a worker when it has
+ROOM_PAUSE = 0.05  # the same at a queue that has no room: a worker gets no message when it has
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, *LOCKED)
 
 
@@ -217,7 +217,7 @@ class Producer:
 
     def _keep_leases(self, session: Session, now: float) -> None:
         """Pass on requests to cancel. Claim the running jobs again whose rows do not say that they run here.
-        Those that are lost are asked to stop.
+        The lost ones are asked to stop.
         """
         missing = self._inbox.look_at_running(session, now)
         if missing is None:
@@ -360,7 +360,7 @@ class Producer:
         self.jobs.add(rows, now)
         self._demand.weigh(rows)
         if self.lifetime.stopping:
-            # Race: the worker was told to stop during the claim.
+            # Race: the worker was asked to stop during the claim.
             self._reporter.release(rows)
             return
         rows = self._without_running(rows)
@@ -384,7 +384,7 @@ class Producer:
         return [row for row in rows if row not in twice]
 
     def _put_paused_aside(self, rows: list[Claimed]) -> list[Claimed]:
-        """Block rows of paused tasks, uncounted, and requeue those of paused queues. Return the others."""
+        """Block rows of paused tasks, uncounted, and requeue rows of paused queues. Return the others."""
         if not self._orders.has_pauses:
             return rows
         runs: list[Claimed] = []
@@ -405,7 +405,7 @@ class Producer:
             try:
                 rows = fill_policies(session, rows)
             except psycopg.Error:
-                self._reporter.release(rows)  # the worker holds them, but nobody will run them
+                self._reporter.release(rows)  # the worker holds them, but no worker will run them
                 raise
             self._executor.submit(rows, self._demand.job_seconds)
         if self._dispatched_at >= began:
@@ -493,7 +493,7 @@ class Producer:
 
     def _end(self) -> None:
         """Report the last outcomes, and unregister. Requeue the jobs that still run, without counting an
-        attempt. Fail those that must not run twice or are overdue.
+        attempt. Fail jobs that must not run twice or are overdue.
         """
         self._dispatch()
         self._collect()

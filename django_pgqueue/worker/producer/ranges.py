@@ -1,4 +1,4 @@
-"""Where a worker looks for jobs: ranges, each with its mark.
+"""Where a worker polls for jobs: ranges, each with its mark.
 
 A range is one (queue, priority). Its mark is the pair (run_after, id) below which this worker does not expect
 jobs. The claim reads the index from there, so that it does not read the entries of deleted jobs again, which
@@ -12,7 +12,7 @@ stay in the index as long as anybody holds an old snapshot.
 
 Marks are hints: a wrong mark costs time but never loses a job. A job that becomes claimable gets a
 ``run_after`` that is not in the past, so it is above the marks. Below a mark there are only jobs that were
-committed late (half a second covers the usual ones) or edited by hand. A rescan from the start finds these.
+committed late (half a second covers the usual ones) or edited by a user. A rescan from the start finds these.
 It reads the dead entries, so it is rationed. Between rescans, only the gaps between known ranges are probed.
 
 A range whose jobs are all due later is not known. There may be very many of these, such as a queue for each
@@ -82,7 +82,7 @@ def time_of(text: str) -> datetime:
     """Parse a time of the server. The years that Python cannot store become its first or last time."""
     try:
         return datetime.fromisoformat(text)
-    except ValueError:  # edited by hand: infinity, or a year before 1 or after 9999
+    except ValueError:  # a user's edit: infinity, or a year before 1 or after 9999
         return _EARLIEST if text.startswith("-") or text.endswith("BC") else _LATEST
 
 

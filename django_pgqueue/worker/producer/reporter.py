@@ -185,11 +185,11 @@ def _report(session: Session, outcome: Outcome) -> list[Answer]:
 
 
 def _cancelled(result: Result) -> Result:
-    """Race: the job may be asked to cancel between the end of its run and the report. So the server decides
+    """Race: the job may be asked to cancel between the end of its run and the report, so the server decides
     whether it runs again.
     """
     if result.outcome.kind in {"release", "paused"}:
-        return result  # it did not run here, so there is nothing to tell
+        return result  # it did not run here, so there is nothing to report
     return result._replace(outcome=result.outcome._replace(kind="cancelled", delay=None))
 
 
@@ -341,7 +341,7 @@ class UnknownTasks:
     """Logs one line per minute for each task that the worker does not know, however many jobs it has.
 
     new --a job--> logged at once; for a minute, more jobs are only counted
-    counted --the minute is over--> logged with the count, and counted for another minute
+    counted --the minute ends--> logged with the count, and counted for another minute
     counted --no job for a minute--> forgotten
     """
 

@@ -218,7 +218,7 @@ class Child:
             return None
         farewell = spawn.last_words(line) or spawn.Farewell(cause=self._killed_because)
         # Race: another process may get its number, which is also the number of the group, as soon as it is
-        # reaped. So the group is signaled before. A process that ended in an orderly way may have started
+        # reaped, so the group is signaled before. A process that ended in an orderly way may have started
         # another one that cleans up after it, as multiprocessing does: that one gets SIGTERM. What a crashed
         # process leaves behind gets SIGKILL.
         # Some systems refuse to signal a group that contains only the process that has ended.

@@ -2,9 +2,9 @@
 jobs of processes that died, and does the maintenance. When it loses its connection, it tries to reconnect
 without blocking the supervisor.
 
-The statement of a heartbeat also looks for workers of others whose heartbeats are late. Recovery runs only if
-there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
-second heartbeat is left out. A row without started jobs therefore counts as late one interval later
+The statement of a heartbeat also finds workers of others whose heartbeats are late. Recovery runs only if
+there are any, at the moment when the first of them may be dead. While no job runs and no worker is late,
+every second heartbeat is left out. A row without started jobs therefore counts as late one interval later
 (``_pgqueue_allowed_silence``).
 
 The same statement asks when the next schedule is due. Of a schedule that a user has just changed, a trigger
@@ -282,7 +282,7 @@ def wait_for_primary(
         except psycopg.OperationalError as error:
             standby = isinstance(error, StandbyError) or is_standby(alias)
             waits = waits or standby
-            # Race: it may have become ready after it had refused. So what counts is the next attempt.
+            # Race: it may have become ready after it had refused, so what counts is the next attempt.
             accepted, accepts = accepts, accepts_connections(alias)
             coming = monotonic() < patient_until and not (accepted and accepts)
             if not (waits or coming):

@@ -38,7 +38,7 @@ LOOK_EVERY = 0.2  # seconds between two checks whether a new process has registe
 
 
 class Supervisor:
-    """Runs worker processes until told to stop. ``run`` returns the exit code of the command.
+    """Runs worker processes until asked to stop. ``run`` returns the exit code of the command.
 
     ``notify`` is called with the messages for the user who stops the command. By default, they are logged.
 
