@@ -91,7 +91,7 @@ def examine(alias: str) -> list[Examination]:
     """Examine a database and its queues. An error of the database is a complaint, and never raised."""
     try:
         if waiting := unapplied(alias, "django_pgqueue"):
-            text = _("%(count)d migrations are not applied.") % {"count": len(waiting)}
+            text = _("Migrations are not applied: %(names)s.") % {"names": ", ".join(waiting)}
             fix = _("Run: %(command)s") % {"command": f"manage.py migrate --database {alias}"}
             return [Examination("installation", str(_TITLES["installation"]), [Complaint(text, fix)])]
         return [*_examinations(alias)]

@@ -107,7 +107,7 @@ def test_a_database_without_tables_asks_for_migrate_only(monkeypatch: pytest.Mon
     monkeypatch.setattr(doctor, "unapplied", lambda *_: ["0001_initial"])
     [only] = examine("default")
     assert [*only.complaints[0]][:2] == [
-        "1 migrations are not applied.", "Run: manage.py migrate --database default"
+        "Migrations are not applied: 0001_initial.", "Run: manage.py migrate --database default"
     ]  # fmt: skip
 
 
