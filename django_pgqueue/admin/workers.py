@@ -267,7 +267,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
         """Return the buttons that this user may press on the page of a worker now."""
         if vital(worker) == Vital.DEAD or worker.drain == "stop":
             return []
-        # Nobody replaces a worker in another language, which has no supervisor.
+        # A worker in another language has no supervisor, so nothing replaces it.
         ends = worker.drain or worker.supervisor is None or vital(worker) == Vital.DRAINING
         return self.buttons(request, worker, ["stop"] if ends else self.row_actions)
 

@@ -42,7 +42,7 @@ from .console import console_page, hidden_of, page_url
 
 # A workflow: jobs, batches, and which of them waits for which. A batch waits for its members, so an arrow
 # leads from each member to its batch. A parent that is no longer kept has a node, too, because its children
-# still name it: nobody knows whether it was a job or a batch.
+# still name it: whether it was a job or a batch is unknown.
 
 Key: TypeAlias = "int | tuple[str | int, ...]"
 """The id of a job or a batch, or what the jobs of a folded node have in common."""
@@ -130,7 +130,7 @@ class _Job(NamedTuple):
 
     @property
     def around(self) -> set[int]:
-        """What it waits for, and its batch. Nobody knows which of its parents are batches."""
+        """What it waits for, and its batch. Which of its parents are batches is unknown."""
         return {*self.parents} if self.batch is None else {*self.parents, self.batch}
 
 
@@ -167,7 +167,7 @@ def read(alias: str, here: int, limits: Limits) -> Workflow:
         workflow.nodes[key] = Node(key, "batch", name, +counts, note=note, is_finished=is_finished)
     for job in jobs.values():
         for parent in job.parents:
-            if parent in asked["ids"] and parent not in workflow.nodes:  # nobody keeps it any more
+            if parent in asked["ids"] and parent not in workflow.nodes:  # it is no longer kept
                 workflow.nodes[parent] = Node(parent, "gone", "", Counter(), is_finished=True)
             if parent in workflow.nodes:
                 workflow.arrows[parent, job.id] = "after"

@@ -302,8 +302,8 @@ class RateLimiter:
             raise ValueError(f"The number of starts to take must be a whole number of at least 1, not {n!r}.")
         alias = self._using or default_backend().home()
         try:
-            # In a transaction, it holds the lock of the key: a rollback gives the starts back, and nobody may
-            # have been told meanwhile that they are used.
+            # In a transaction, it holds the lock of the key: a rollback gives the starts back, and no other
+            # session may have learned meanwhile that they are used.
             statement = "SELECT pgqueue_take_rate(%s, %s, %s::integer, %s)"
             return float(fetch_value(alias, statement, self.name, self.key, n, only_look))
         except DataError as error:

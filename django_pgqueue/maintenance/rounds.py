@@ -28,7 +28,7 @@ AGAIN = 10.0  # seconds until a round that failed is done again
 REPAIR_EVERY = 1.0  # seconds, while jobs wait in lines
 ROTATE_AT_MOST = 60.0  # seconds
 #: How long runs are kept, in addition to the last one of each schedule. A schedule never fires a run that
-#: is not later than its last one. The runs are the second line, if that row is changed by hand.
+#: is not later than its last one. The runs are the second line, if a user changes that row.
 RUNS_KEPT = timedelta(days=8)
 #: How many groups of failures are kept, those that were seen last.
 MOST_GROUPS = 1_000

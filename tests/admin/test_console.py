@@ -175,7 +175,7 @@ def test_a_part_that_is_too_slow_says_so(
     monkeypatch.setattr(parts, "PATIENCE", 0.1)
     page = body(root, DATABASE)
     assert page.count("pgqueue-check-slow") == page.count("The server did not answer within 0.1 s.") == 2
-    assert "Nobody waits for a lock." in page
+    assert "No session waits for a lock." in page
 
 
 def test_a_class_is_styled_in_one_place() -> None:

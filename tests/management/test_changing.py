@@ -92,7 +92,7 @@ def test_chosen_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ("retry", "--queue", "mail")
     question = "5 failed jobs would run again."
     assert run(*chosen, "--dry-run") == f"{question} Nothing has changed."
-    assert refusal(*chosen) == (f"{question} Nobody can be asked here: add --yes to do it.", 2)
+    assert refusal(*chosen) == (f"{question} No user can be asked here: add --yes to do it.", 2)
     assert set(statuses().values()) == {"failed"}
     assert json.loads(run(*chosen, "--yes", "--json")) == {
         "database": "default", "action": "retry", "dry_run": False, "matched": 5, "changed": 5,

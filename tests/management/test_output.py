@@ -442,7 +442,7 @@ def test_the_list_of_schedules_takes_three_statements_however_many_there_are() -
 
 def test_database(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = run("database").splitlines()
-    assert lines[0] == "Lock contention: fine. Nobody waits for a lock."
+    assert lines[0] == "Lock contention: fine. No session waits for a lock."
     assert sum(not line.startswith("  ") for line in lines) == 7
     monkeypatch.setattr(database_parts, "MOST_USED", 0)
     assert "\nConnections: act. " in (text := run("database"))

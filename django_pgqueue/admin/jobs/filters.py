@@ -179,14 +179,14 @@ class EnqueuedFilter(SpanFilter):
 
 
 class FinishedFilter(SpanFilter):
-    """Filter by the time when the job was over, without reading live jobs."""
+    """Filter by the time when the job finished, without reading live jobs."""
 
     title = _("finished")
     parameter_name = "finished"
     column = "finished_at"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the jobs that were over in the chosen span."""
+        """Return the jobs that finished in the chosen span."""
         return super().queryset(request, queryset.filter(shelf__gt=LIVE_SHELF) if self.value() else queryset)
 
 

@@ -146,7 +146,7 @@ def _by_ids(change: Change, ids: list[int], alias: str) -> tuple[dict[str, int],
     jobs = with_ids(Job.objects.using(alias).only("pk", "shelf", "status", "finished_at"), ids)
     question = ""
     if change.name == "retry" and (done := [str(job.pk) for job in jobs if job.status == Status.DONE]):
-        # Nobody should run a done job a second time by accident.
+        # No user should run a done job a second time by accident.
         more = f" and {len(done) - 5} more" if len(done) > 5 else ""
         named = f"Jobs {', '.join(done[:5])}{more} are" if len(done) > 1 else f"Job {done[0]} is"
         question = f"{named} done and would run a second time."
@@ -255,7 +255,7 @@ def _ask(question: str) -> None:
     The question is printed to standard error: standard output may be read by a program.
     """
     if not sys.stdin.isatty():
-        raise ArgumentTypeError(f"{question} Nobody can be asked here: add --yes to do it.")
+        raise ArgumentTypeError(f"{question} No user can be asked here: add --yes to do it.")
     sys.stderr.write(f"{question} Continue? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -126,7 +126,7 @@ def _act_if(is_bad: bool) -> PartState:
 
 def _locks(waits: list[Any]) -> Judgment:
     longest = max((wait.seconds for wait in waits), default=0.0)
-    finding = _("Nobody waits for a lock.")
+    finding = _("No session waits for a lock.")
     if waits:
         count = len({wait.pid for wait in waits})
         finding = _("%(count)d sessions wait for a lock, the longest for %(time)s.")

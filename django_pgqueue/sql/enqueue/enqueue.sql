@@ -187,7 +187,7 @@ BEGIN
     END IF;
 END $$;
 
--- What has become of a job: for the role that has enqueued it, and for roles that may read all jobs. Nobody else gets a
+-- What has become of a job: for the role that has enqueued it, and for roles that may read all jobs. No other gets a
 -- row, as if there were no such job. The arguments and the traceback are left out: the caller knows the first, and the
 -- second belongs to those who run the worker.
 CREATE FUNCTION pgqueue_result(

@@ -112,7 +112,7 @@ BEGIN
                 greatest(0, least(1000, allowed.slots, allowed.starts))::integer AS room OFFSET 0
         ) AS free
     ), slow AS MATERIALIZED (
-        -- Where slots are left, but no starts. Nobody's finish changes that, only the time.
+        -- Where slots are left, but no starts. No finish changes that, only the time.
         SELECT verdict.key, verdict.queue_name FROM verdict
         WHERE verdict.starts <= cardinality(verdict.winners)
             AND coalesce(verdict.slots > cardinality(verdict.winners), true)

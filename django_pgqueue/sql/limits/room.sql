@@ -1,7 +1,7 @@
 -- How many more jobs may start in each of these queues, whose limits are given (NULL: any number may run); the queue *
 -- is the whole installation. The jobs that run are counted, and the rate is read, under a lock of the queue, by a
 -- statement that begins after the lock was taken, which needs READ COMMITTED. What starts is charged in the same
--- transaction (_pgqueue_charge). Nobody waits: a queue whose lock another claim has taken has no room for this
+-- transaction (_pgqueue_charge). Nothing waits: a queue whose lock another claim has taken has no room for this
 -- one.
 CREATE FUNCTION _pgqueue_room(p_queues text[], p_limits integer[])
 RETURNS TABLE (queue_name text, room integer) LANGUAGE plpgsql STRICT SET search_path FROM CURRENT AS $$

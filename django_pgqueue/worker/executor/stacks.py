@@ -5,7 +5,7 @@
     the job runs isolated --"stack"--> its process sends it to the thread that waits for it, which writes it
 
 The frames are those of another thread, which goes on meanwhile. While a task keeps the GIL, in a call into C,
-nobody answers.
+no thread answers.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ worker checks now and then that they arrive, by notifying itself:
 A session can run statements and still be deaf: a pooler or proxy may have given it another process of the
 server, or a user may have run DISCARD ALL in it. NOTIFY takes a lock on the whole database until the end of
 the commit, so a proof is rare, and is sent in a statement that is needed anyway. Behind a transaction pooler
-nobody listens.
+no session listens.
 
 Orders are what is paused, whether the worker should end, the limits and the backoffs of queues. One statement
 reads them all: after a notification, with each registration, at the end of a pause, before a claim if the
