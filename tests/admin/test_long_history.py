@@ -103,7 +103,7 @@ def test_an_action_on_all_that_match_reads_little_of_a_long_history(
 
 
 @pytest.mark.usefixtures("history")
-@pytest.mark.parametrize(("page", "statements"), [("job_overview", 17), ("queue_changelist", 13)])
+@pytest.mark.parametrize(("page", "statements"), [("job_overview", 18), ("queue_changelist", 13)])
 def test_figures_read_little_of_a_long_history(page: str, statements: int, root: Client) -> None:
     """The failures of a day are counted on their index."""
     with CaptureQueriesContext(connection) as captured:

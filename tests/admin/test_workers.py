@@ -204,7 +204,7 @@ def test_a_history_that_is_too_slow_does_not_keep_the_page(
 
 
 @pytest.mark.parametrize(
-    ("name", "model", "most"), [("changelist", "worker", 4), ("change", "worker", 3), ("overview", "job", 16)]
+    ("name", "model", "most"), [("changelist", "worker", 4), ("change", "worker", 3), ("overview", "job", 17)]
 )
 def test_the_number_of_statements_does_not_depend_on_the_number_of_rows(
     root: Client, name: str, model: str, most: int

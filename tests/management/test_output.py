@@ -18,9 +18,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone, translation
 
 from django_pgqueue import RateLimit, pause, set_limit
+from django_pgqueue.checks.doctor import Examination
 from django_pgqueue.jobs.steps import HAS_STEPS
 from django_pgqueue.management import _parser
 from django_pgqueue.management.subcommands import jobs as jobs_module
+from django_pgqueue.management.subcommands import operating
 from django_pgqueue.models import FailureGroup, Job, JobProgress, Limit, Queue, Schedule, Step, Worker
 from django_pgqueue.monitoring import database as database_parts
 from django_pgqueue.monitoring.failures import mute
@@ -466,6 +468,8 @@ def test_json_is_one_document_whose_keys_are_on_the_page(
 ) -> None:
     monkeypatch.setattr(Job, "stack", lambda job, timeout: "a line\n")
     Worker.objects.filter(pk=72).delete()  # a problem
+    well = [Examination("clock", "Clock", note="the clocks differ by 0.1 ms")]
+    monkeypatch.setattr(operating, "examine", lambda _alias: well)
     with_json = {name for name, each in _parser.found().items() if each.has_json or name == "schedules"}
     assert {*_parser.found()} - with_json == {"metrics", "roles", "run-here", "top"}
     more = {
