@@ -208,7 +208,7 @@ def read(alias: str) -> QueueState:
 
 def judge(state: QueueState) -> Health:
     """Return the health of a state, worst problems first."""
-    problems = [*_major(state), *_minor(state)]
+    problems = [*_major(state), *_minor(state), *_of_one(state)]
     # While everything is paused, this explains most of the others.
     return _judged(state, sorted(problems, key=lambda each: (each.kind, each.queue_name) != ("paused", "")))
 
@@ -350,10 +350,6 @@ def _minor(state: QueueState) -> Iterator[HealthProblem]:
         text = _("%(now)d jobs failed in the last hour, %(before)d in the hour before")
         yield HealthProblem("failures", "", text % {"now": now, "before": before})
     yield from _growing(state)
-    for schedule in state.skipping or []:
-        yield HealthProblem("skips", "", str(schedule), subject=schedule.schedule)
-    for job in state.slow or []:
-        yield HealthProblem("slow_job", "", str(job), subject=str(job.job_id))
     # The pauses that hold jobs back: one of everything, or of a queue with jobs that are ready.
     if any(pause.kind == Pause.Kind.ALL for pause in state.pauses or []):
         yield HealthProblem("paused", "", _("everything is paused"))
@@ -367,6 +363,14 @@ def _minor(state: QueueState) -> Iterator[HealthProblem]:
                 ready,
             )
             yield HealthProblem("paused", name, text % {"queue": name, "count": ready})
+
+
+def _of_one(state: QueueState) -> Iterator[HealthProblem]:
+    """Yield the problems of a single schedule or job."""
+    for schedule in state.skipping or []:
+        yield HealthProblem("skips", "", str(schedule), subject=schedule.schedule)
+    for job in state.slow or []:
+        yield HealthProblem("slow_job", "", str(job), subject=str(job.job_id))
 
 
 def _growing(state: QueueState) -> Iterator[HealthProblem]:
