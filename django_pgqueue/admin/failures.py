@@ -173,8 +173,8 @@ class FailurePages(DatabaseAdmin[Job]):
         else:
             changed = mute(self.writes_to, [known.pk], request.user.get_username())
             words = _("The group is muted until it changes.")
-        told = words if changed else _("Nothing changed: another user was first.")
-        note_and_tell(self, request, [known] if changed else [], words, told)
+        text = words if changed else _("Nothing changed: another user was first.")
+        note_and_tell(self, request, [known] if changed else [], words, text)
         return HttpResponseRedirect(self.address("failure", known.pk))
 
     def _url(self, request: HttpRequest, kind: str, name: str) -> str:

@@ -41,9 +41,9 @@ def filter_words(query: QueryDict, meaning: str) -> str:
 
     ``meaning``: what the search term was (``jobs.search.meaning_of``), if there was one.
     """
-    told = {*_TOLD, SEARCH_VAR} if meaning in _TOLD_TERMS else _TOLD
+    kept = {*_TOLD, SEARCH_VAR} if meaning in _TOLD_TERMS else _TOLD
     return ", ".join(
-        f"{name}={text if name in told else _HIDDEN}"
+        f"{name}={text if name in kept else _HIDDEN}"
         for name, texts in query.lists()
         for text in texts
         if text and name not in {PAGE_VAR, ERROR_FLAG}
@@ -76,14 +76,14 @@ def note_each(user: Any, jobs: Sequence[Job], words: str, filters: str = "") -> 
 
 def note_all(user: Any, words: str, outcome: str, filters: str) -> None:
     """Write one entry about an action that has changed too many jobs for an entry each."""
-    told = [words, _("Filters: %(filters)s.") % {"filters": filters} if filters else "", outcome]
+    parts = [words, _("Filters: %(filters)s.") % {"filters": filters} if filters else "", outcome]
     name = _("jobs with %(filters)s") % {"filters": filters} if filters else _("jobs")
     LogEntry.objects.create(
         user_id=user,
         content_type=ContentType.objects.get_for_model(Job),
         object_repr=name[:_LONGEST_NAME],
         action_flag=CHANGE,
-        change_message=" ".join(filter(None, told)),
+        change_message=" ".join(filter(None, parts)),
     )
 
 

@@ -294,7 +294,7 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
     site = admin.admin_site
     if not (page_url(site, request, Pause, "add") if button == "pause" else may_resume(site, request)):
         raise PermissionDenied
-    using, tell = admin.writes_to, partial(note_and_tell, admin, request)
+    using, finish = admin.writes_to, partial(note_and_tell, admin, request)
     target: dict[str, Any] = {"queue": queue}
     kind, name = Pause.Kind.QUEUE, queue
     paused_words, resumed_words = _("Queue %(name)s is paused."), _("Queue %(name)s is resumed.")
@@ -306,11 +306,11 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
         if button == "pause":
             reason = request.POST.get("reason", "").replace("\0", "")[:_MOST_OF_REASON]
             made = pause(**target, reason=reason, author=request.user.get_username()[:150], using=using)
-            tell([made], _("Paused."), paused_words % {"name": name}, ADDITION)
+            finish([made], _("Paused."), paused_words % {"name": name}, ADDITION)
         elif resume(**target, using=using):
-            tell(found, _("Resumed."), resumed_words % {"name": name}, DELETION)
+            finish(found, _("Resumed."), resumed_words % {"name": name}, DELETION)
         else:
-            tell([], "", _("It was not paused any more."))
+            finish([], "", _("It was not paused any more."))
     except ValueError:  # a user has changed the form
         return HttpResponseBadRequest()
     return HttpResponseRedirect(request.get_full_path())

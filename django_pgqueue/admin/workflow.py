@@ -307,7 +307,7 @@ def boxes_of(workflow: Workflow, url_of: Callable[[Node, str], str]) -> list[dic
     for key, node in sorted(workflow.nodes.items(), key=lambda item: column[item[0]]):
         is_job, (short, name, state) = node.kind == "job", words[key]
         text = [f"#{key}" if isinstance(key, int) else "", state]
-        told = ": ".join(filter(None, [name, state]))
+        label = ": ".join(filter(None, [name, state]))
         shares = [] if is_job and node.size == 1 else _BAR
         drawn = {
             "id": _anchor(key),
@@ -315,7 +315,7 @@ def boxes_of(workflow: Workflow, url_of: Callable[[Node, str], str]) -> list[dic
             "status": node.state,
             "label": Truncator(written_out(short)).chars(_MOST_OF_NAME),
             "text": Truncator(" · ".join(filter(None, text))).chars(_MOST_OF_STATE),
-            "title": written_out(f"{told}. {node.note}" if node.note else told),
+            "title": written_out(f"{label}. {node.note}" if node.note else label),
             "url": url_of(node, ""),
             "isHere": key == workflow.here,
             "bar": [[part, node.counts[part]] for part in shares if node.counts[part]],

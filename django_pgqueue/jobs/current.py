@@ -87,7 +87,7 @@ class Tracked(Generic[T]):
             count.begin(item)
             yield item
             count.end()
-        count.tell()
+        count.report()
 
     async def __aiter__(self) -> AsyncIterator[T]:
         """Return the items, for ``async for``. The iterable may be a plain one."""
@@ -96,7 +96,7 @@ class Tracked(Generic[T]):
             count.begin(item)
             yield item
             count.end()
-        count.tell()
+        count.report()
 
 
 class _Count:
@@ -104,27 +104,27 @@ class _Count:
 
     def __init__(self, iterable: Any, total: float | None, note: Any, every: int) -> None:
         running = RUNNING.get(None)
-        self._tell = None if running is None else running.progress.tell
+        self._report = None if running is None else running.progress.report
         self._total = _length(iterable) if total is None and running is not None else total
         self._words = "" if callable(note) else note
         self._note = note if callable(note) and running is not None else None
         self._every = every
         self._done = 0
-        self.tell()
+        self.report()
 
     def begin(self, item: Any) -> None:
         if self._note is not None and self._done % self._every == 0:
             self._words = self._note(item)
-            self.tell()
+            self.report()
 
     def end(self) -> None:
         self._done += 1
         if self._done % self._every == 0:
-            self.tell()
+            self.report()
 
-    def tell(self) -> None:
-        if self._tell is not None:
-            self._tell(self._done, self._total, self._words)
+    def report(self) -> None:
+        if self._report is not None:
+            self._report(self._done, self._total, self._words)
 
 
 def _length(iterable: Any) -> int | None:

@@ -98,7 +98,7 @@ class CurrentJob(Job):
         thread, in async tasks and in transactions: the worker stores the last values once a second. A note is
         cut after 200 characters. Raise ``TypeError`` or ``ValueError`` for other numbers than 0 to 2**53.
         """
-        self._running.progress.tell(done, total, note)
+        self._running.progress.report(done, total, note)
 
     @property
     def parents(self) -> Parents:

@@ -237,7 +237,7 @@ class _Waiter:
         self.pause = FIRST_PAUSE
         self.due = monotonic() + FIRST_PAUSE
 
-    def tell(self, error: Exception | None = None) -> None:
+    def answer(self, error: Exception | None = None) -> None:
         """Let its caller go on, or raise the error there."""
         if not self.future.set_running_or_notify_cancel():
             return
@@ -322,7 +322,7 @@ class Poller:
         except Exception as error:  # a missing table, a missing right: waiting would not help
             self._close()
             for waiter in waiters:
-                waiter.tell(error)
+                waiter.answer(error)
             return
         self._retry_pause = 0.0
         over = [waiter for waiter in waiters if waiter.job not in live]
@@ -332,7 +332,7 @@ class Poller:
         if is_test() and len(over) == len(self._waiters):
             self._close()
         for waiter in over:
-            waiter.tell()
+            waiter.answer()
 
     def _open(self) -> Session:
         session = connect(self._alias, name="pgqueue join", standby=True)

@@ -182,13 +182,13 @@ def reported_progress() -> Iterator[list[Progress]]:
     has ``done``, ``total`` and ``note``, and is equal to a tuple of these.
     """
     reported: list[Progress] = []
-    tell = ReportedProgress.tell
+    report = ReportedProgress.report
 
-    def note_and_tell(job: ReportedProgress, done: Any, total: Any = None, note: Any = "") -> None:
-        tell(job, done, total, note)
+    def note_and_report(job: ReportedProgress, done: Any, total: Any = None, note: Any = "") -> None:
+        report(job, done, total, note)
         reported.append(job.last or Progress(0))
 
-    with patch.object(ReportedProgress, "tell", note_and_tell):
+    with patch.object(ReportedProgress, "report", note_and_report):
         yield reported
 
 

@@ -83,7 +83,7 @@ class InlineWorker:
 
         An exception of the task is in the result, and is not raised.
         """
-        self._accounts.unknown_tasks.tell(monotonic())
+        self._accounts.unknown_tasks.log(monotonic())
         self._declared_limits.write(self.session, self.runner.known_tasks + 1)
         while (row := self._claim_next()) is not None:
             if (reason := self._orders.tasks.get(row.task_path)) is not None:
@@ -242,7 +242,7 @@ class InlineRunner(Runner):
         finally:
             self._end(ready)
             self.started_jobs.end(row.id)
-        last = None if ready.told is None else ready.told.last
+        last = None if ready.reporting is None else ready.reporting.last
         return Result(row, outcome, monotonic() - ready.started, ready.reported, *ready.take_error(), last)
 
     def _perform(self, running: RunningJob) -> Outcome:

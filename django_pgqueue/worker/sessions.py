@@ -42,7 +42,7 @@ class Outage:
         self._said = ""
         self._say_again_at = 0.0
 
-    def tell(self, what: str, error: Exception) -> None:
+    def log(self, what: str, error: Exception) -> None:
         """Log a failure, unless the same message was logged less than a minute ago."""
         text = f"{what}: {str(error).strip() or type(error).__name__}"
         now = monotonic()

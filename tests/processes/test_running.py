@@ -118,7 +118,7 @@ def test_a_process_is_replaced_after_its_number_of_jobs(start: Start, tmp_path: 
     """It says for which job it waits, and the programs that its tasks have left are asked to end."""
     alive = tmp_path / "alive"
     command = start(
-        "--max-jobs", "2", "--alive-file", str(alive), constants={"child.DRAINING": {"told_after": 0.1}}
+        "--max-jobs", "2", "--alive-file", str(alive), constants={"child.DRAINING": {"warn_after": 0.1}}
     )
     (old,) = command.workers()
     jobs = [enqueue(tasks.wait_for_entry, "go"), enqueue(process_tasks.leave_subprocess, "x", "return")]

@@ -110,7 +110,7 @@ def test_a_process_that_cannot_start_is_seen_and_does_not_stop_those_that_work(
     command = start(
         "--processes", "2", "--alive-file", str(alive),
         env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "slow"},
-        constants={"child.STARTING": {"told_after": 0.1}, "child.LONGEST_BACKOFF": 0.5,
+        constants={"child.STARTING": {"warn_after": 0.1}, "child.LONGEST_BACKOFF": 0.5,
                    "supervisor.STILLBIRTHS": 2},
     )  # fmt: skip
     command.logged("still loads the settings and apps after 0.1 s", times=2)

@@ -47,15 +47,15 @@ def test_the_log_says_a_thing_once_and_again_after_a_minute(
     down, text = Outage(), "no connection yet"
     for passes in (0, 0, 59):
         now += passes
-        down.tell(text, REFUSED)
+        down.log(text, REFUSED)
         down.pause()
     assert caplog.messages == [f"{text}: connection refused"]
     now += 1
-    down.tell(text, REFUSED)
-    down.tell(text, psycopg.OperationalError())
+    down.log(text, REFUSED)
+    down.log(text, psycopg.OperationalError())
     down.over()
     down.over()
-    down.tell(text, psycopg.OperationalError())
+    down.log(text, psycopg.OperationalError())
     again = [f"{text}: connection refused", f"{text}: OperationalError", "connected again"]
     assert caplog.messages[1:] == [*again, f"{text}: OperationalError"]
 

@@ -246,7 +246,7 @@ class Action:
     form: type[EditForm] | None = None
     """The form on the confirmation page, which is then shown for a single job, too."""
 
-    def told(self, changed: int, expected: int | None, *, denied: bool = False, whole: bool = True) -> str:
+    def message(self, changed: int, expected: int | None, *, denied: bool = False, whole: bool = True) -> str:
         """Return the message about the jobs that changed, and about those that were shown but did not.
 
         ``expected``: how many jobs would change; None if it is not known. ``denied``: some jobs did not

@@ -258,18 +258,18 @@ def act_here(
 ) -> None:
     """Run the action in this request, until all jobs are done or the time has passed.
 
-    ``expected`` and ``denied``: see ``Action.told``. ``refused``: the message if no job changed.
+    ``expected`` and ``denied``: see ``Action.message``. ``refused``: the message if no job changed.
     """
     alias, end = admin.writes_to, monotonic() + SECONDS
     # Without parts, the form may not be valid: the jobs have left the list since it was shown.
     values = {} if form is None or not parts else form.values()
-    changed, is_whole, told = 0, True, list[Any]()
+    changed, is_whole, acted_on = 0, True, list[Any]()
 
     def change(jobs: QuerySet[Job]) -> int:
         # Before they change: a job that is cancelled may be gone then.
-        named = [] if len(told) > MOST_AT_ONCE else list(jobs.only("pk", "task_path").order_by("pk"))
+        named = [] if len(acted_on) > MOST_AT_ONCE else list(jobs.only("pk", "task_path").order_by("pk"))
         ids = set(action.run(jobs, **values))
-        told.extend(job for job in named if job.pk in ids)
+        acted_on.extend(job for job in named if job.pk in ids)
         return len(ids)
 
     def commit(_number: int, take: Callable[[], Chunk | None]) -> Chunk | None:
@@ -286,7 +286,7 @@ def act_here(
     except TimeLimitReached:
         is_whole = False
     logger.info("%s by user %s: %d jobs changed", action.permission, request.user.pk, changed)
-    words = action.told(changed, expected, denied=denied, whole=is_whole)
+    words = action.message(changed, expected, denied=denied, whole=is_whole)
     if refused and is_whole and not changed:
         words = refused
     if not is_whole:
@@ -294,8 +294,8 @@ def act_here(
     if changed:
         what = action_words(action.label, "" if form is None else form.words())
         filters = filter_words(request.GET, _meaning(request))
-        if len(told) > MOST_AT_ONCE:
+        if len(acted_on) > MOST_AT_ONCE:
             note_all(request.user.pk, what, words, filters)
         else:
-            note_each(request.user.pk, told, what, filters)
+            note_each(request.user.pk, acted_on, what, filters)
     admin.message_user(request, words, messages.SUCCESS if changed and is_whole else messages.WARNING)

@@ -190,9 +190,9 @@ def run(order: dict[str, Any], seal: str) -> dict[str, Any]:
         for chunk in walk(parts, lambda jobs: len(action.run(jobs, **values)), commit):
             changed += chunk.changed
     except Refused as refused:
-        words = action.told(changed, total, whole=False)
+        words = action.message(changed, total, whole=False)
         note(str(refused), words)
         raise CancelJob(f"{refused} {words}") from None
-    words = action.told(changed, total)
+    words = action.message(changed, total)
     job.atomic_step("ended", note, _("Ended."), words)
     return {"changed": changed, "of": total, "words": words}

@@ -101,8 +101,8 @@ def _attempts(job: Any) -> Iterator[TimelinePart]:
         if start and end and timezone.is_aware(start) and timezone.is_aware(end) and isinstance(number, int):
             numbers.add(number)
             words = ": ".join(str(error[key]) for key in ("class", "message") if error.get(key))
-            told = redact_text(words, job.task_path)
-            yield TimelinePart("failed", stored(start), stored(end), number, error.get("worker"), told)
+            text = redact_text(words, job.task_path)
+            yield TimelinePart("failed", stored(start), stored(end), number, error.get("worker"), text)
     start = job.last_attempted_at or job.started_at
     is_here = job.status == Status.RUNNING or (job.is_finished and job.duration is not None)
     if start is not None and is_here and job.attempts not in numbers:

@@ -255,8 +255,8 @@ def _note(job: Any) -> str:
     if not words:
         return ""
     shown = texts.breakable(Truncator(redact_text(words, job.task_path)).chars(80))
-    told = beginning(job.error_words or job.waiting_reason, texts.MOST_OF_CALL, job.task_path)
-    return format_html('<span title="{}">{}</span>', told, shown)
+    text = beginning(job.error_words or job.waiting_reason, texts.MOST_OF_CALL, job.task_path)
+    return format_html('<span title="{}">{}</span>', text, shown)
 
 
 def _main(job: Any) -> tuple[str, datetime]:

@@ -41,15 +41,15 @@ def progress_of_job(job: Any) -> str:
     if progress is None:
         return display.with_more("", step)
     amount = _amount(progress)
-    told = format_html('<span class="pgqueue-amount">{}</span>', amount)
+    html = format_html('<span class="pgqueue-amount">{}</span>', amount)
     if progress.fraction is not None:
-        told = format_html(
+        html = format_html(
             '<progress class="pgqueue-bar" max="100" value="{}" aria-label="{}" aria-valuetext="{}">'
             "</progress> {}",
-            _percent(progress.fraction), _("Progress"), amount, told,
+            _percent(progress.fraction), _("Progress"), amount, html,
         )  # fmt: skip
-    told = format_html('<span class="pgqueue-progress">{}</span>', told)
-    return display.with_more(display.with_more(told, redact_text(progress.note, job.task_path)), step)
+    html = format_html('<span class="pgqueue-progress">{}</span>', html)
+    return display.with_more(display.with_more(html, redact_text(progress.note, job.task_path)), step)
 
 
 def progress_in_words(stored: Any, task_path: str) -> str:
@@ -95,8 +95,8 @@ def _changes(job: Any) -> bool:
 def _now(job: Any) -> str:
     if job.status == Status.PENDING and _changes(job):
         return _("It has not started yet.")
-    if told := progress_of_job(job):
-        return told
+    if html := progress_of_job(job):
+        return html
     # What an action on many jobs has changed, also for users who may not view results: it has nothing of the
     # jobs in it but their number.
     is_action = job.status == Status.DONE and job.task_path == task.run.module_path

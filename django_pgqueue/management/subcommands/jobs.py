@@ -222,16 +222,16 @@ def progress_text(job: Any, width: int = 0) -> str:
 
     ``width``: that of a bar before it.
     """
-    progress, told = job.progress, ""
+    progress, text = job.progress, ""
     if progress is not None:
-        told = f"{number(progress.done)} done"
+        text = f"{number(progress.done)} done"
         if progress.fraction is not None:
             share = int(100 * progress.fraction)
-            told = f"{number(progress.done)} of {number(progress.total)} ({share} %)"
-            told = f"{bar(progress.fraction, width)} {told}" if width else told
-        told = f"{told} {redact_text(progress.note, job.task_path)}".strip()
+            text = f"{number(progress.done)} of {number(progress.total)} ({share} %)"
+            text = f"{bar(progress.fraction, width)} {text}" if width else text
+        text = f"{text} {redact_text(progress.note, job.task_path)}".strip()
     step = f"step {job.current_step}" if job.current_step and not job.is_finished else ""
-    return ", ".join(filter(None, (told, step)))
+    return ", ".join(filter(None, (text, step)))
 
 
 def _row_json(job: Any) -> dict[str, Any]:

@@ -153,8 +153,8 @@ class RemoteError(Exception):
 
 def remote_error(entry: str) -> RemoteError:
     """Return an exception for an entry of ``Job.errors`` (JSON)."""
-    told = json.loads(entry)
-    module, _, name = told["class"].rpartition(".")
-    error: RemoteError = type(name, (RemoteError,), {"__module__": module})(told["message"])
-    error.add_note(told["traceback"].rstrip())
+    stored = json.loads(entry)
+    module, _, name = stored["class"].rpartition(".")
+    error: RemoteError = type(name, (RemoteError,), {"__module__": module})(stored["message"])
+    error.add_note(stored["traceback"].rstrip())
     return error

@@ -157,10 +157,10 @@ class Outcomes:
         row, ran = running.row, running.ran
         if running.has_steps:
             running.steps.check_end()
-        if running.told is not None:
+        if running.reporting is not None:
             # If the transaction of an atomic task is tried again, that means nothing: under REPEATABLE READ,
             # each change of the row of its progress would make it fail once more.
-            running.told.end("done")
+            running.reporting.end("done")
         if value is None and running.log is None:
             return Outcome(row.id, row.lease, started=running.started, ran=ran)
         try:
@@ -216,8 +216,8 @@ class Outcomes:
         self._given_back[row.id] = times
         why = str(error).partition("\n")[0]
         logger.warning("job %s is requeued, because its transaction was lost: %s", row.id, why)
-        if running.told is not None:
-            running.told.end("release")
+        if running.reporting is not None:
+            running.reporting.end("release")
         return Outcome(row.id, row.lease, "release", delay=exponential(times, *DELAYS), reason=reasons[0])
 
     def _why_lost(self, running: RunningJob, error: BaseException) -> str | None:
@@ -245,8 +245,8 @@ class Outcomes:
             outcome = self._controlled(running, error)
         except BaseException as second:  # a broken exception must not make the job run forever
             outcome = self._failed(running, second)
-        if running.told is not None:
-            running.told.end(outcome.kind)
+        if running.reporting is not None:
+            running.reporting.end(outcome.kind)
         return outcome._replace(ran=ran, log=running.logged())
 
     def _controlled(self, running: RunningJob, error: BaseException) -> Outcome:
@@ -289,8 +289,8 @@ class Outcomes:
 
     def _entry(self, running: RunningJob, error: BaseException) -> str:
         more: dict[str, Any] = {}
-        if running.told is not None and running.told.last is not None:
-            more["progress"] = running.told.last._asdict()
+        if running.reporting is not None and running.reporting.last is not None:
+            more["progress"] = running.reporting.last._asdict()
         if step := step_of(error):
             more["step"] = step
         return error_entry(error, running.worker, running.row.attempts, conf.current().max_error_bytes, more)

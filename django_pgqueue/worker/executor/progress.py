@@ -133,7 +133,7 @@ class ReportedProgress:
         self._taken: tuple[Progress | None, str] = None, ""
         self._taken_before: tuple[Progress | None, str] = None, ""
 
-    def tell(self, done: Any, total: Any = None, note: Any = "") -> None:
+    def report(self, done: Any, total: Any = None, note: Any = "") -> None:
         """Remember how far the job is. Raise TypeError or ValueError for what cannot be stored."""
         self.last = progress_of(done, total, note)
         if not self._is_added:

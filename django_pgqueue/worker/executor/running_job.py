@@ -64,7 +64,7 @@ class RunningJob:
     in_outer_transaction = False  # whether it was claimed in an open transaction (``inline``)
     asked_to_stop = False
     has_steps = False  # whether its task has used a step
-    told: ReportedProgress | None = None  # ``progress``, once its task has reported anything
+    reporting: ReportedProgress | None = None  # ``progress``, once its task has reported anything
     companions: Any = None  # the rows of its claim, whose payloads are read together with its own
     payload: Any = None  # if a test has given it
     _event: Event | None = None
@@ -184,8 +184,8 @@ class RunningJob:
     @cached_property
     def progress(self) -> ReportedProgress:
         """What the job reports while it runs. Made on demand, because most jobs report nothing."""
-        self.told = ReportedProgress(self.row, self._writer or ProgressWriter())
-        return self.told
+        self.reporting = ReportedProgress(self.row, self._writer or ProgressWriter())
+        return self.reporting
 
     @cached_property
     def parents(self) -> Parents:

@@ -41,7 +41,7 @@ class Connection:
     set_up: Callable[[Session], None]
     session: Session | None = None
     outage: Outage = field(default_factory=Outage)
-    _held_lock: bool = False  # when the supervisor was told last
+    _held_lock: bool = False  # when the supervisor heard of it last
 
     def __post_init__(self) -> None:
         self.registration = Registration(self.options, self.worker, self.supervisor)
@@ -95,7 +95,7 @@ class Connection:
             self.session = None
         while True:
             if error is not None:
-                self.outage.tell(what, error)
+                self.outage.log(what, error)
                 self._wait(self.outage.pause())
             try:
                 self.open()

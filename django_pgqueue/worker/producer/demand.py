@@ -6,7 +6,7 @@ is never held by a worker that has no free slot for it. If jobs are large, it is
 lately, the rows that a process holds should not take more than ``HELD_CHARACTERS``.
 
 There is one kind, unless async jobs have slots of their own. A claim cannot know which jobs are async, so
-their share in the last claims tells how many rows to ask for. The rows of a kind that has no room are
+their share in the last claims says how many rows to ask for. The rows of a kind that has no room are
 requeued at once: another worker may have room for them. If they come first in their queue, the next claim
 returns them again, so while one kind has no room, the worker polls for jobs of the other kind behind them,
 but only after a pause. It doubles whenever a claim returned nothing else.

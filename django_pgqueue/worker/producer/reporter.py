@@ -270,7 +270,7 @@ class Accounts:
 
     def write(self, session: Session, now: float, *, is_last: bool = False) -> None:
         """Add the counts to the table of statistics and to the log, if it is time, or if the worker ends."""
-        self.unknown_tasks.tell(now, all_of_them=is_last)
+        self.unknown_tasks.log(now, all_of_them=is_last)
         if not self._minutes or not (is_last or now - self._flushed >= FLUSH_EVERY):
             return
         keys = sorted(self._minutes)
@@ -334,7 +334,7 @@ def log_job(result: Result, waited: float) -> None:
     )
 
 
-TELL_EVERY = 60.0  # seconds
+LOG_EVERY = 60.0  # seconds
 
 
 class UnknownTasks:
@@ -346,7 +346,7 @@ class UnknownTasks:
     """
 
     def __init__(self) -> None:
-        self._told: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
         self._jobs: dict[str, tuple[int, str, str]] = {}
         """How many jobs of a task have come since then, and queue and reason of the last one."""
 
@@ -355,21 +355,21 @@ class UnknownTasks:
         path = row.task_path
         count = self._jobs[path][0] if path in self._jobs else 0
         self._jobs[path] = count + 1, row.queue_name, reason or ""
-        if path not in self._told:
-            self._tell(path, monotonic())
+        if path not in self._logged_at:
+            self._log(path, monotonic())
 
-    def tell(self, now: float, *, all_of_them: bool = False) -> None:
+    def log(self, now: float, *, all_of_them: bool = False) -> None:
         """Log the lines that are due, or the lines of all tasks that have counts."""
-        for path, told in list(self._told.items()):
-            if all_of_them or now - told >= TELL_EVERY:
-                self._tell(path, now)
+        for path, logged_at in list(self._logged_at.items()):
+            if all_of_them or now - logged_at >= LOG_EVERY:
+                self._log(path, now)
 
-    def _tell(self, path: str, now: float) -> None:
+    def _log(self, path: str, now: float) -> None:
         if path not in self._jobs:
-            del self._told[path]
+            del self._logged_at[path]
             return
         count, queue_name, reason = self._jobs.pop(path)
-        self._told[path] = now
+        self._logged_at[path] = now
         job_logger.warning(
             "the task %s is unknown here: requeued %s, the last one in queue %s: %s",
             path, counted(count, "job"), queue_name, reason,

@@ -38,8 +38,8 @@ _NEVER = float("inf")
 class State(NamedTuple):
     """What a process does, and for how long it may do it."""
 
-    told_after: float = _NEVER  # seconds after which ``told`` is logged
-    told: str = ""
+    warn_after: float = _NEVER  # seconds after which ``warning`` is logged
+    warning: str = ""
     # Seconds from the beginning of the state, or from the end of the grace period in which it drains.
     killed_after: float = _NEVER
     why: str = ""
@@ -47,8 +47,8 @@ class State(NamedTuple):
 
 #: It loads the project. What its settings wait for, such as a server of secrets, may never answer.
 STARTING = State(
-    told_after=15.0,
-    told="process %(pid)s still loads the settings and apps after %(told)g s; it is killed at %(killed)g s",
+    warn_after=15.0,
+    warning="process %(pid)s still loads the settings and apps after %(now)g s; it is killed at %(killed)g s",
     killed_after=spawn.START_WITHIN,
     why="it had not loaded the settings and apps within %g s",
 )
@@ -56,8 +56,8 @@ STARTING = State(
 WORKING = State()
 #: It claims no more jobs. After ``--max-jobs`` and ``--max-memory``, its grace period never ends.
 DRAINING = State(
-    told_after=60.0,
-    told="process %(pid)s claims no more jobs, and has waited %(told)g s for %(jobs)s. No other process "
+    warn_after=60.0,
+    warning="process %(pid)s claims no more jobs, and has waited %(now)g s for %(jobs)s. No other process "
     "takes its place before. Cancel jobs that should not run so long, and give their tasks a timeout",
     killed_after=spawn.END_WITHIN,
     why="it did not end within %g s after its grace period",
@@ -93,7 +93,7 @@ class Child:
         self.start_at = 0.0  # when the next process may start
         self.stillbirths = 0  # so many processes in a row ended before they had registered
         self._since = 0.0  # the beginning of the state
-        self._told_slow = False
+        self._warned = False
         self._killed_because = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
@@ -128,7 +128,7 @@ class Child:
     @property
     def is_slow(self) -> bool:
         """Whether there is a process that has been in its state for longer than usual."""
-        return self._process is not None and monotonic() > self._since + self.state.told_after
+        return self._process is not None and monotonic() > self._since + self.state.warn_after
 
     def start(self, assignment: Assignment) -> None:
         """Start a process; there must be none. Raises ``OSError`` if the system refuses. Call it on the main
@@ -201,15 +201,15 @@ class Child:
         if monotonic() > since + state.killed_after:
             self.kill(state.why % state.killed_after)
             logger.error("killing process %s: %s", self._process.pid, self._killed_because)
-        elif self.is_slow and not self._told_slow:
-            self._told_slow = True
-            given = {"told": state.told_after, "killed": state.killed_after, "jobs": jobs()}
-            logger.warning(state.told, {"pid": self._process.pid, **given})
+        elif self.is_slow and not self._warned:
+            self._warned = True
+            given = {"now": state.warn_after, "killed": state.killed_after, "jobs": jobs()}
+            logger.warning(state.warning, {"pid": self._process.pid, **given})
 
     def _enter(self, state: State) -> None:
         self.state = state
         self._since = monotonic()
-        self._told_slow = False
+        self._warned = False
 
     def poll(self) -> End | None:
         """Return, once, how its process has ended; None if it has not."""

@@ -245,7 +245,7 @@ class Heartbeat:
         """Connect anew after an error."""
         if isinstance(error, LOST_CONNECTION):
             what = "no connection yet" if self.session is None else "the connection is lost"
-            self._outage.tell(what, error)
+            self._outage.log(what, error)
         else:  # a failed round of maintenance must not end the workers
             logger.exception("maintenance failed; it is retried with a new connection")
         if self.session is not None:
@@ -288,6 +288,6 @@ def wait_for_primary(
             if not (waits or coming):
                 raise
             if standby or not accepts:
-                outage.tell("no connection yet", StandbyError() if standby else error)
+                outage.log("no connection yet", StandbyError() if standby else error)
             sleep(outage.pause())
     return None

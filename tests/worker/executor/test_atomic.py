@@ -320,7 +320,7 @@ def test_the_error_of_a_pooler_takes_no_attempt(error: Exception, cause: Excepti
     connection.ensure_connection()
     error.__cause__ = cause
     running: Any = SimpleNamespace(
-        row=claimed(1), task=SimpleNamespace(on_lost="rerun"), told=None, is_finishing=True,
+        row=claimed(1), task=SimpleNamespace(on_lost="rerun"), reporting=None, is_finishing=True,
         session=outcomes.session_of("default"),
     )  # fmt: skip
     decide = outcomes.Outcomes("default", 1, Announcer())._lost_transaction

@@ -147,7 +147,7 @@ def test_a_job_that_does_not_end_after_its_timeout_names_the_step_at_which_it_is
     runner = make_producer()._runner
     running = RunningJob(claimed(), tasks.reports, 1, "default", runner.progress)
     running.progress.hear("long", None)
-    running.progress.tell(1, 2)
+    running.progress.report(1, 2)
     error = json.loads(runner.overdue(running).outcome.error or "")
     assert (error["step"], error["progress"]) == ("long", {"done": 1, "total": 2, "note": ""})
 
@@ -172,7 +172,7 @@ def job(writer: ProgressWriter) -> Telling:
 def test_the_attempt_ends_while_its_last_word_cannot_be_written(
     kind: Any, is_kept: bool, job: Telling, writer: ProgressWriter
 ) -> None:
-    job.tell(1)
+    job.report(1)
     job.hear("a", None)
     writer.take()
     job.take()  # and the row is locked, by the statement with which the task falls asleep
@@ -189,9 +189,9 @@ def test_the_attempt_ends_while_its_last_word_cannot_be_written(
 def test_the_second_try_of_the_transaction_of_an_atomic_task_writes_nothing(
     job: Telling, writer: ProgressWriter
 ) -> None:
-    job.tell(1)
+    job.report(1)
     job.end("done")  # but its transaction could not be serialized
-    job.tell(2)
+    job.report(2)
     assert writer.take() == []
     job.end("failed")
     assert job.last == Progress(2)
@@ -207,10 +207,10 @@ def test_progress_whose_row_somebody_has_locked_is_written_later(
             "UPDATE pgqueue_job_live SET status = 'running', lease = %s WHERE id = %s", [job.lease, job.id]
         )
     session, other = worker_session("default"), connect()
-    job.tell(1)
+    job.report(1)
     writer.write(session)
     other.execute("SELECT FROM pgqueue_progress FOR UPDATE")
-    job.tell(2)
+    job.report(2)
     writer.write(session)
     assert JobProgress.objects.get().done == 1
     other.rollback()
@@ -223,7 +223,7 @@ def test_progress_whose_row_somebody_has_locked_is_written_later(
 
 
 def test_progress_is_told_again_after_the_connection_was_lost(job: Telling, writer: ProgressWriter) -> None:
-    job.tell(1)
+    job.report(1)
     session = worker_session("default")
     session.close()
     with pytest.raises(LOST_CONNECTION):
@@ -236,7 +236,7 @@ def test_a_process_that_the_task_forks_is_told_that_it_stores_nothing(
     job: Telling, writer: ProgressWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer._process += 1
-    job.tell(1)
-    job.tell(2)
+    job.report(1)
+    job.report(2)
     assert caplog.text.count("in a process that the task has forked") == 1
     assert not writer._jobs

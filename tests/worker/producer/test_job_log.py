@@ -246,22 +246,22 @@ def test_an_unknown_task_is_told_at_once_and_then_once_a_minute(
 
     for _ in range(5):
         unknown.met(claimed(task_path="a.b"), "no task")
-        unknown.tell(now)
+        unknown.log(now)
     unknown.met(claimed(task_path="c.d"), "no task")
     assert counts() == [("a.b", 1), ("c.d", 1)]
     now += 59.9
     unknown.met(claimed(task_path="a.b"), "no task")
-    unknown.tell(now)
+    unknown.log(now)
     assert counts() == []
     now += 0.1
-    unknown.tell(now)
+    unknown.log(now)
     assert counts() == [("a.b", 5)]
     unknown.met(claimed(task_path="a.b"), "no task")
-    unknown.tell(now, all_of_them=True)
+    unknown.log(now, all_of_them=True)
     assert counts() == [("a.b", 1)], "at the end, the rest"
     now += 60
-    unknown.tell(now)
-    assert unknown._told == {}
+    unknown.log(now)
+    assert unknown._logged_at == {}
 
 
 @pytest.mark.django_db(transaction=True)

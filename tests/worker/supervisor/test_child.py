@@ -196,9 +196,9 @@ def test_a_process_that_hangs_while_it_starts_is_told_of_and_replaced(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its settings wait for something, such as a server of secrets."""
-    place.passes(STARTING.told_after / 2)
+    place.passes(STARTING.warn_after / 2)
     assert caplog.messages == []
-    place.passes(STARTING.told_after)
+    place.passes(STARTING.warn_after)
     (said,) = caplog.messages
     assert "still loads the settings and apps after 15 s; it is killed at 120 s" in said
     assert (place.state, place.is_slow) == (STARTING, True)
