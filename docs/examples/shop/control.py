@@ -46,5 +46,5 @@ def export_orders() -> int:
 
 @task
 def watch(seconds: int) -> str:
-    """Waits until the time is over or the job is asked to stop."""
+    """Waits until the time has passed or the job is asked to stop."""
     return "stopped" if current_job().wait_for_cancel(seconds) else "slept"

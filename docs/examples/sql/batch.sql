@@ -1,4 +1,4 @@
--- A batch of three jobs, and a job that runs when all of them are over.
+-- A batch of three jobs, and a job that runs when all of them have finished.
 DO $$
 DECLARE
     batch bigint := pgqueue_open_batch('newsletter');
