@@ -134,9 +134,10 @@ FOCUSED = """
         if (window.look(here) === window.looks[number]) {
             faults.push("looks as without the focus");
         }
-        // Each line of a text is a box. Another element may not cover them all.
+        // Each line of a text is a box. Another element may not cover them all. A box may be longer than the window.
         const isSeen = () => [...here.getClientRects()].some(box => {
-            const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+            const [top, bottom] = [Math.max(box.top, 0), Math.min(box.bottom, innerHeight)];
+            const [x, y] = [(box.left + box.right) / 2, (top + bottom) / 2];
             const found = document.elementFromPoint(x, y);
             return found && (here.contains(found) || found.contains(here));
         });
