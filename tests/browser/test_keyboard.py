@@ -134,7 +134,7 @@ FOCUSED = """
         if (window.look(here) === window.looks[number]) {
             faults.push("looks as without the focus");
         }
-        // Each line of a text is a box, which may be longer than the window. Another element may not cover them all.
+        // Each line of a text is a box, maybe longer than the window. Another element may not cover all.
         const isSeen = () => [...here.getClientRects()].some(box => {
             const [top, bottom] = [Math.max(box.top, 0), Math.min(box.bottom, innerHeight)];
             const [x, y] = [(box.left + box.right) / 2, (top + bottom) / 2];
