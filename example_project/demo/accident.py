@@ -40,7 +40,7 @@ class Toll:
     def __str__(self) -> str:
         whose = "its job" if self.jobs == 1 else f"its {self.jobs:,} jobs"
         back = duration(self.back)
-        return f"worker killed: {whose} ran again after {self.again:.1f} s (back in queue after {back})"
+        return f"worker killed: {whose} ran again after {self.again:.1f} s (back after {back})"
 
 
 class Accident:
