@@ -38,7 +38,7 @@ _JOBS = {
     "pending, later": "status = 'pending' AND run_after > now() AND queue_name = 'queue0'",
     "retry": "status = 'retry' AND queue_name = 'queue3'",
     "running": "status = 'running'",
-    "blocked, last in line": "status = 'blocked' AND limit_key = 'key7' ORDER BY line DESC",
+    "blocked, last in line": "status = 'blocked' AND limit_key = 'key7' ORDER BY wait_position DESC",
     "blocked by a limit": "status = 'blocked' AND queue_name LIKE 'demo-%' AND wait_position IS NOT NULL",
     "blocked by a job": "status = 'blocked' AND waiting_reason LIKE 'waits for job%'",
     "done": "shelf = 3 AND status = 'done'",

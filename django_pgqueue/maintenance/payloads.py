@@ -85,7 +85,7 @@ def synchronize_tasks(alias: str, level: int = logging.INFO) -> None:
             "the tasks were not written to pgqueue_task: %s. Restart this worker.", str(error).strip()
         )
     else:
-        logger.log(level, "the code declares other tasks: %s changed", counted(written, "row"))
+        logger.log(level, "stored the tasks that the code declares: %s changed", counted(written, "row"))
 
 
 def undeclared(alias: str) -> tuple[list[dict[str, Any]], dict[str, list[str]], list[Task[..., Any]]]:

@@ -188,7 +188,7 @@ def test_new_options_count_from_the_next_start(declared: Any, caplog: pytest.Log
     assert insert().queue_name == "mail"
     with caplog.at_level("INFO", "django_pgqueue"):
         synchronize_tasks("default")
-    assert "the code declares other tasks: 1 row changed" in caplog.text
+    assert "stored the tasks that the code declares: 1 row changed" in caplog.text
     job = insert()
     assert job.queue_name == "other"
     assert (job.limit_key, job.wait_position, job.group_key) == (SEND, job.pk, None)  # of all rows
