@@ -209,7 +209,7 @@ def confirmations() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "cancel_jobs", {}
     yield "retry_jobs", {}
     yield "cancel_jobs", {"status": "pending"}
-    yield "run_jobs", {"status": "pending"}
+    yield "run_now_jobs", {"status": "pending"}
     yield "edit_jobs", {"status": "pending"}
     yield "cancel_jobs", {"status": "pending", "queue": "queue0"}
     yield "cancel_jobs", {"status": "pending", "task": "shop.tasks.task10"}
@@ -221,7 +221,6 @@ def confirmations() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "retry_jobs", {"status": "done"}
     yield "retry_jobs", {"finished": "day"}
     yield "cancel_jobs", {"q": "key:key7"}
-    yield "cancel_jobs", {"q": "no such text"}
     yield "retry_jobs", {"q": "task1"}
     yield "retry_jobs", {"q": "task1", "status": "failed"}
 

@@ -71,7 +71,9 @@ def _list(alias: str) -> Output:
     rows = list(words.with_clock(Schedule.objects.using(alias)).order_by("name"))
     words.add_last_runs(alias, rows)
     head = [f"Times are in {timezone.get_current_timezone_name()}.", ""] if rows else []
-    table = Table.of(_SCHEDULES, rows, empty="There is no schedule. A worker that starts stores the schedules of the code.")
+    table = Table.of(
+        _SCHEDULES, rows, empty="There is no schedule. A worker that starts stores the schedules of the code."
+    )
     return Output([*head, table], [_json(row) for row in rows])
 
 
