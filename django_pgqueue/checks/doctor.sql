@@ -6,7 +6,9 @@ WITH configured AS (
     SELECT worker.version, count(*) AS workers,
         extract(epoch FROM statement_timestamp() - min(worker.started_at))::float8 AS seconds
     FROM pgqueue_worker AS worker
-    WHERE worker.version <> '' AND worker.heartbeat_at >= statement_timestamp() - %(lease)s * interval '1 s'
+    -- A worker in another language, which has no supervisor, has versions of its own.
+    WHERE worker.supervisor IS NOT NULL AND worker.version <> ''
+        AND worker.heartbeat_at >= statement_timestamp() - %(lease)s * interval '1 s'
     GROUP BY worker.version
 ), late AS (
     SELECT schedule.name, extract(epoch FROM statement_timestamp() - schedule.next_run_at)::float8 AS seconds

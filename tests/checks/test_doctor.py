@@ -176,6 +176,7 @@ def test_settings_that_only_the_whole_server_has(monkeypatch: pytest.MonkeyPatch
 
 def test_a_deploy_that_has_stopped_half_way() -> None:
     WorkerFactory.create(version="v7", started_at=ago(days=3))
+    WorkerFactory.create(version="go 1.2", started_at=ago(hours=9), supervisor=None)
     new = WorkerFactory.create(version="v8", started_at=ago(minutes=5))
     assert found("versions") == ""
     new.started_at = ago(hours=2)
