@@ -186,7 +186,11 @@ def test_there_is_every_kind_of_job_and_upkeep_leaves_them_as_they_are() -> None
 
 @pytest.mark.django_db
 def test_a_database_that_is_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --yes, what the queues of the user have stays as it is, also their counts of this minute."""
     own = JobFactory.create(queue_name="default")
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM pgqueue_depth")
+        cursor.execute("SELECT _pgqueue_count_depth()")
     WorkerFactory.create(host="app-1")
     with pytest.raises(
         CommandError, match="1 live workers would see these jobs, and it has jobs of your own"
@@ -202,3 +206,6 @@ def test_a_database_that_is_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert {vital(worker) for worker in with_vitals(Worker.objects.all())} == set(Vital)
     seed("--clear")
     assert list(Job.objects.all()) == [own]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT queue_name, ready FROM pgqueue_depth")
+        assert cursor.fetchall() == [("default", 1)]

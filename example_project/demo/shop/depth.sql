@@ -1,5 +1,6 @@
 -- How many jobs were live in each minute of the last two days, and in each quarter of an hour before: as many as now,
--- but more by day than by night, with ups and downs of half an hour. The newest count is the true one.
+-- but more by day than by night, with ups and downs of half an hour. Only of the queues of the demonstration:
+-- other queues have counts of their own.
 INSERT INTO pgqueue_depth (queue_name, minute, ready, scheduled, retrying, running, blocked, oldest_ready)
 SELECT coalesce(past.queue_name, ''), past.minute, sum(past.ready), sum(past.scheduled), sum(past.retrying),
     sum(past.running), sum(past.blocked), max(past.oldest_ready)
@@ -17,6 +18,8 @@ FROM (
                 * (1 + 0.1 * sin(extract(epoch FROM moment.at) / 600 + length(depth.queue_name)))
             ) AS part (is_past, size)
         ) AS scale (factor)
-    WHERE counted.minute >= now - interval '2 days' OR counted.minute = date_bin('15 minutes', counted.minute, 'epoch')
+    WHERE starts_with(depth.queue_name, 'demo-') AND (
+        counted.minute >= now - interval '2 days'
+        OR counted.minute = date_bin('15 minutes', counted.minute, 'epoch'))
 ) AS past
 GROUP BY GROUPING SETS ((past.queue_name, past.minute), (past.minute));
